@@ -1,0 +1,318 @@
+"""Reads what a text holds of code: unified diffs and fenced code blocks. Judges nothing, runs nothing.
+
+``read_changes`` takes any text whatever and gives a ``Reading``. What it could not read is named in
+``Reading.faults``, never dropped in silence: a seat that judges the rest must be able to say so.
+
+``diffscan`` finds where diffs and fences are; ``unidiff`` parses each diff; this module says what it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from unidiff.errors import UnidiffParseError
+from unidiff.patch import PatchedFile, PatchSet
+
+from council.agents.diffscan import NULL, PREFIX, Scanner, Section, plain_name, shown, unquote
+
+__all__ = ["CodeBlock", "FileChange", "Hunk", "Line", "Reading", "read_changes", "shown"]
+
+Kind = Literal["added", "deleted", "modified", "renamed"]
+Tag = Literal[" ", "+", "-"]
+
+_INDEX = re.compile(r"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
+WIDE_CONTEXT_LINES = 25  # nobody asks for so much context unless they ask for the whole file
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a hunk. ``old_no`` and ``new_no`` count from 1; None on the side it is not on.
+
+    ``text`` has no line ending; ``ending`` is "\\n", "\\r\\n", or "" for a last line without newline.
+    """
+
+    tag: Tag
+    text: str
+    old_no: int | None
+    new_no: int | None
+    ending: str = "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Adjoining lines of a file, as they were and as they are to be."""
+
+    old_start: int
+    new_start: int
+    lines: tuple[Line, ...]
+
+    @property
+    def added(self) -> list[tuple[int, str]]:
+        """(line number in the new file, text) of each added line."""
+        return [(line.new_no or 0, line.text) for line in self.lines if line.tag == "+"]
+
+    @property
+    def removed(self) -> list[tuple[int, str]]:
+        """(line number in the old file, text) of each removed line."""
+        return [(line.old_no or 0, line.text) for line in self.lines if line.tag == "-"]
+
+    def old_text(self) -> str:
+        """What the hunk shows of the old file, its line endings kept."""
+        return "".join(line.text + line.ending for line in self.lines if line.tag != "+")
+
+    def new_text(self) -> str:
+        """What the hunk shows of the new file, its line endings kept."""
+        return "".join(line.text + line.ending for line in self.lines if line.tag != "-")
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a diff does to one file. A copy is told as ``renamed``: its hunks are relative to ``old_path``.
+
+    ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False when some hunk of the
+    file could not be read; ``Reading.faults`` says which. Paths are as the author wrote them: they may be
+    absolute or climb with "..", and are for showing, never for opening.
+    """
+
+    path: str
+    old_path: str | None
+    kind: Kind
+    is_binary: bool = False
+    hunks: tuple[Hunk, ...] = ()
+    old_mode: str | None = None
+    new_mode: str | None = None
+    is_whole: bool = False
+    is_complete: bool = True
+    line: int = 0
+
+    @property
+    def added(self) -> list[tuple[int, str]]:
+        """(line number in the new file, text) of each added line."""
+        return [item for hunk in self.hunks for item in hunk.added]
+
+    @property
+    def removed(self) -> list[tuple[int, str]]:
+        """(line number in the old file, text) of each removed line."""
+        return [item for hunk in self.hunks for item in hunk.removed]
+
+    @property
+    def mode_change(self) -> tuple[str, str] | None:
+        """(old mode, new mode) where an existing file's mode changes, e.g. to an executable's 100755."""
+        if self.old_mode and self.new_mode and self.old_mode != self.new_mode:
+            return self.old_mode, self.new_mode
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """A fenced block. ``language`` is in lower case, "" where none is named; ``line`` is that of its fence.
+
+    ``has_diff``: it holds a diff, which is in ``Reading.files`` (or in its faults) as well.
+    """
+
+    language: str
+    code: str
+    line: int
+    has_diff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text holds of code, and what of it could not be read."""
+
+    files: tuple[FileChange, ...] = ()
+    blocks: tuple[CodeBlock, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def read_changes(text: str) -> Reading:
+    """The diffs and code blocks that ``text`` holds. Never raises for what a text says; limits are faults."""
+    scanner = Scanner(text)
+    scanner.run()
+    files: list[FileChange] = []
+    hashed: set[int] = set()  # the places in files whose new content git names by its hash
+    for section in scanner.sections:
+        try:
+            files.append(_build(section))
+        except (UnidiffParseError, ValueError) as error:
+            scanner.fault(f"line {section.line}: this diff can't be read: {shown(str(error))}")
+            continue
+        if "index" in section.extended:
+            hashed.add(len(files) - 1)
+    blocks = tuple(
+        CodeBlock(fence.language, fence.code(), fence.line, fence.has_diff) for fence in scanner.fences
+    )
+    return Reading(tuple(_judge_wholeness(files, hashed)), blocks, tuple(scanner.faults))
+
+
+def _parse(section: Section) -> PatchedFile:
+    """The section as unidiff sees it. Raises UnidiffParseError or ValueError."""
+    if section.old_name is not None and section.new_name is not None:
+        head = [f"--- {section.old_name}\n", f"+++ {section.new_name}\n"]
+        lines = [*head, *(line for hunk in section.hunks for line in hunk)]
+    else:
+        lines = [f"{section.git_header}\n"]
+    patch = PatchSet(lines)
+    if len(patch) != 1:
+        raise ValueError(f"expected one file, found {len(patch)}")
+    return patch[0]
+
+
+def _build(section: Section) -> FileChange:
+    parsed = _parse(section)
+    extended = section.extended
+    old, new = _names(section, parsed)
+    hunks = tuple(_hunk(found.source_start, found.target_start, found) for found in parsed)
+    index = _INDEX.match(extended.get("index", ""))
+    same_mode = index[3] if index else None
+    old_mode = extended.get("old mode") or extended.get("deleted file mode") or same_mode
+    new_mode = extended.get("new mode") or extended.get("new file mode") or same_mode
+    is_plain_creation = (
+        section.git_header is None
+        and len(hunks) == 1
+        and (hunks[0].old_start, hunks[0].new_start) == (0, 1)
+        and not any(line.tag != "+" for line in hunks[0].lines)
+    )
+    kind: Kind = "modified"
+    if old is None or "new file mode" in extended or is_plain_creation:
+        kind = "added"
+    elif new is None or "deleted file mode" in extended:
+        kind = "deleted"
+    elif old != new:
+        kind = "renamed"
+    change = FileChange(
+        path=(old if kind == "deleted" else new) or old or "?",
+        old_path=None if kind == "added" else old,
+        kind=kind,
+        is_binary=section.is_binary,
+        hunks=hunks,
+        old_mode=None if kind == "added" else old_mode,
+        new_mode=None if kind == "deleted" else new_mode,
+        is_complete=section.is_complete,
+        line=section.line,
+    )
+    return replace(change, is_whole=_is_surely_whole(change, index[2] if index else None))
+
+
+def _hunk(old_start: int, new_start: int, found: Sequence[object]) -> Hunk:
+    lines: list[Line] = []
+    for item in found:
+        value, tag = str(getattr(item, "value", "")), getattr(item, "line_type", "")
+        if tag == "\\":
+            if lines:
+                lines[-1] = replace(lines[-1], ending="")
+            continue
+        ending = "\r\n" if value.endswith("\r\n") else "\n"
+        text = value.removesuffix(ending)
+        old_no, new_no = getattr(item, "source_line_no", None), getattr(item, "target_line_no", None)
+        lines.append(Line("+" if tag == "+" else "-" if tag == "-" else " ", text, old_no, new_no, ending))
+    return Hunk(old_start, new_start, tuple(lines))
+
+
+# Names
+
+
+def _names(section: Section, parsed: PatchedFile) -> tuple[str | None, str | None]:
+    """(old, new) paths; None for a side that does not exist."""
+    extended = section.extended
+    old_moved = extended.get("rename from", extended.get("copy from"))
+    new_moved = extended.get("rename to", extended.get("copy to"))
+    if old_moved is not None and new_moved is not None:
+        return unquote(old_moved), unquote(new_moved)
+    old, new = plain_name(parsed.source_file), plain_name(parsed.target_file)
+    if section.git_header is not None and section.old_name is None:
+        old, new = _split_git_header(section.git_header.removeprefix("diff --git ")) or (old, new)
+    has_prefixes = all(name == NULL or PREFIX.match(name) for name in (old, new))
+    sides = [None if name == NULL else name[2:] if has_prefixes else name for name in (old, new)]
+    if "new file mode" in extended:
+        sides[0] = None
+    if "deleted file mode" in extended:
+        sides[1] = None
+    return sides[0], sides[1]
+
+
+def _split_git_header(names: str) -> tuple[str, str] | None:
+    """Both names where they are the same but for their prefixes, as they are unless a file is renamed."""
+    half = len(names) // 2
+    if names[half : half + 1] != " ":
+        return None
+    old, new = unquote(names[:half]), unquote(names[half + 1 :])
+    return (old, new) if old == new or old[2:] == new[2:] else None
+
+
+# Wholeness
+
+
+def _starts_at_top(change: FileChange) -> bool:
+    return (
+        len(change.hunks) == 1
+        and change.is_complete
+        and not change.is_binary
+        and change.hunks[0].old_start <= 1
+        and change.hunks[0].new_start <= 1
+    )
+
+
+def _is_surely_whole(change: FileChange, new_blob: str | None) -> bool:
+    """Whether the hunk itself proves that it shows the whole file."""
+    if not _starts_at_top(change):
+        return False
+    if change.kind in ("added", "deleted") or any(not line.ending for line in change.hunks[0].lines):
+        return True
+    # git names the new file by the hash of its content: the best proof there is.
+    return new_blob is not None and _is_blob(change.hunks[0].new_text(), new_blob)
+
+
+def _is_blob(text: str, name: str) -> bool:
+    """Whether ``text`` is the content that git calls ``name`` (SHA-1, or SHA-256 if it is longer)."""
+    for version in {text, text.replace("\r\n", "\n")}:  # a diff sent with CRLF
+        content = version.encode("utf-8", "replace")
+        content = b"blob %d\0" % len(content) + content
+        is_long = len(name) > 40
+        digest = hashlib.sha256(content) if is_long else hashlib.sha1(content, usedforsecurity=False)
+        if digest.hexdigest().startswith(name):
+            return True
+    return False
+
+
+def _judge_wholeness(files: list[FileChange], hashed: set[int]) -> list[FileChange]:
+    """Marks the files whose one hunk reaches the end, as the context shown elsewhere in the diff proves.
+
+    A diff made with n lines of context shows n lines after a hunk's last change unless the file ends. How
+    large n is at least, the hunks tell: no run before the first change is longer than n, none between two
+    changes longer than 2n. Where git's hash is there and did not prove it, it disproves it.
+    """
+    context = 0
+    for change in files:
+        for hunk in change.hunks:
+            before, between, after = _context_runs(hunk)
+            context = max(context, before, (between + 1) // 2, after)
+    return [
+        replace(change, is_whole=True)
+        if at not in hashed
+        and _starts_at_top(change)
+        and change.kind not in ("added", "deleted")
+        and (_context_runs(change.hunks[0])[2] < context or context >= WIDE_CONTEXT_LINES)
+        else change
+        for at, change in enumerate(files)
+    ]
+
+
+def _context_runs(hunk: Hunk) -> tuple[int, int, int]:
+    """Context lines before the first change, most between two changes, and after the last change."""
+    before = between = run = 0
+    is_first = True
+    for line in hunk.lines:
+        if line.tag == " ":
+            run += 1
+            continue
+        if is_first:
+            before, is_first = run, False
+        else:
+            between = max(between, run)
+        run = 0
+    return before, between, run

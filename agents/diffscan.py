@@ -1,0 +1,346 @@
+"""Finds where a text's diffs and code fences start and end, by lines. Knows nothing of what they mean.
+
+It counts the lines that hunk headers promise, so that a diff of a diff, or of a Markdown file with fences
+in it, is not mistaken for something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+# A proposal's body is far smaller (its envelope has a limit); these bound the time of anyone's call.
+CHARS_MAX = 8_000_000
+LINES_MAX = 200_000
+FILES_MAX = 2_000
+BLOCKS_MAX = 1_000
+FAULTS_MAX = 200
+HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and what stands around them
+FENCE_INDENT_MAX = 12  # a fence in a list in a list; deeper is indented text
+QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
+
+PREFIX = re.compile(r"[abciow12]/")  # what git puts before a name; the digits are of --no-index
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_EXTENDED = (
+    "old mode ",
+    "new mode ",
+    "deleted file mode ",
+    "new file mode ",
+    "copy from ",
+    "copy to ",
+    "rename from ",
+    "rename to ",
+    "similarity index ",
+    "dissimilarity index ",
+    "index ",
+)
+NULL = "/dev/null"
+_NO_NEWLINE = "\\ No newline at end of file\n"  # git translates it, unidiff reads the English words alone
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+
+
+def shown(text: str) -> str:
+    """A foreign text as a reason may quote it: short, and without control characters."""
+    cut = text if len(text) <= QUOTED_CHARS_MAX else text[:QUOTED_CHARS_MAX] + "…"
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in cut)
+
+
+@dataclass(slots=True)
+class Section:
+    """The lines of one file's diff, while they are collected."""
+
+    line: int
+    git_header: str | None = None
+    extended: dict[str, str] = field(default_factory=dict)
+    old_name: str | None = None
+    new_name: str | None = None
+    hunks: list[list[str]] = field(default_factory=list)
+    is_binary: bool = False
+    is_complete: bool = True
+
+
+@dataclass(slots=True)
+class Fence:
+    """A fenced block, while its lines are collected."""
+
+    mark: str
+    indent: int
+    language: str
+    line: int
+    lines: list[str] = field(default_factory=list)
+    has_diff: bool = False
+
+    def code(self) -> str:
+        """What stands inside, with plain line ends."""
+        return "".join(line.removesuffix("\r") + "\n" for line in self.lines)
+
+
+class Scanner:
+    """Walks the lines once; ``_at`` is the next. Diffs win over fences, since they state their length."""
+
+    def __init__(self, text: str) -> None:
+        self.sections: list[Section] = []
+        self.fences: list[Fence] = []
+        self.faults: list[str] = []
+        self._fence: Fence | None = None
+        self._at = 0
+        # Not splitlines(): a form feed or U+2028 inside a line ends no line of a diff.
+        self._lines = text[:CHARS_MAX].split("\n")
+        if len(text) > CHARS_MAX or len(self._lines) > LINES_MAX:
+            self.fault(
+                f"only the first {LINES_MAX:,} lines or {CHARS_MAX:,} characters were read "
+                f"of {text.count(chr(10)) + 1:,} lines and {len(text):,} characters"
+            )
+            del self._lines[LINES_MAX:]
+
+    def run(self) -> None:
+        """Fills ``sections``, ``fences`` and ``faults``."""
+        while self._at < len(self._lines):
+            if not (self._take_section() or self._take_odd_diff() or self._take_fence()):
+                self._consume()
+        self._close_fence()
+
+    def fault(self, message: str) -> None:
+        """Notes what could not be read."""
+        if len(self.faults) < FAULTS_MAX:
+            self.faults.append(message)
+        elif len(self.faults) == FAULTS_MAX:
+            self.faults.append(f"and more than the {FAULTS_MAX} faults that are listed")
+
+    # Lines
+
+    def _peek(self, ahead: int = 0) -> str | None:
+        """The line, without the indent of the fence around it; None past the end."""
+        at = self._at + ahead
+        if at >= len(self._lines):
+            return None
+        line = self._lines[at]
+        if self._fence and self._fence.indent:
+            indent = len(line[: self._fence.indent]) - len(line[: self._fence.indent].lstrip(" "))
+            return line[indent:]
+        return line
+
+    def _peek_header(self, ahead: int = 0) -> str:
+        """The line as a header: without a diff's CRLF; "" past the end, or where it is too long for one."""
+        line = (self._peek(ahead) or "").removesuffix("\r")
+        return line if len(line) <= HEADER_CHARS_MAX else ""
+
+    def _consume(self) -> str:
+        line = self._peek() or ""
+        if self._fence:
+            self._fence.lines.append(line)
+        self._at += 1
+        return line
+
+    # Fences
+
+    def _take_fence(self) -> bool:
+        raw = self._lines[self._at].removesuffix("\r")
+        stripped = raw.lstrip(" ")
+        indent = len(raw) - len(stripped)
+        mark = stripped[:1]
+        if mark not in ("`", "~") or not stripped.startswith(mark * 3) or indent > FENCE_INDENT_MAX:
+            return False
+        info = stripped.lstrip(mark)
+        mark *= len(stripped) - len(info)
+        if self._fence:
+            if mark.startswith(self._fence.mark) and not info.strip():
+                self._at += 1
+                self._close_fence()
+                return True
+            return False
+        if "`" in info and mark[0] == "`":  # CommonMark: that is inline code
+            return False
+        language = (info.split() or [""])[0].lower()
+        self._fence = Fence(mark, indent, language, self._at + 1)
+        self._at += 1
+        return True
+
+    def _close_fence(self) -> None:
+        fence, self._fence = self._fence, None
+        if fence is None:
+            return
+        if fence.language in ("diff", "patch", "udiff") and not fence.has_diff:
+            self.fault(f"line {fence.line}: a {fence.language} block without a file header (--- and +++)")
+        if len(self.fences) < BLOCKS_MAX:
+            self.fences.append(fence)
+        elif len(self.fences) == BLOCKS_MAX:
+            self.fault(f"line {fence.line}: only the first {BLOCKS_MAX:,} code blocks were read")
+
+    # Diffs
+
+    def _take_odd_diff(self) -> bool:
+        """What looks like a diff and is none that can be read: a combined diff, a hunk without a file."""
+        line = self._peek_header()
+        if line.startswith(("diff --cc ", "diff --combined ")):
+            self.fault(f"line {self._at + 1}: a merge's combined diff can't be read; send one for one parent")
+        elif line.startswith("@@ -") and _HUNK.match(line):
+            self.fault(f"line {self._at + 1}: a hunk without a file header (--- and +++) before it")
+        elif line.startswith("Binary files ") and line.endswith(" differ"):
+            return self._take_plain_binary(line)
+        else:
+            return False
+        if self._fence:
+            self._fence.has_diff = True
+        self._consume()
+        return True
+
+    def _take_plain_binary(self, line: str) -> bool:
+        old, middle, new = line.removeprefix("Binary files ").removesuffix(" differ").partition(" and ")
+        if not middle:
+            return False
+        section = Section(self._at + 1, old_name=old, new_name=new, is_binary=True)
+        self._consume()
+        self._finish(section)
+        return True
+
+    def _take_section(self) -> bool:
+        line = self._peek_header()
+        if line.startswith("diff --git "):
+            if not self._looks_like_git():
+                return False
+            section = Section(self._at + 1, git_header=line)
+            self._consume()
+            while (extended := self._peek_header()).startswith(_EXTENDED):
+                key = next(name for name in _EXTENDED if extended.startswith(name))
+                section.extended[key.strip()] = extended if key == "index " else extended.removeprefix(key)
+                self._consume()
+        elif self._names_two_files():
+            section = Section(self._at + 1)
+        else:
+            return False
+        if self._names_two_files():
+            section.old_name = self._consume().removesuffix("\r").removeprefix("--- ")
+            section.new_name = self._consume().removesuffix("\r").removeprefix("+++ ")
+            while self._take_hunk(section):
+                pass
+        else:
+            self._take_binary(section)
+        if self._fence:
+            self._fence.has_diff = True
+        self._finish(section)
+        return True
+
+    def _looks_like_git(self) -> bool:
+        """Not a sentence that happens to start with these words."""
+        following = self._peek_header(1)
+        if following.startswith((*_EXTENDED, "--- ", "Binary files ", "GIT binary patch")):
+            return True
+        words = self._peek_header().removeprefix("diff --git ").split(" ")
+        return len(words) == 2 and all(PREFIX.match(word.lstrip('"')) for word in words)
+
+    def _names_two_files(self) -> bool:
+        return self._peek_header().startswith("--- ") and self._peek_header(1).startswith("+++ ")
+
+    def _take_hunk(self, section: Section) -> bool:
+        """Takes one hunk whose lines are as many as its header promises; any other is a fault."""
+        header = self._peek_header()
+        if not header.startswith("@@"):
+            return False
+        at = self._at + 1
+        counts = _HUNK.match(header)
+        if counts is None:
+            self._consume()
+            self._hunk_fault(section, at, "its header can't be read: " + shown(header))
+            return True
+        old_left, new_left = (int(counts[group] or 1) for group in (2, 4))
+        lines = [counts[0] + "\n"]
+        self._consume()
+        if not old_left and not new_left:
+            self._hunk_fault(section, at, "its header promises no lines")
+            return True
+        while old_left or new_left:
+            line = self._peek()
+            tag = (line or "")[:1].replace("\r", "") or " "
+            if line is None or tag not in " +-\\":
+                self._hunk_fault(
+                    section, at, f"it ends early: {old_left} old and {new_left} new lines are missing"
+                )
+                return True
+            if (tag in " -" and not old_left) or (tag in " +" and not new_left):
+                self._hunk_fault(section, at, "it is longer than its header says")
+                return True
+            old_left -= tag in " -"
+            new_left -= tag in " +"
+            self._consume()
+            lines.append(_NO_NEWLINE if tag == "\\" else (line if line.strip("\r") else " " + line) + "\n")
+        while (self._peek() or "").startswith("\\ "):
+            lines.append(_NO_NEWLINE)
+            self._consume()
+        if self._runs_on():
+            self._hunk_fault(section, at, "it is longer than its header says")
+        section.hunks.append(lines)
+        return True
+
+    def _runs_on(self) -> bool:
+        """Whether more changed lines follow a hunk that is complete by its own count."""
+        ahead = 0
+        while (line := self._peek(ahead)) and line[0] in " +-" and not line.startswith(("--- ", "-- ")):
+            if line[0] != " " and line not in ("--", "---"):
+                return True
+            ahead += 1
+        return False
+
+    def _hunk_fault(self, section: Section, at: int, what: str) -> None:
+        section.is_complete = False
+        name = (section.new_name if section.new_name != NULL else section.old_name) or "?"
+        self.fault(f"line {at}: a hunk of {shown(plain_name(name))} can't be trusted, {what}")
+
+    def _take_binary(self, section: Section) -> None:
+        line = self._peek_header()
+        if line.startswith("Binary files ") or line == "GIT binary patch":
+            section.is_binary = True
+            self._consume()
+        if line != "GIT binary patch":
+            return
+        while (data := self._peek_header()) or self._peek() in ("", "\r"):
+            # base85 has no spaces and at most 66 characters a line
+            if data and not data.startswith(("literal ", "delta ")) and (" " in data or len(data) > 66):
+                break
+            self._consume()
+
+    def _finish(self, section: Section) -> None:
+        if len(self.sections) >= FILES_MAX:
+            self.fault(f"line {section.line}: only the first {FILES_MAX:,} files were read")
+            self._at = len(self._lines)  # all that follows is unread, which the fault says
+            return
+        has_facts = section.is_binary or any(
+            key in section.extended for key in ("old mode", "rename to", "copy to", "new file mode")
+        )
+        is_emptied = "deleted file mode" in section.extended
+        if not (section.hunks or has_facts or is_emptied or not section.is_complete):
+            name = section.new_name or section.git_header or ""
+            self.fault(f"line {section.line}: {shown(name)} names a file, but no readable change follows")
+            return
+        self.sections.append(section)
+
+
+def plain_name(name: str) -> str:
+    """A name from a --- or +++ line, without its time stamp."""
+    return unquote(name.split("\t", 1)[0])
+
+
+def unquote(name: str) -> str:
+    """Undoes git's C-style quoting: "caf\\303\\251.py" is UTF-8 in octal."""
+    if len(name) < 2 or not (name.startswith('"') and name.endswith('"')):
+        return name
+    return bytes(_unquoted_bytes(name[1:-1])).decode("utf-8", "replace")
+
+
+def _unquoted_bytes(inner: str) -> Iterator[int]:
+    at = 0
+    while at < len(inner):
+        octal = inner[at + 1 : at + 4]
+        if inner[at] != "\\":
+            yield from inner[at].encode("utf-8", "replace")
+            at += 1
+        elif inner[at + 1 : at + 2] in _ESCAPES and inner[at + 1 : at + 2]:
+            yield _ESCAPES[inner[at + 1]]
+            at += 2
+        elif len(octal) == 3 and set(octal) <= set("01234567"):
+            yield int(octal, 8) & 255
+            at += 4
+        else:
+            yield ord("\\")
+            at += 1

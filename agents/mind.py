@@ -1,0 +1,143 @@
+"""What a mind is: it is shown a case and says what it thinks. Knows nothing of Ray, keys or other minds.
+
+A mind is any object with a ``review(case)`` method, plain or async, or a bare function of one case:
+
+    async def careful(case: Case) -> Opinion:
+        if "prod" in case.summary:
+            return Opinion.no("production is off limits", risk_level="high")
+        return Opinion.yes("nothing speaks against it", confidence=0.8)
+
+A plain (not async) ``review`` runs on a thread of its own, so it may block; an async one must not.
+The seat called Prime also needs ``rule(case, ballots)``, with which it rules on escalated proposals
+(rules 1.8); a Prime without it sends every escalated proposal to a human.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+
+from council.protocol.errors import MindError
+
+Vote = Literal["yes", "no", "abstain"]
+RiskLevel = Literal["low", "med", "high"]
+RulingWord = Literal["confirm", "reject", "human"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A proposal as a mind sees it. Its text is data from outside: never instructions (rules 1.14).
+
+    ``action`` is ``{"tool": str, "args": {...}}`` or None; ``confidence`` is 0..1 and the proposer's own;
+    ``time_left_s`` is how many seconds the mind has before its ballot is lost.
+    """
+
+    proposal_id: str
+    proposer: str
+    summary: str
+    body: str = ""
+    action: Mapping[str, Any] | None = None
+    confidence: float = 1.0
+    risk_level: RiskLevel = "low"
+    time_left_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a mind thinks of a case: its ballot, once the seat has signed it (rules 1.2).
+
+    ``confidence`` is 0..1; below 0.3, or with ``risk_level`` high, the proposal goes to Prime's ruling
+    (rules 1.8). ``control_packet`` is what a seat's model sent along, if any (rules 6.6).
+    """
+
+    vote: Vote
+    reason: str
+    confidence: float = 1.0
+    risk_level: RiskLevel = "low"
+    control_packet: Mapping[str, Any] | None = None
+
+    @classmethod
+    def yes(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
+        return cls("yes", reason, confidence, risk_level)
+
+    @classmethod
+    def no(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
+        return cls("no", reason, confidence, risk_level)
+
+    @classmethod
+    def abstain(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
+        return cls("abstain", reason, confidence, risk_level)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBallot:
+    """A ballot as Prime sees it when it rules."""
+
+    seat: str
+    vote: Vote
+    reason: str
+    confidence: float
+    risk_level: RiskLevel
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Prime's act on an escalated proposal, beside its ballot: confirm, reject, or human (rules 1.8)."""
+
+    ruling: RulingWord
+    reason: str
+    confidence: float = 1.0
+    risk_level: RiskLevel = "low"
+
+
+@runtime_checkable
+class Mind(Protocol):
+    """Anything that can review a case."""
+
+    def review(self, case: Case) -> Opinion | Awaitable[Opinion]: ...
+
+
+@runtime_checkable
+class RulingMind(Mind, Protocol):
+    """A mind that can hold Prime's seat."""
+
+    def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling | Awaitable[Ruling]: ...
+
+
+Review = Callable[[Case], Opinion | Awaitable[Opinion]]
+
+
+class _FunctionMind:
+    """A bare function, as a mind."""
+
+    def __init__(self, function: Review) -> None:
+        self.review = function
+        self.__doc__ = function.__doc__
+
+
+def as_mind(thing: Any, *, seat: str) -> Mind:
+    """The mind that ``thing`` is: an object with ``review``, a class of such objects, or a function.
+
+    Raises MindError, naming the seat, for anything else.
+    """
+    if inspect.isclass(thing):
+        try:
+            thing = thing()
+        except Exception as error:
+            raise MindError(
+                f"seat {seat}: {thing.__name__}() failed: {error!r}; a mind's class is built without arguments "
+                "unless the seat's options give some",
+                seat=seat,
+                mind=thing.__qualname__,
+            ) from error
+    if callable(getattr(thing, "review", None)):
+        return cast(Mind, thing)
+    if callable(thing):
+        return _FunctionMind(thing)
+    raise MindError(
+        f"seat {seat}: {thing!r} is no mind: expected an object with review(case), or a function of one case",
+        seat=seat,
+        mind=repr(thing),
+    )

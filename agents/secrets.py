@@ -1,0 +1,354 @@
+"""Finds secrets and personal data in text. Knows nothing of diffs, ballots or who put them there.
+
+A table of bounded patterns, each with a validator: a checksum where the thing has one (Luhn, IBAN's
+mod 97, national ids, a JWT's header), else its entropy, and never a placeholder. What is *not* a secret
+here: UUIDs, timestamps, git hashes, checksums, base64 of images; a random string is a secret only when
+its own shape or the name it is assigned to says so.
+
+Names of persons are not found: that needs a model or a directory of names, and this works offline.
+
+Every pattern is bounded and anchored on a literal or on a character that is looked for first, so the time
+grows with the length of the text alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Family = Literal["secret", "personal"]
+Grade = Literal["sure", "likely", "fake"]
+
+TEXT_CHARS_MAX = 2_000_000  # as much as the largest proposal holds; a scan of it stays below a second
+FINDINGS_MAX = 200  # a ballot names a handful; a dump of a million addresses is settled by the first 200
+SHOWN_CHARS = 4  # enough to find it again, too little to use it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something private in a text. It never holds the thing itself, only where it stands.
+
+    ``grade``: ``sure`` passed its validator; ``likely`` has the shape but could be something else;
+    ``fake`` is a documented example or test value (a redactor may still want it out of sight).
+    ``start`` and ``end`` are offsets in the text, ``line`` counts from 1.
+    """
+
+    kind: str
+    family: Family
+    grade: Grade
+    masked: str
+    line: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """A token that its issuer made recognisable: what it must contain, and its whole pattern."""
+
+    kind: str
+    anchor: str
+    pattern: re.Pattern[str]
+    judge: Callable[[str], Grade | None]
+
+
+def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
+    """Secrets and personal data in ``text``, in order, none inside another.
+
+    ``assignments=False`` leaves out secrets known only by the name they are assigned to (``password =
+    "…"``), for lock files and generated text. Of a longer text the first 2,000,000 characters are read, of
+    more findings the first 200 returned. Never raises.
+    """
+    text = text[:TEXT_CHARS_MAX]
+    found: list[Finding] = []
+    taken: list[tuple[int, int]] = []
+    lines = [match.start() for match in re.finditer("\n", text)]
+    sources = [_shaped(text), _connection_strings(text), _personal(text)]
+    if assignments:
+        sources.insert(2, _assigned(text))
+    for source in sources:
+        for finding in source:
+            if any(start < finding.end and finding.start < end for start, end in taken):
+                continue
+            taken.append((finding.start, finding.end))
+            found.append(replace(finding, line=bisect_right(lines, finding.start - 1) + 1))
+            if len(taken) >= FINDINGS_MAX:
+                break
+    return sorted(found, key=lambda finding: finding.start)[:FINDINGS_MAX]
+
+
+def mask(value: str) -> str:
+    """The first four characters and an ellipsis; of a short value fewer, so that most stays hidden."""
+    return value[: min(SHOWN_CHARS, len(value) // 3)] + "…"
+
+
+def entropy(value: str) -> float:
+    """Shannon entropy in bits a character: 0 for one repeated, about 4 for random hex, 6 for base64."""
+    if not value:
+        return 0.0
+    total = len(value)
+    return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
+
+
+def _finding(kind: str, family: Family, grade: Grade, value: str, start: int) -> Finding:
+    return Finding(kind, family, grade, mask(value), 0, start, start + len(value))
+
+
+# Placeholders
+
+_PLACEHOLDER_PARTS = re.compile(
+    r"example|placeholder|change[-_ ]?me|change[-_ ]?this|replace[-_ ]?(?:me|with|this)|insert[-_ ]|your[-_ ]|"
+    r"dummy|sample|redacted|xxxx|\*\*\*|\.\.\.|not[-_ ]?a[-_ ]?real|not[-_ ]?real|fake|todo|fixme|"
+    r"secret[-_]?here|(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])",
+    re.IGNORECASE,
+)
+_PLACEHOLDER_WORDS = frozenset(
+    "password passwd pass passw0rd p@ssw0rd p@ssword password1 password123 pwd secret secrets secretkey mysecret mypassword "
+    "token mytoken apikey api_key api-key key none null nil true false default admin root user username guest "
+    "postgres mysql redis mongo rabbitmq minio minioadmin letmein qwerty hunter2 topsecret string value empty "
+    "unset required optional hidden masked private public yourpassword yourtoken s3cret s3cr3t abc123 pass123 "
+    "test test123 test1234 testing testpass testpassword secret123 admin123".split()
+)
+_INTERPOLATED = re.compile(r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{")
+_RUNS = "abcdefghijklmnopqrstuvwxyz", "0123456789", "qwertyuiopasdfghjklzxcvbnm", "9876543210"
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether nobody could log in with it: a stand-in, an interpolation, a run of the alphabet."""
+    bare = value.strip().strip("\"'`")
+    low = bare.lower()
+    if low in _PLACEHOLDER_WORDS or len(set(low)) <= 3:
+        return True
+    return bool(_PLACEHOLDER_PARTS.search(bare) or _INTERPOLATED.search(bare)) or _mostly_runs(low)
+
+
+def _mostly_runs(low: str) -> bool:
+    """Whether runs like ``abcdef`` or ``12345`` make up three quarters of it."""
+    covered, at = 0, 0
+    while at < len(low):
+        best = 1
+        for run in _RUNS:
+            place = run.find(low[at])
+            length = 1
+            while (
+                place >= 0 and at + length < len(low) and run[(place + length) % len(run)] == low[at + length]
+            ):
+                length += 1
+            best = max(best, length)
+        if best >= 4:
+            covered += best
+        at += best
+    return covered * 4 >= len(low) * 3
+
+
+# Tokens that their issuers made recognisable
+
+
+def _random_enough(value: str) -> Grade | None:
+    """A token's body: the repeated or spelled-out ones in documentation are fake."""
+    body = re.split(r"[_\-.]", value)[-1] if len(value) > 24 else value[4:]
+    body = body if len(body) >= 12 else value[4:]
+    if is_placeholder(value) or is_placeholder(body) or entropy(body) < 2.6:
+        return "fake"
+    return "sure"
+
+
+def _always(_value: str) -> Grade | None:
+    return "sure"
+
+
+def _test_mode(value: str) -> Grade | None:
+    """A payment provider's test-mode key moves no money, but it is a credential nevertheless."""
+    return "fake" if _random_enough(value) == "fake" else "likely"
+
+
+def _jwt(value: str) -> Grade | None:
+    """A JWT's first part is a JSON object with ``alg``; documentation's John Doe is nobody."""
+    head, body, _signature = value.split(".", 2)
+    try:
+        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+        claims = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode("utf-8", "replace")
+    except (binascii.Error, ValueError, RecursionError):
+        return None
+    if not isinstance(header, dict) or "alg" not in header:
+        return None
+    return "fake" if "John Doe" in claims or str(header["alg"]).lower() == "none" else "sure"
+
+
+def _key_block(value: str) -> Grade | None:
+    """A private key has a body; code that only names the header line has none."""
+    body = re.sub(r"\\n|[^A-Za-z0-9+/]", "", value.split("-----", 2)[-1])
+    if is_placeholder(body[:64]) or entropy(body[:120]) < 3.5:
+        return "fake"
+    return "sure"
+
+
+_B = r"(?<![A-Za-z0-9_])"  # not in the middle of a longer word
+_E = r"(?![A-Za-z0-9_])"
+_T = r"[A-Za-z0-9_-]"
+
+
+def _shape(kind: str, anchor: str, pattern: str, judge: Callable[[str], Grade | None] = _random_enough) -> _Shape:
+    return _Shape(kind, anchor, re.compile(pattern), judge)
+
+
+_SHAPES = (
+    _shape(
+        "private key block",
+        "PRIVATE KEY",
+        r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,]|\\n|\\r|[A-Za-z-]{4,12}: [^\n]{1,80}\n){0,20}"
+        r"(?:[A-Za-z0-9+/=]{4,120}(?:[\s\"'+,]|\\n|\\r){0,12}){1,4}",
+        _key_block,
+    ),
+    _shape("AWS access key", "AKIA", _B + r"AKIA[A-Z0-9]{16}" + _E),
+    _shape("AWS session key", "ASIA", _B + r"ASIA[A-Z0-9]{16}" + _E),
+    _shape("GitHub token", "gh", _B + r"gh[pousr]_[A-Za-z0-9]{36,255}" + _E),
+    _shape("GitHub token", "github_pat_", _B + r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}" + _E),
+    _shape("GitLab token", "gl", _B + r"gl(?:pat|ptt|dt|rt|soat|cbt|ft|agent)-[A-Za-z0-9_-]{20,80}"),
+    _shape("Slack token", "xox", _B + r"xox[abeoprs]-[A-Za-z0-9-]{10,200}"),
+    _shape("Slack token", "xapp-", _B + r"xapp-\d-[A-Z0-9]{8,14}-\d{8,16}-[a-f0-9]{32,80}"),
+    _shape(
+        "Slack webhook",
+        "hooks.slack.com",
+        r"hooks\.slack\.com/services/T[A-Z0-9]{6,14}/B[A-Z0-9]{6,14}/[A-Za-z0-9]{20,30}",
+    ),
+    _shape("Stripe live key", "k_live_", _B + r"[srp]k_live_[A-Za-z0-9]{16,120}" + _E),
+    _shape("Stripe test key", "k_test_", _B + r"[sr]k_test_[A-Za-z0-9]{16,120}" + _E, _test_mode),
+    _shape("Stripe webhook secret", "whsec_", _B + r"whsec_[A-Za-z0-9]{24,80}" + _E),
+    _shape("Google API key", "AIza", _B + r"AIza[A-Za-z0-9_-]{35}" + r"(?![A-Za-z0-9_-])"),
+    _shape("Google OAuth token", "ya29.", _B + r"ya29\.[A-Za-z0-9_-]{20,300}"),
+    _shape("Google client secret", "GOCSPX-", _B + r"GOCSPX-[A-Za-z0-9_-]{28}"),
+    _shape("Anthropic key", "sk-ant-", _B + r"sk-ant-[A-Za-z0-9_-]{24,200}"),
+    _shape("OpenAI-style key", "sk-", _B + r"sk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?" + _T + r"{24,200}"),
+    _shape("Hugging Face token", "hf_", _B + r"hf_[A-Za-z]{34}" + _E),
+    _shape("npm token", "npm_", _B + r"npm_[A-Za-z0-9]{36}" + _E),
+    _shape("package index token", "pypi-", _B + r"pypi-AgE[A-Za-z0-9_-]{50,300}"),
+    _shape("SendGrid key", "SG.", _B + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}"),
+    _shape("DigitalOcean token", "do", _B + r"do[opr]_v1_[a-f0-9]{64}" + _E),
+    _shape("Telegram bot token", ":AA", r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+    _shape("Mailgun key", "key-", _B + r"key-[0-9a-f]{32}" + _E),
+    _shape("Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{60,90}={0,2}"),
+    _shape("Databricks token", "dapi", _B + r"dapi[0-9a-f]{32}(?:-\d)?" + _E),
+    _shape("Shopify token", "shp", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}" + _E),
+    _shape("Vault token", "hvs.", _B + r"hvs\.[A-Za-z0-9_-]{24,200}"),
+    _shape("age secret key", "AGE-SECRET-KEY-1", _B + r"AGE-SECRET-KEY-1[A-Z0-9]{58}" + _E),
+    _shape("JSON web token", "eyJ", _B + r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{2,4000}\.[A-Za-z0-9_-]{16,1000}", _jwt),
+)
+
+
+def _shaped(text: str) -> Iterator[Finding]:
+    for shape in _SHAPES:
+        if shape.anchor not in text:
+            continue
+        for match in shape.pattern.finditer(text):
+            grade = shape.judge(match.group())
+            if grade is not None:
+                yield _finding(shape.kind, "secret", grade, match.group(), match.start())
+
+
+# Connection strings: scheme://user:password@host
+
+_USERINFO = re.compile(r"[^\s:/@\"'<>`]{0,80}:([^\s/@\"'<>`]{1,120})@([A-Za-z0-9._-]{1,120}|\[[0-9a-fA-F:]{2,45}\]|[${][^\s/]{1,60})")
+_WEAK_LOCAL = frozenset("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal".split())
+
+
+def _connection_strings(text: str) -> Iterator[Finding]:
+    at = text.find("://")
+    while at >= 0:
+        match = _USERINFO.match(text, at + 3)
+        if match:
+            password, host = match.group(1), match.group(2).lower()
+            user = text[at + 3 : match.start(1) - 1]
+            grade: Grade = "sure"
+            if is_placeholder(password) or password.lower() == user.lower() or _reserved_host(host):
+                grade = "fake"
+            elif host in _WEAK_LOCAL or "." not in host or len(password) < 6:
+                grade = "likely"  # a development database on the same machine, as a rule
+            yield _finding("connection string with a password", "secret", grade, password, match.start(1))
+        at = text.find("://", at + 3)
+
+
+def _reserved_host(host: str) -> bool:
+    """Whether the name can't be anybody's: those that RFC 2606 and 6761 keep for examples."""
+    labels = host.rstrip(".").split(".")
+    return labels[-1] in {"example", "test", "invalid"} or (len(labels) > 1 and labels[-2] == "example")
+
+
+# Values that a name makes a secret
+
+_NAME = re.compile(
+    r"secret|passwo?r?d|passwd|passphrase|pwd|token|api[_-]?key|access[_-]?key|auth[_-]?key|account[_-]?key|"
+    r"private[_-]?key|signing[_-]?key|encryption[_-]?key|master[_-]?key|service[_-]?key|credential",
+    re.IGNORECASE,
+)
+_AFTER_NAME = re.compile(
+    r"([A-Za-z0-9_-]{0,24})[\"'\]]{0,2}(?:[ \t]{0,4}:[ \t]{0,4}[A-Za-z][A-Za-z\[\]. |]{0,24})?[ \t]{0,8}(?:=>|:=|==?|:)"
+    r"[ \t]{0,8}([rbuf]?)([\"'`]?)([^\s\"'`]{6,400})"
+)
+_NOT_SECRET_NAME = re.compile(
+    r"^(?:s$|s_|iz|ized|_?(?:type|field|name|path|file|dir|url|uri|id|ids|hint|label|prompt|regex|pattern|policy|len|length|min|max|"
+    r"hash|digest|count|limit|env|var|header|title|message|msg|error|text|help|desc|description|selector|class|"
+    r"column|param|endpoint|format|ttl|expiry|expires|expires_at|expires_in|budget|version|provider|manager|store|ref|"
+    r"schema|scheme|kind|list|set|map|index|position|scope|scopes|usage|used|bucket|arn|fingerprint|algorithm))"
+    r"(?:$|[-_])",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$")
+_UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
+_UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
+
+
+def _assigned(text: str) -> Iterator[Finding]:
+    skip_to = 0
+    for name in _NAME.finditer(text):
+        if name.start() < skip_to:
+            continue
+        match = _AFTER_NAME.match(text, name.end())
+        if match is None or _NOT_SECRET_NAME.match(match.group(1)):
+            continue
+        quote, value = match.group(3), match.group(4)
+        if quote and text[match.end() : match.end() + 1] != quote:
+            continue  # it goes on after a blank: a sentence, not a credential
+        if not quote:
+            if not _UNQUOTED_END.match(text, match.end()) or _CODE.search(value):
+                continue  # an expression of a programming language, not an .env or YAML value
+            value = value.rstrip(",;")
+        grade = _value_grade(name.group().lower(), value, quoted=bool(quote))
+        if grade is not None and not (match.group(2) == "f" and "{" in value):
+            skip_to = match.end()
+            yield _finding("secret assigned by name", "secret", grade, value, match.start(4))
+
+
+def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
+    """How much a value looks like a credential: ``sure`` when random, ``likely`` when merely not a word."""
+    if is_placeholder(value) or _UUID.match(value) or value.startswith(("/", "./", "~/", "http:", "https:", "arn:")):
+        return None
+    classes = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]"))
+    has_digit = any(char.isdigit() for char in value)
+    longest = max((part for part in re.split(r"[^A-Za-z0-9+/]", value)), key=len)
+    if len(longest) >= 16 and has_digit and entropy(longest) >= 3.2:
+        return "sure"
+    if name.startswith(("passw", "pwd", "passp")) and classes >= 2 and (has_digit or classes >= 3):
+        mixed = len(value) >= 10 and classes >= 3 and has_digit and entropy(value) >= 3.0
+        return "sure" if mixed and quoted else "likely"
+    if len(value) >= 10 and has_digit and classes >= 2 and entropy(value) >= 3.0:
+        return "likely"
+    return None
+
+
+# Personal data
+
+
+def _personal(text: str) -> Iterator[Finding]:
+    from council.agents import personal  # one table each: this module stays readable
+
+    for kind, grade, value, start in personal.find(text):
+        yield _finding(kind, "personal", grade, value, start)

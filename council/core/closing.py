@@ -1,0 +1,238 @@
+"""Decides: when the ballots that are in make a decision, and what it says. Knows nothing of envelopes.
+
+``conclude`` is asked after whatever may have brought an open proposal nearer to its end; it answers with
+the proposal as it goes on, or the decision, and what is to be announced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from council.core import escalation, tally
+from council.core.effects import (
+    AnnounceDecision,
+    AnnounceEscalation,
+    Effect,
+    RequestRuling,
+)
+from council.core.state import (
+    Answer,
+    Decision,
+    Moment,
+    Outcome,
+    Proposal,
+    Rules,
+    Seat,
+    TieBreak,
+    unsure,
+)
+
+Seats = Mapping[str, Seat]
+Concluded = tuple[Proposal | Decision, list[Effect]]
+
+
+def conclude(
+    rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, expired: bool = False
+) -> Concluded:
+    """The end of voting on ``proposal``, if it has come. ``expired``: its deadline has passed."""
+    if proposal.stage != "deliberating":
+        return proposal, []
+    votes = tally.count(proposal.ballots)
+    voted = {ballot.seat for ballot in proposal.ballots}
+    active = [name for name, seat in seats.items() if seat.active]
+    reach = len(voted.union(active))
+    awaited = [name for name in active if name not in voted and name not in proposal.lost]
+    quorum = votes.cast >= rules.quorum
+    asks_human = any(ballot.asks_human for ballot in proposal.ballots)
+    unhurried = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
+
+    if quorum and not unhurried and tally.carried(votes, reach):  # rules 1.5: no missing ballot can turn it
+        return _by_majority(rules, seats, proposal, now, early=bool(awaited) and not expired, expired=expired)
+    if awaited and not expired:
+        return proposal, []
+    if not quorum:
+        if _sole_seat_decides(rules, proposal, reach):
+            return _by_majority(rules, seats, proposal, now, expired=expired)
+        if not expired:  # rules 1.11: it waits, since a seat may come back
+            return proposal, []
+        return to_human(rules, seats, proposal, "quorum_lost", now)
+    if asks_human:
+        return to_human(rules, seats, proposal, "user_approval", now)
+    if proposal.escalated_for:
+        return _ask_prime(rules, proposal, now)
+    return _by_majority(rules, seats, proposal, now, expired=expired)
+
+
+def _sole_seat_decides(rules: Rules, proposal: Proposal, reach: int) -> bool:
+    """Whether the one seat left may decide (rules 1.11): low risk throughout, and it took a side."""
+    return (
+        rules.sole_seat == "allow-low-risk"
+        and reach == 1
+        and len(proposal.ballots) == 1
+        and proposal.ballots[0].vote != "abstain"
+        and not proposal.ballots[0].asks_human
+        and proposal.what.risk_level == proposal.ballots[0].risk_level == "low"
+        and not proposal.escalated_for
+    )
+
+
+def _by_majority(
+    rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, early: bool = False, expired: bool = False
+) -> Concluded:
+    """The decision of the ballots that are in; a tie is Prime's to break, else a human's (rules 1.6)."""
+    side, tie_break = _side(rules, proposal)
+    if side is None:
+        return to_human(rules, seats, proposal, "tie", now)
+    reason = f"a majority of {side}" if tie_break is None else f"a tie, broken by {rules.prime}'s {side}"
+    if len(proposal.ballots) < rules.quorum:
+        reason = f"{proposal.ballots[0].seat} alone is left, and the risk is low"
+    outcome: Outcome = "approved" if side == "yes" else "rejected"
+    return decided(
+        rules, seats, proposal, outcome, reason, now, early=early, expired=expired, tie_break=tie_break
+    )
+
+
+def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None]:
+    side = tally.majority(tally.count(proposal.ballots))
+    if side is not None:
+        return side, None
+    tie_break = tally.break_tie(proposal.ballots, rules.prime)
+    return (tie_break.vote if tie_break else None), tie_break
+
+
+def _ask_prime(rules: Rules, proposal: Proposal, now: Moment) -> Concluded:
+    """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
+    waiting = replace(proposal, stage="ruling", deadline_s=now.uptime_s + proposal.what.time_budget_s)
+    return waiting, [ruling_request(rules, waiting)]
+
+
+def ruling_request(rules: Rules, proposal: Proposal) -> RequestRuling:
+    return RequestRuling(rules.prime, proposal.what.proposal_id, proposal.ballots, proposal.escalated_for)
+
+
+def on_ruling(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
+    """What Prime's ruling, which ``proposal`` holds, makes of it (rules 1.8)."""
+    ruling = proposal.ruling
+    assert ruling is not None
+    if unsure(ruling.confidence):
+        return to_human(rules, seats, proposal, "ruling_unsure", now)
+    if ruling.ruling == "human":
+        return to_human(rules, seats, proposal, "prime_asks", now)
+    if ruling.ruling == "reject":
+        return decided(rules, seats, proposal, "rejected", f"{ruling.seat} ruled against it", now)
+    side, tie_break = _side(rules, proposal)
+    if side is None:
+        return to_human(rules, seats, proposal, "tie", now)
+    outcome: Outcome = "approved" if side == "yes" else "rejected"
+    how = f"a majority of {side}" if tie_break is None else f"a tie, broken by {rules.prime}'s {side}"
+    return decided(
+        rules, seats, proposal, outcome, f"{how}, and {ruling.seat} confirmed", now, tie_break=tie_break
+    )
+
+
+def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: Moment) -> Concluded:
+    """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
+    missing, degraded = _missing(rules, seats, proposal, closing=True)
+    asked = escalation.to_human(rules, proposal, reason, missing, now)
+    waiting = replace(proposal, stage="human", escalation=asked)
+    told = _standing(rules, waiting, missing, degraded, now)
+    return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
+
+
+def _standing(
+    rules: Rules, proposal: Proposal, missing: tuple[tuple[str, str], ...], degraded: bool, now: Moment
+) -> Decision:
+    """How a proposal that waits for a human stands."""
+    assert proposal.escalation is not None
+    return Decision(
+        proposal_id=proposal.what.proposal_id,
+        summary=proposal.what.summary,
+        standing="escalated",
+        outcome=None,
+        final=False,
+        reason=proposal.escalation.detail,
+        tally=tally.count(proposal.ballots),
+        quorum=rules.quorum,
+        ballots=proposal.ballots,
+        ruling=proposal.ruling,
+        degraded=degraded,
+        missing=missing,
+        late=proposal.late,
+        escalated_for=proposal.escalated_for,
+        escalation_id=proposal.escalation.escalation_id,
+        dissent=tally.dissent(proposal.ballots, None),
+        shared=rules.shared,
+        seconds=now.uptime_s - proposal.opened_s,
+        position=now.position,
+    )
+
+
+def decided(
+    rules: Rules,
+    seats: Seats,
+    proposal: Proposal,
+    outcome: Outcome,
+    reason: str,
+    now: Moment,
+    *,
+    early: bool = False,
+    expired: bool = False,
+    tie_break: TieBreak | None = None,
+    answer: Answer | None = None,
+) -> Concluded:
+    """The one decision on ``proposal`` (rules 1.13)."""
+    closing = expired or proposal.stage != "deliberating"
+    missing, degraded = _missing(rules, seats, proposal, closing=closing)
+    decision = Decision(
+        proposal_id=proposal.what.proposal_id,
+        summary=proposal.what.summary,
+        standing="decided",
+        outcome=outcome,
+        final=True,
+        reason=reason,
+        tally=tally.count(proposal.ballots),
+        quorum=rules.quorum,
+        ballots=proposal.ballots,
+        ruling=proposal.ruling,
+        answer=answer,
+        tie_break=tie_break,
+        early=early,
+        degraded=degraded and outcome != "cancelled",
+        missing=missing,
+        late=proposal.late,
+        escalated_for=proposal.escalated_for,
+        escalation_id=proposal.escalation.escalation_id if proposal.escalation else None,
+        dissent=tally.dissent(proposal.ballots, outcome),
+        shared=rules.shared,
+        seconds=now.uptime_s - proposal.opened_s,
+        position=now.position,
+    )
+    return decision, [AnnounceDecision(decision)]
+
+
+def _missing(
+    rules: Rules, seats: Seats, proposal: Proposal, *, closing: bool
+) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """The seats without a counted ballot, each with the reason, and whether that degrades the decision.
+
+    A ballot that was not needed (an early decision) does not; one that could not be had does.
+    """
+    voted = {ballot.seat for ballot in proposal.ballots}
+    missing: list[tuple[str, str]] = []
+    degraded = False
+    for name in rules.seats:
+        if name in voted:
+            continue
+        seat = seats[name]
+        if name in proposal.lost:
+            missing.append((name, proposal.lost[name]))
+        elif not seat.active:
+            missing.append((name, f"inactive: {seat.why}"))
+        elif closing:
+            missing.append((name, "had not voted by the deadline"))
+        else:
+            missing.append((name, "had not voted yet; its ballot was not needed"))
+            continue
+        degraded = True
+    return tuple(missing), degraded

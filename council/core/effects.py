@@ -1,0 +1,160 @@
+"""What the core asks its shell to do, in the imperative. Knows nothing of how it is done.
+
+``THINK`` effects only make seats think and may go at once. All others tell somebody something and wait
+until the record of their event is kept (rules 4.7). A ruling's request shows ballots, so it waits too:
+no seat sees another's ballot before its own is in the journal (rules 1.14).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from council.core.state import Ballot, Decision, Escalation, Ruling, Submission
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverProposal:
+    """Hand the proposal to a seat; ``again`` says why its first ballot did not do, if it gave one."""
+
+    seat: str
+    proposal_id: str
+    again: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawProposal:
+    """Tell a seat that the proposal was cancelled, so that it can stop thinking."""
+
+    seat: str
+    proposal_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRuling:
+    """Show Prime all ballots and ask for its ruling."""
+
+    seat: str
+    proposal_id: str
+    ballots: tuple[Ballot, ...]
+    escalated_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceProposal:
+    what: Submission
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceBallot:
+    ballot: Ballot
+    late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceLoss:
+    """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again."""
+
+    proposal_id: str
+    seat: str
+    task: str
+    why: str
+    retrying: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceObservation:
+    proposal_id: str
+    observer: str
+    stream: str
+    interrupt: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnouncePrimeEscalation:
+    """The proposal goes to Prime's ruling, for ``reason``."""
+
+    proposal_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceRuling:
+    ruling: Ruling
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceEscalation:
+    """The proposal waits for a human; ``standing`` is what its proposer is told meanwhile."""
+
+    escalation: Escalation
+    standing: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceDecision:
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAgain:
+    """The proposer submitted the same bytes again: tell it how the proposal stands (None: still open)."""
+
+    proposal_id: str
+    proposer: str
+    decision: Decision | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceRoll:
+    """A seat became active or inactive."""
+
+    seat: str
+    active: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAlert:
+    """Something a person should look at: a late ballot that would have escalated the proposal."""
+
+    proposal_id: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceRefusal:
+    sender: str
+    msg_id: str
+    code: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoteIgnored:
+    """Something was received that changes nothing, and why: a duplicate, or an old heartbeat."""
+
+    sender: str
+    what: str
+
+
+Think = DeliverProposal | WithdrawProposal
+THINK = (DeliverProposal, WithdrawProposal)
+Effect = (
+    Think
+    | RequestRuling
+    | AnnounceProposal
+    | AnnounceBallot
+    | AnnounceLoss
+    | AnnounceObservation
+    | AnnouncePrimeEscalation
+    | AnnounceRuling
+    | AnnounceEscalation
+    | AnnounceDecision
+    | AnswerAgain
+    | AnnounceRoll
+    | RaiseAlert
+    | AnnounceRefusal
+    | NoteIgnored
+)

@@ -1,0 +1,117 @@
+"""Says when a proposal escalates and what a human is shown. Knows nothing of rolls and deadlines.
+
+Two steps (rules 1.8, 1.9): to Prime, who rules on the proposal from all ballots, and to a human, whose
+answer is the one decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from council.core.state import (
+    Ballot,
+    Escalation,
+    Moment,
+    Option,
+    Proposal,
+    RiskLevel,
+    Rules,
+    Submission,
+    unsure,
+)
+
+# What each reason for a human means, and what that human should do next.
+HUMAN_REASONS = {
+    "prime_asks": ("Prime ruled that a human must decide", "Read Prime's ruling, then approve or reject."),
+    "ruling_unsure": (
+        "Prime's confidence in its ruling is below 0.3",
+        "Weigh the ballots yourself; Prime could not.",
+    ),
+    "no_ruling": ("Prime gave no ruling in time", "See why Prime did not answer; decide from the ballots."),
+    "tie": ("the vote is tied and Prime's own ballot does not break it", "Decide between the two sides."),
+    "quorum_lost": (
+        "too few seats voted for a quorum",
+        "See why seats are missing; submit again when they are back, or decide yourself.",
+    ),
+    "user_approval": ("a seat's control packet requires a user's approval", "Approve or reject in person."),
+}
+
+
+def for_submission(what: Submission) -> str | None:
+    """Why this proposal goes to Prime from the start, if it does."""
+    return _risky(what.proposer, what.risk_level, what.confidence, "the proposal")
+
+
+def for_ballot(ballot: Ballot) -> str | None:
+    """Why this ballot sends its proposal to Prime, if it does."""
+    return _risky(ballot.seat, ballot.risk_level, ballot.confidence, "its ballot")
+
+
+def _risky(who: str, risk_level: RiskLevel, confidence: float, what: str) -> str | None:
+    if risk_level == "high":
+        return f"{who} rates the risk of {what} high" if what == "the proposal" else f"{who} sees high risk"
+    if unsure(confidence):
+        return f"{who} is unsure: confidence {confidence:g} in {what}"
+    return None
+
+
+def to_human(
+    rules: Rules, proposal: Proposal, reason: str, missing: Iterable[tuple[str, str]], now: Moment
+) -> Escalation:
+    """What a human is shown: two or three options, what is not known, and a next step (rules 1.9).
+
+    The id is derived from the proposal's: one proposal reaches a human at most once.
+    """
+    what = proposal.what
+    detail, next_step = HUMAN_REASONS[reason]
+    return Escalation(
+        escalation_id=f"esc-{what.proposal_id}",
+        proposal_id=what.proposal_id,
+        summary=what.summary,
+        risk_level="high" if proposal.escalated_for else what.risk_level,
+        reason=reason,
+        detail=detail,
+        options=_options(rules, proposal),
+        gaps=_gaps(proposal, missing),
+        next_step=next_step,
+        ballots=proposal.ballots,
+        ruling=proposal.ruling,
+        asked_wall_s=now.wall_s,
+        expires_wall_s=now.wall_s + rules.escalation_ttl_s,
+    )
+
+
+def _options(rules: Rules, proposal: Proposal) -> tuple[Option, ...]:
+    ayes = _reasons(proposal.ballots, "yes")
+    noes = _reasons(proposal.ballots, "no") + proposal.escalated_for
+    hours = f"{rules.escalation_ttl_s / 3600:g} h"
+    return (
+        Option(
+            "approve",
+            pros=ayes or ("what was asked for is done",),
+            cons=noes or ("no seat stands behind it",),
+        ),
+        Option(
+            "reject", pros=noes or ("nothing is changed",), cons=ayes or ("what was asked for is not done",)
+        ),
+        Option(
+            "defer",
+            pros=("time to find what is missing",),
+            cons=(f"with no answer within {hours} it closes as deferred, not approved",),
+        ),
+    )
+
+
+def _reasons(ballots: Iterable[Ballot], vote: str) -> tuple[str, ...]:
+    return tuple(f"{b.seat}: {b.reason}" for b in ballots if b.vote == vote)
+
+
+def _gaps(proposal: Proposal, missing: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    gaps = [f"{seat} gave no ballot: {why}" for seat, why in missing]
+    gaps += [f"{b.seat} abstained: {b.reason}" for b in proposal.ballots if b.vote == "abstain"]
+    gaps += [
+        f"{b.seat} is unsure of its {b.vote}: confidence {b.confidence:g}"
+        for b in proposal.ballots
+        if unsure(b.confidence)
+    ]
+    return tuple(gaps) or ("the seats agree on what they saw; what they could not see is not recorded",)

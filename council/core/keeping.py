@@ -1,0 +1,92 @@
+"""Keeps what the handlers decide: the maps and the timers. Knows nothing of why they decided it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+from council.core import closing
+from council.core import effects as do
+from council.core.state import Closed, CouncilState, Decision, Proposal, Seat
+from council.protocol.errors import Refused
+
+Effects = list[do.Effect]
+
+
+def first_timer(state: CouncilState) -> tuple[float, str] | None:
+    while state.timers:
+        deadline_s, proposal_id = state.timers[0]
+        proposal = state.open.get(proposal_id)
+        if proposal is not None and proposal.stage != "human" and proposal.deadline_s == deadline_s:
+            return state.timers[0]
+        heapq.heappop(state.timers)
+    return None
+
+
+def first_wall_timer(state: CouncilState) -> tuple[float, str] | None:
+    while state.wall_timers:
+        proposal = state.open.get(state.wall_timers[0][1])
+        if proposal is not None and proposal.escalation is not None:
+            return state.wall_timers[0]
+        heapq.heappop(state.wall_timers)
+    return None
+
+
+def _arm(timers: list[tuple[float, str]], entry: tuple[float, str], live: Mapping[str, Proposal]) -> None:
+    """Adds a timer; when most entries are of proposals that are gone, drops those (amortised, O(1))."""
+    heapq.heappush(timers, entry)
+    if len(timers) > 2 * len(live) + 1_000:
+        timers[:] = [kept for kept in timers if kept[1] in live]
+        heapq.heapify(timers)
+
+
+def keep(state: CouncilState, before: Proposal | None, concluded: closing.Concluded) -> Effects:
+    """Stores how a proposal goes on, or its decision; gives back what is to be announced."""
+    after, effects = concluded
+    if isinstance(after, Decision):
+        assert before is not None
+        what = before.what
+        state.with_human -= before.stage == "human"
+        del state.open[what.proposal_id]
+        state.closed[what.proposal_id] = Closed(what.digest, what.proposer, before.asked, after)
+        return effects
+    state.open[after.what.proposal_id] = after
+    if before is None or after.deadline_s != before.deadline_s:
+        _arm(state.timers, (after.deadline_s, after.what.proposal_id), state.open)
+    if after.escalation is not None and (before is None or before.escalation is None):
+        state.with_human += 1
+        _arm(state.wall_timers, (after.escalation.expires_wall_s, after.what.proposal_id), state.open)
+    return effects
+
+
+def seat_of(state: CouncilState, name: str) -> Seat:
+    seat = state.seats.get(name)
+    if seat is None:
+        seats = ", ".join(state.seats)
+        raise Refused(f"{name} is not a seat of this council ({seats})", code="not_a_seat", sender=name)
+    return seat
+
+
+def open_proposal(state: CouncilState, proposal_id: str, sender: str) -> Proposal:
+    """The open proposal of that id. Raises Refused, and says whether it is closed or was never known."""
+    proposal = state.open.get(proposal_id)
+    if proposal is not None:
+        return proposal
+    closed = state.closed.get(proposal_id)
+    if closed is not None:
+        raise Refused(
+            f"{proposal_id} is decided already ({closed.decision.outcome}); {sender} came too late",
+            code="closed",
+            proposal_id=proposal_id,
+            sender=sender,
+        )
+    raise unknown(proposal_id, sender)
+
+
+def unknown(proposal_id: str, sender: str) -> Refused:
+    return Refused(
+        f"{sender} speaks of {proposal_id}, which this council was never given",
+        code="unknown_proposal",
+        proposal_id=proposal_id,
+        sender=sender,
+    )

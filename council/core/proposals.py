@@ -1,0 +1,169 @@
+"""What clients and humans do to a proposal: submit, cancel, answer. Knows nothing of ballots and the roll."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from council.core import closing, escalation
+from council.core import effects as do
+from council.core import events as ev
+from council.core.keeping import Effects, keep, open_proposal, unknown
+from council.core.state import CouncilState, Decision, Moment, Proposal
+from council.protocol.errors import Refused, TooManyOpen
+
+
+def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> Effects:
+    what = event.what
+    known = _known(state, event)
+    if known is not None:
+        return known
+    superseding = _superseded(state, event)
+    _refuse_above_limits(state, leaving=superseding is not None)
+    active = state.active()
+    reason = escalation.for_submission(what)
+    proposal = Proposal(
+        what=what,
+        opened_s=now.uptime_s,
+        deadline_s=now.uptime_s + what.time_budget_s,
+        asked=active,
+        escalated_for=(reason,) if reason else (),
+    )
+    effects: Effects = []
+    if superseding is not None:
+        effects += _cancel(state, superseding, f"superseded by {what.proposal_id}", now)
+    effects.append(do.AnnounceProposal(what))
+    effects += [do.DeliverProposal(name, what.proposal_id) for name in state.rules.seats if name in active]
+    if reason:
+        effects.append(do.AnnouncePrimeEscalation(what.proposal_id, reason))
+    return effects + keep(state, None, (proposal, []))
+
+
+def _known(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
+    """A proposal that was submitted before: the same bytes are a retry, others an error (rules 1.12)."""
+    what = event.what
+    proposal, closed = state.open.get(what.proposal_id), state.closed.get(what.proposal_id)
+    if proposal is None and closed is None:
+        return None
+    digest = proposal.what.digest if proposal is not None else closed.digest if closed is not None else b""
+    if digest != what.digest:
+        raise Refused(
+            f"{what.proposer} submitted other bytes under the id {what.proposal_id}, which is taken: "
+            "a revised proposal needs an id of its own, and says which one it supersedes",
+            code="id_reused",
+            proposal_id=what.proposal_id,
+            sender=what.proposer,
+        )
+    return [do.AnswerAgain(what.proposal_id, what.proposer, how_it_stands(state, what.proposal_id))]
+
+
+def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
+    """The decision on a proposal, or how it stands with a human; None while the council deliberates.
+
+    Raises Refused (``unknown_proposal``) for an id that was never submitted.
+    """
+    closed = state.closed.get(proposal_id)
+    if closed is not None:
+        return closed.decision
+    proposal = state.open.get(proposal_id)
+    if proposal is None:
+        raise unknown(proposal_id, "the question")
+    if proposal.standing is None:
+        return None
+    return replace(proposal.standing, late=proposal.late)
+
+
+def _superseded(state: CouncilState, event: ev.ProposalSubmitted) -> Proposal | None:
+    """The open proposal that this one revises, if any; ballots never carry over (rules 1.3)."""
+    what = event.what
+    old_id = what.supersedes
+    if old_id is None:
+        return None
+    old, closed = state.open.get(old_id), state.closed.get(old_id)
+    proposer = old.what.proposer if old is not None else closed.proposer if closed is not None else None
+    if proposer is None:
+        raise unknown(old_id, what.proposer)
+    if proposer != what.proposer:
+        raise _not_the_proposer(old_id, what.proposer, proposer)
+    return old
+
+
+def _not_the_proposer(proposal_id: str, sender: str, proposer: str) -> Refused:
+    return Refused(
+        f"{sender} may not withdraw {proposal_id}: {proposer} proposed it",
+        code="not_the_proposer",
+        proposal_id=proposal_id,
+        sender=sender,
+    )
+
+
+def _refuse_above_limits(state: CouncilState, *, leaving: bool) -> None:
+    rules = state.rules
+    deliberating = len(state.open) - state.with_human - leaving
+    if deliberating >= rules.open_max:
+        raise TooManyOpen(
+            f"{deliberating} proposals are open, as many as this council allows; "
+            "wait for some to be decided, or raise open_max",
+            open=deliberating,
+            limit=rules.open_max,
+        )
+    if state.with_human >= rules.escalations_max:
+        raise TooManyOpen(
+            f"{state.with_human} proposals wait for a human, as many as this council allows; "
+            "answer some, or raise escalations_max",
+            open=state.with_human,
+            limit=rules.escalations_max,
+        )
+
+
+def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
+    proposal = open_proposal(state, event.proposal_id, event.sender)
+    if event.sender != proposal.what.proposer:
+        raise _not_the_proposer(event.proposal_id, event.sender, proposal.what.proposer)
+    return _cancel(state, proposal, event.reason or "taken back by its proposer", now)
+
+
+def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -> Effects:
+    voted = {ballot.seat for ballot in proposal.ballots}
+    effects = keep(
+        state, proposal, closing.decided(state.rules, state.seats, proposal, "cancelled", reason, now)
+    )
+    thinking = [name for name in state.rules.seats if name in proposal.asked and name not in voted]
+    if proposal.stage == "ruling":
+        thinking.append(state.rules.prime)
+    return effects + [do.WithdrawProposal(name, proposal.what.proposal_id) for name in thinking]
+
+
+def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effects:
+    """The first answer wins, and is the one decision (rules 1.9)."""
+    answer = event.answer
+    closed = state.closed.get(answer.proposal_id)
+    if closed is not None and closed.decision.answer is not None:
+        first = closed.decision.answer
+        if first.digest == answer.digest:
+            return [do.NoteIgnored(answer.human, "the same answer again")]
+        raise Refused(
+            f"{first.human} answered first ({closed.decision.outcome}); {answer.human}'s changes nothing",
+            code="already_answered",
+            proposal_id=answer.proposal_id,
+            sender=answer.human,
+        )
+    proposal = open_proposal(state, answer.proposal_id, answer.human)
+    if proposal.stage != "human":
+        raise Refused(
+            f"{answer.proposal_id} does not wait for a human: the seats are still deliberating",
+            code="not_escalated",
+            proposal_id=answer.proposal_id,
+            sender=answer.human,
+        )
+    word = "approved" if answer.approve else "rejected"
+    reason = f"{answer.human} {word} it" + (f": {answer.reason}" if answer.reason else "")
+    concluded = closing.decided(
+        state.rules,
+        state.seats,
+        proposal,
+        "approved" if answer.approve else "rejected",
+        reason,
+        now,
+        answer=answer,
+    )
+    return keep(state, proposal, concluded)

@@ -1,0 +1,49 @@
+"""Keeps the roll: which seats are active. Knows nothing of proposals and ballots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from council.core.state import Moment, Rules, Seat
+from council.protocol.errors import Refused
+
+
+def silent_from(seat: Seat, rules: Rules) -> float:
+    """The last moment, in seconds of uptime, at which the seat still counts as active (rules 1.10)."""
+    return seat.last_beat_s + rules.inactivity_limit_s
+
+
+def is_silent(seat: Seat, rules: Rules, now: Moment) -> bool:
+    """Whether the last heartbeat is more than the limit old; exactly the limit is still active."""
+    return now.uptime_s > silent_from(seat, rules)
+
+
+def hear(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
+    """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
+
+    ``boot`` is the run that the coordinator told the seat it is in; one from before a restart, or a number
+    heard already, is a replay or came out of order. Raises Refused for a run that was never begun.
+    """
+    if boot > seat.boot:
+        raise Refused(
+            f"{seat.name} sent a heartbeat of run {boot}, but its current run is {seat.boot}",
+            code="unknown_boot",
+            seat=seat.name,
+            boot=boot,
+        )
+    if boot < seat.boot or beat <= seat.beat:
+        return None
+    why = seat.why if seat.active else "its heartbeat is back"
+    return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why)
+
+
+def silence(seat: Seat, rules: Rules, now: Moment) -> Seat:
+    """The seat once its silence has made it inactive."""
+    age_s = now.uptime_s - seat.last_beat_s
+    why = f"no heartbeat for {age_s:.1f} s (limit {rules.inactivity_limit_s:g} s)"
+    return replace(seat, active=False, why=why)
+
+
+def bury(seat: Seat, why: str) -> Seat:
+    """The seat once its actor is known dead: inactive at once, and a new run begins."""
+    return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)

@@ -1,0 +1,313 @@
+"""What the council remembers: rules, seats, proposals, decisions. Knows nothing of how they change.
+
+Everything here but ``CouncilState`` is frozen. Times called ``…_s`` are seconds of the coordinator's
+monotonic uptime; ``…_wall_s`` are Unix seconds and serve the one deadline that runs while everything
+is down, a human's (rules 1.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Vote = Literal["yes", "no", "abstain"]
+RiskLevel = Literal["low", "med", "high"]
+RulingWord = Literal["confirm", "reject", "human"]
+Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
+Standing = Literal["decided", "escalated"]
+Stage = Literal["deliberating", "ruling", "human"]
+WaitFor = Literal["decisive", "all"]
+SoleSeat = Literal["never", "allow-low-risk"]
+
+# rules 1.8: below this, and for anything that does not compare (NaN), a proposal escalates.
+CONFIDENCE_FLOOR = 0.3
+# rules 1.8: so many interrupts in a row on one stream escalate.
+INTERRUPTS_MAX = 3
+# A council larger than this is a parliament: message counts and reading time grow with it.
+SEATS_MAX = 15
+# Acts other than ballots that one open proposal remembers, so that a replay is known as one. A seat that
+# interrupts more often than this has long been heard.
+ACTS_MAX = 1_000
+
+
+def unsure(confidence: float) -> bool:
+    """Whether ``confidence`` is too low to decide on. Written so that NaN is unsure (rules 1.8)."""
+    return not (confidence >= CONFIDENCE_FLOOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an event is handled, and which place in the record it will have.
+
+    ``uptime_s`` never falls; ``wall_s`` may jump; ``position`` counts records from 1.
+    """
+
+    uptime_s: float
+    wall_s: float
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that decisions depend on. ``prime`` is the seat that breaks ties and rules.
+
+    ``shared`` lists ``(label, seats)`` for seats that share a model or vendor (rules 1.1).
+    """
+
+    seats: tuple[str, ...]
+    prime: str
+    quorum: int = 2
+    inactivity_limit_s: float = 90.0
+    escalation_ttl_s: float = 86_400.0
+    sole_seat: SoleSeat = "never"
+    open_max: int = 2_000
+    escalations_max: int = 10_000
+    shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
+            raise ValueError(f"seats must be 1 to {SEATS_MAX} distinct names, found {self.seats!r}")
+        if self.prime not in self.seats:
+            raise ValueError(f"prime must be one of the seats {self.seats!r}, found {self.prime!r}")
+        if self.quorum < 2:  # rules 1.4: never below 2
+            raise ValueError(f"quorum must be at least 2, found {self.quorum}")
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One seat on the roll. ``boot`` counts the runs of its actor that ended; ``beat`` its last heartbeat."""
+
+    name: str
+    active: bool
+    last_beat_s: float
+    boot: int = 0
+    beat: int = -1
+    why: str = "at launch"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A proposal as it was submitted. ``digest`` is of its canonical bytes (rules 1.12)."""
+
+    proposal_id: str
+    proposer: str
+    digest: bytes
+    summary: str
+    time_budget_s: float
+    wait_for: WaitFor = "decisive"
+    confidence: float = 1.0
+    risk_level: RiskLevel = "low"
+    tool: str | None = None
+    supersedes: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """One seat's vote on one proposal. ``asks_human``: its control packet requires a user's approval."""
+
+    proposal_id: str
+    seat: str
+    vote: Vote
+    reason: str
+    confidence: float
+    risk_level: RiskLevel
+    msg_id: str
+    digest: bytes
+    asks_human: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """Prime's act on an escalated proposal (rules 1.8)."""
+
+    proposal_id: str
+    seat: str
+    ruling: RulingWord
+    reason: str
+    confidence: float
+    risk_level: RiskLevel
+    msg_id: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A human's answer to an escalation (rules 1.9)."""
+
+    proposal_id: str
+    human: str
+    approve: bool
+    reason: str
+    msg_id: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How the counted ballots fall."""
+
+    yes: int = 0
+    no: int = 0
+    abstain: int = 0
+
+    @property
+    def cast(self) -> int:
+        return self.yes + self.no + self.abstain
+
+    def __str__(self) -> str:
+        return f"{self.yes} yes, {self.no} no, {self.abstain} abstained"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One of the ways out that a human is offered."""
+
+    name: str
+    pros: tuple[str, ...]
+    cons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A proposal that waits for a human: why, the options, what is not known, what to do next.
+
+    Answered by its id; closes by itself as ``deferred`` when ``expires_wall_s`` has passed.
+    """
+
+    escalation_id: str
+    proposal_id: str
+    summary: str
+    risk_level: RiskLevel
+    reason: str
+    detail: str
+    options: tuple[Option, ...]
+    gaps: tuple[str, ...]
+    next_step: str
+    ballots: tuple[Ballot, ...]
+    ruling: Ruling | None
+    asked_wall_s: float
+    expires_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TieBreak:
+    """The act by which Prime's own ballot broke a tie; never a second ballot (rules 1.6)."""
+
+    seat: str
+    ballot_msg_id: str
+    vote: Vote
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a proposal (rules 1.13). True in a condition for approved alone.
+
+    While a human has not answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
+    ``missing`` and ``late`` name the seats whose ballots it does not count, each with the reason or ballot.
+    """
+
+    proposal_id: str
+    summary: str
+    standing: Standing
+    outcome: Outcome | None
+    final: bool
+    reason: str
+    tally: Tally
+    quorum: int
+    ballots: tuple[Ballot, ...]
+    ruling: Ruling | None = None
+    answer: Answer | None = None
+    tie_break: TieBreak | None = None
+    early: bool = False
+    degraded: bool = False
+    missing: tuple[tuple[str, str], ...] = ()
+    late: tuple[Ballot, ...] = ()
+    escalated_for: tuple[str, ...] = ()
+    escalation_id: str | None = None
+    dissent: str = ""
+    shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    seconds: float = 0.0
+    position: int = 0
+
+    def __bool__(self) -> bool:
+        return self.outcome == "approved"
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An open proposal. ``deadline_s`` is that of its stage; a human's stands in its escalation.
+
+    ``asked`` holds the seats it was handed to; ``lost`` those whose ballot will not come, with the reason;
+    ``asked_again`` those whose first ballot could not be read; ``interrupts`` the run on each stream;
+    ``escalated_for`` the reasons why it is escalated to Prime, empty when it is not; ``standing`` what its
+    proposer is told while it waits for a human.
+    """
+
+    what: Submission
+    opened_s: float
+    deadline_s: float
+    stage: Stage = "deliberating"
+    asked: frozenset[str] = frozenset()
+    ballots: tuple[Ballot, ...] = ()
+    lost: Mapping[str, str] = field(default_factory=dict)
+    asked_again: frozenset[str] = frozenset()
+    interrupts: Mapping[str, int] = field(default_factory=dict)
+    acts: frozenset[str] = frozenset()
+    escalated_for: tuple[str, ...] = ()
+    ruling: Ruling | None = None
+    escalation: Escalation | None = None
+    standing: Decision | None = None
+    late: tuple[Ballot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A decided proposal: what a retry is compared with, and what it is answered."""
+
+    digest: bytes
+    proposer: str
+    asked: frozenset[str]
+    decision: Decision
+
+
+@dataclass(slots=True)
+class CouncilState:
+    """All that one council knows. Only the core touches the maps (one step costs the same however many).
+
+    ``timers`` and ``wall_timers`` are heaps of ``(deadline, proposal id)``; entries of proposals that have
+    moved on are dropped when they surface.
+    """
+
+    rules: Rules
+    seats: dict[str, Seat]
+    open: dict[str, Proposal] = field(default_factory=dict)
+    closed: dict[str, Closed] = field(default_factory=dict)
+    timers: list[tuple[float, str]] = field(default_factory=list)
+    wall_timers: list[tuple[float, str]] = field(default_factory=list)
+    with_human: int = 0
+    uptime_s: float = 0.0
+
+    def active(self) -> frozenset[str]:
+        return frozenset(name for name, seat in self.seats.items() if seat.active)
+
+
+def found(rules: Rules, now: Moment) -> CouncilState:
+    """A new council at ``now``; every seat counts as having beaten just then (rules 1.10)."""
+    seats = {name: Seat(name, active=True, last_beat_s=now.uptime_s) for name in rules.seats}
+    return CouncilState(rules=rules, seats=seats, uptime_s=now.uptime_s)
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON-like data: dataclasses become dicts, tuples lists, bytes hex."""
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, (frozenset, set)):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return value

@@ -1,0 +1,191 @@
+"""Moves the council: one event in, effects out. Knows nothing of clocks, bytes, Ray or the journal.
+
+READ FIRST. A shell feeds ``step`` the events that it received, each with its moment, and performs the
+effects in order. Before every event it asks ``next_due`` for what time itself has brought, until there is
+nothing; in between it sleeps until ``next_deadline``. Replaying the same events with the same moments
+gives the same state and effects, byte for byte.
+
+A duplicate, a late message or an old heartbeat is a case of its own with a reason. What the rules do not
+allow raises ``Refused`` and leaves the state as it was: every handler first decides, then changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from council.core import closing, proposals, roll, voices
+from council.core import effects as do
+from council.core import events as ev
+from council.core.keeping import (
+    Effects,
+    first_timer,
+    first_wall_timer,
+    keep,
+    open_proposal,
+    seat_of,
+)
+from council.core.state import CouncilState, Moment, Proposal, Seat
+from council.protocol.errors import InternalError, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """When time will next bring something: seconds of uptime, and Unix seconds; None for never."""
+
+    uptime_s: float | None
+    wall_s: float | None
+
+
+def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
+    """The state after ``event``, and what to do. Raises Refused, and TooManyOpen for back-pressure.
+
+    Raises InternalError when the shell breaks the contract: uptime that falls, or a deadline overslept.
+    """
+    if now.uptime_s < state.uptime_s:
+        raise InternalError(
+            f"time ran backwards: {now.uptime_s} s after {state.uptime_s} s of uptime", now=now.uptime_s
+        )
+    overdue = first_timer(state)
+    if overdue is not None and now.uptime_s > overdue[0] and not _is_due_event(event):
+        raise InternalError(f"the deadline of {overdue[1]} passed at {overdue[0]} s, but was not handled")
+    effects = _handle(state, event, now)
+    state.uptime_s = now.uptime_s
+    return state, effects
+
+
+def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # noqa: C901 - one line for each kind of event
+    match event:
+        case ev.ProposalSubmitted():
+            return proposals.submitted(state, event, now)
+        case ev.BallotCast(ballot):
+            return voices.ballot(state, ballot, now)
+        case ev.BallotUnreadable():
+            return voices.unreadable(state, event, now)
+        case ev.WorkFailed():
+            return voices.failed(state, event, now)
+        case ev.StreamObserved():
+            return voices.observed(state, event, now)
+        case ev.EscalationRaised():
+            return voices.raised(state, event, now)
+        case ev.RulingGiven():
+            return voices.ruled(state, event, now)
+        case ev.HumanAnswered():
+            return proposals.answered(state, event, now)
+        case ev.ProposalCancelled():
+            return proposals.cancelled(state, event, now)
+        case ev.SeatBeat():
+            return _beat(state, event, now)
+        case ev.SeatDied(name, why):
+            seat = seat_of(state, name)
+            return _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
+        case ev.SeatFellSilent(name):
+            seat = seat_of(state, name)
+            if not seat.active or not roll.is_silent(seat, state.rules, now):
+                raise Refused(f"{name} has not been silent for too long", code="not_silent", seat=name)
+            return _roll_changed(state, roll.silence(seat, state.rules, now), was_active=True, now=now)
+        case ev.DeadlinePassed(proposal_id):
+            return _deadline_passed(state, proposal_id, now)
+        case ev.EscalationExpired(proposal_id):
+            return _expired(state, proposal_id, now)
+        case ev.EnvelopeRefused(sender, msg_id, code, why):
+            return [do.AnnounceRefusal(sender, msg_id, code, why)]
+        case _:
+            assert_never(event)
+
+
+# Time
+
+
+def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
+    """The first thing that time has brought by ``now`` and that is not handled yet."""
+    found: tuple[float, ev.Event] | None = None
+    timer = first_timer(state)
+    if timer is not None and now.uptime_s > timer[0]:  # rules 1.5: at exactly the deadline a ballot counts
+        found = timer[0], ev.DeadlinePassed(timer[1])
+    for seat in state.seats.values():
+        since = roll.silent_from(seat, state.rules)
+        if seat.active and now.uptime_s > since and (found is None or since < found[0]):
+            found = since, ev.SeatFellSilent(seat.name)
+    if found is not None:
+        return found[1]
+    wall_timer = first_wall_timer(state)
+    if wall_timer is not None and now.wall_s > wall_timer[0]:
+        return ev.EscalationExpired(wall_timer[1])
+    return None
+
+
+def next_deadline(state: CouncilState) -> Deadlines:
+    """The first moment at which ``next_due`` may have something, so that a shell needs one timer only."""
+    silent = [roll.silent_from(seat, state.rules) for seat in state.seats.values() if seat.active]
+    timer = first_timer(state)
+    if timer is not None:
+        silent.append(timer[0])
+    wall_timer = first_wall_timer(state)
+    return Deadlines(
+        uptime_s=math.nextafter(min(silent), math.inf) if silent else None,
+        wall_s=math.nextafter(wall_timer[0], math.inf) if wall_timer else None,
+    )
+
+
+def _is_due_event(event: ev.Event) -> bool:
+    return isinstance(event, (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired))
+
+
+def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
+    proposal = open_proposal(state, proposal_id, "the clock")
+    if proposal.escalation is None or not now.wall_s > proposal.escalation.expires_wall_s:
+        raise Refused(f"the escalation of {proposal_id} has not expired", code="not_expired")
+    reason = "no human answered in time"
+    return keep(state, proposal, closing.decided(state.rules, state.seats, proposal, "deferred", reason, now))
+
+
+def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
+    proposal = open_proposal(state, proposal_id, "the clock")
+    if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
+        raise Refused(f"the deadline of {proposal_id} has not passed", code="not_expired")
+    if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
+        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now)
+    else:
+        concluded = closing.conclude(state.rules, state.seats, proposal, now, expired=True)
+    return keep(state, proposal, concluded)
+
+
+# The roll
+
+
+def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    heard = roll.hear(seat, event.boot, event.beat, now)
+    if heard is None:
+        return [do.NoteIgnored(event.seat, "an old heartbeat")]
+    if seat.active:
+        state.seats[seat.name] = heard
+        return []
+    return _roll_changed(state, heard, was_active=False, now=now)
+
+
+def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
+    """Stores the seat and lets every open proposal see the new roll."""
+    state.seats[seat.name] = seat
+    effects: Effects = []
+    if seat.active != was_active:
+        effects.append(do.AnnounceRoll(seat.name, seat.active, seat.why))
+    for proposal in list(state.open.values()):
+        if seat.active:
+            effects += _tell_what_isopen_proposal(state, proposal, seat.name)
+        elif proposal.stage == "deliberating":
+            effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
+    return effects
+
+
+def _tell_what_isopen_proposal(state: CouncilState, proposal: Proposal, name: str) -> Effects:
+    """A seat that is back is handed what still waits for it (rules 1.10)."""
+    if proposal.stage == "ruling" and name == state.rules.prime:
+        return [closing.ruling_request(state.rules, proposal)]
+    done = name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots)
+    if proposal.stage != "deliberating" or done:
+        return []
+    asked = replace(proposal, asked=proposal.asked | {name})
+    return [do.DeliverProposal(name, proposal.what.proposal_id), *keep(state, proposal, (asked, []))]

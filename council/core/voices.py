@@ -1,0 +1,188 @@
+"""What seats say on a proposal: ballots, failures, observations, escalations, rulings. Knows no clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from council.core import closing, escalation
+from council.core import effects as do
+from council.core import events as ev
+from council.core.keeping import Effects, keep, open_proposal, seat_of, unknown
+from council.core.state import ACTS_MAX, INTERRUPTS_MAX, Ballot, CouncilState, Moment, Proposal, unsure
+from council.protocol.errors import Refused
+
+
+def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
+    seat_of(state, ballot.seat)
+    closed = state.closed.get(ballot.proposal_id)
+    proposal = state.open.get(ballot.proposal_id)
+    if closed is not None:
+        earlier = closed.decision.ballots + closed.decision.late
+        if _is_repeated(ballot, earlier, closed.asked):
+            return [do.NoteIgnored(ballot.seat, "the same ballot again")]
+        decision = replace(closed.decision, late=(*closed.decision.late, ballot))
+        state.closed[ballot.proposal_id] = replace(closed, decision=decision)
+        return _late(ballot)
+    if proposal is None:
+        raise unknown(ballot.proposal_id, ballot.seat)
+    if _is_repeated(ballot, proposal.ballots + proposal.late, proposal.asked):
+        return [do.NoteIgnored(ballot.seat, "the same ballot again")]
+    if proposal.stage != "deliberating":
+        # Voting is over: Prime or a human was shown the ballots, and decides on those.
+        keep(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
+        return _late(ballot)
+    effects: Effects = [do.AnnounceBallot(ballot, late=False)]
+    why = escalation.for_ballot(ballot)
+    lost = proposal.lost
+    if ballot.seat in lost:
+        lost = {name: reason for name, reason in lost.items() if name != ballot.seat}
+    counted = replace(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
+    if why is not None:
+        counted = _escalate(counted, why, effects)
+    concluded = closing.conclude(state.rules, state.seats, counted, now)
+    return effects + keep(state, proposal, concluded)
+
+
+def _is_repeated(ballot: Ballot, earlier: tuple[Ballot, ...], asked: frozenset[str]) -> bool:
+    """Whether these bytes were received before. Raises Refused for a second or an unasked ballot."""
+    if ballot.seat not in asked:
+        raise Refused(
+            f"{ballot.seat} voted on {ballot.proposal_id} without having been given it",
+            code="not_asked",
+            proposal_id=ballot.proposal_id,
+            sender=ballot.seat,
+        )
+    for first in earlier:
+        if first.seat == ballot.seat:
+            if first.digest == ballot.digest:
+                return True
+            raise Refused(  # rules 1.3: one ballot for each seat and proposal
+                f"{ballot.seat} voted twice on {ballot.proposal_id}: its first ballot ({first.vote}) stands",
+                code="second_ballot",
+                proposal_id=ballot.proposal_id,
+                sender=ballot.seat,
+            )
+    return False
+
+
+def _late(ballot: Ballot) -> Effects:
+    """A ballot after the vote is shown and changes nothing; a grave one raises an alert (rules 1.7)."""
+    effects: Effects = [do.AnnounceBallot(ballot, late=True)]
+    if ballot.risk_level == "high" or unsure(ballot.confidence):
+        text = f"{ballot.seat} voted {ballot.vote} after the vote had ended: {ballot.reason}"
+        effects.append(do.RaiseAlert(ballot.proposal_id, "late_ballot", text))
+    return effects
+
+
+def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
+    """Sends a proposal to Prime's ruling, or adds a reason to one that is on its way there."""
+    if why in proposal.escalated_for:
+        return proposal
+    effects.append(do.AnnouncePrimeEscalation(proposal.what.proposal_id, why))
+    return replace(proposal, escalated_for=(*proposal.escalated_for, why))
+
+
+def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> Effects:
+    """A vote that can't be read is no ballot; the seat is asked once more (rules 1.2)."""
+    seat_of(state, event.seat)
+    proposal = open_proposal(state, event.proposal_id, event.seat)
+    if event.seat in proposal.asked_again or proposal.stage != "deliberating":
+        why = f"its ballot could not be read twice: {event.why}"
+        return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
+    if event.seat not in proposal.asked:
+        raise unknown(event.proposal_id, event.seat)
+    asked = replace(proposal, asked_again=proposal.asked_again | {event.seat})
+    keep(state, proposal, (asked, []))
+    return [
+        do.AnnounceLoss(event.proposal_id, event.seat, "ballot", event.why, retrying=True),
+        do.DeliverProposal(event.seat, event.proposal_id, again=event.why),
+    ]
+
+
+def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
+    """A mind that raised, hung or spoke nonsense costs its ballot, never the council."""
+    seat_of(state, event.seat)
+    proposal = open_proposal(state, event.proposal_id, event.seat)
+    loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why)
+    if event.task == "ruling":
+        if proposal.stage != "ruling" or event.seat != state.rules.prime:
+            raise _no_ruling_asked(event.proposal_id, event.seat)
+        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now)
+        return [loss, *keep(state, proposal, concluded)]
+    if any(ballot.seat == event.seat for ballot in proposal.ballots) or event.seat in proposal.lost:
+        return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
+    if event.seat not in proposal.asked:
+        raise unknown(event.proposal_id, event.seat)
+    without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
+    return [loss, *keep(state, proposal, closing.conclude(state.rules, state.seats, without, now))]
+
+
+def _acted(proposal: Proposal, msg_id: str) -> Proposal | None:
+    """The proposal with this act noted; None if the act was seen before."""
+    if msg_id in proposal.acts:
+        return None
+    if len(proposal.acts) >= ACTS_MAX:
+        raise Refused(
+            f"{proposal.what.proposal_id} has taken {ACTS_MAX} observations and escalations, the most it may",
+            code="too_many_acts",
+            proposal_id=proposal.what.proposal_id,
+        )
+    return replace(proposal, acts=proposal.acts | {msg_id})
+
+
+def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
+    """Three interrupts in a row on one stream escalate; a clean observation starts again (rules 1.8)."""
+    seat_of(state, event.observer)
+    seat_of(state, event.stream)
+    if event.observer == event.stream:
+        raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
+    proposal = open_proposal(state, event.proposal_id, event.observer)
+    acted = _acted(proposal, event.msg_id)
+    if acted is None:
+        return [do.NoteIgnored(event.observer, "the same observation again")]
+    effects: Effects = [
+        do.AnnounceObservation(event.proposal_id, event.observer, event.stream, event.interrupt, event.text)
+    ]
+    run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
+    acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
+    if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
+        acted = _escalate(acted, f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream", effects)
+    return effects + keep(state, proposal, (acted, []))
+
+
+def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:
+    seat_of(state, event.seat)
+    proposal = open_proposal(state, event.proposal_id, event.seat)
+    acted = _acted(proposal, event.msg_id)
+    if acted is None or acted.stage != "deliberating":
+        return [do.NoteIgnored(event.seat, "an escalation that changes nothing any more")]
+    effects: Effects = []
+    acted = _escalate(acted, f"{event.seat} escalated it: {event.reason}", effects)
+    return effects + keep(state, proposal, (acted, []))
+
+
+def _no_ruling_asked(proposal_id: str, seat: str) -> Refused:
+    return Refused(
+        f"{seat} ruled on {proposal_id}, on which no ruling is asked of it",
+        code="no_ruling_asked",
+        proposal_id=proposal_id,
+        sender=seat,
+    )
+
+
+def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
+    ruling = event.ruling
+    if ruling.seat != state.rules.prime:
+        raise Refused(
+            f"{ruling.seat} may not rule: {state.rules.prime} is Prime", code="not_prime", sender=ruling.seat
+        )
+    closed = state.closed.get(ruling.proposal_id)
+    known = state.open.get(ruling.proposal_id) or (closed.decision if closed else None)
+    if known is not None and known.ruling is not None and known.ruling.digest == ruling.digest:
+        return [do.NoteIgnored(ruling.seat, "the same ruling again")]
+    proposal = open_proposal(state, ruling.proposal_id, ruling.seat)
+    if proposal.stage != "ruling":
+        raise _no_ruling_asked(ruling.proposal_id, ruling.seat)
+    ruled = replace(proposal, ruling=ruling)
+    concluded = closing.on_ruling(state.rules, state.seats, ruled, now)
+    return [do.AnnounceRuling(ruling), *keep(state, proposal, concluded)]

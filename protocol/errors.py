@@ -1,0 +1,170 @@
+"""All errors of the council. Knows nothing of who raises them.
+
+Every error carries its facts as attributes, says what happened and what to do, and pickles, because
+errors cross process borders. Three families tell whose turn it is: ``CallerError`` (mend the call),
+``OperatorError`` (mend the setting or the machine) and ``InternalError`` (our fault).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class CouncilError(Exception):
+    """The root of every error the council raises.
+
+    ``code`` is stable and machine-readable; facts given as keywords become attributes.
+    """
+
+    code = "council_error"
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["facts"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, self.facts)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def _rebuild(kind: type[CouncilError], message: str, facts: dict[str, Any]) -> CouncilError:
+    return kind(message, **facts)
+
+
+class CallerError(CouncilError):
+    """The call was wrong; calling again unchanged fails again."""
+
+    code = "caller_error"
+
+
+class OperatorError(CouncilError):
+    """The surroundings are wrong: configuration, cluster, capacity. Mend them, then call again."""
+
+    code = "operator_error"
+
+
+class InternalError(CouncilError):
+    """The council broke one of its own rules. Please report it."""
+
+    code = "internal_error"
+
+
+# What arrives on the wire
+
+
+class EnvelopeError(CallerError):
+    """An envelope, or the bytes that should hold one, is malformed.
+
+    ``field`` is the dotted path of what is wrong (``content.vote``), or ``envelope`` for the whole.
+    """
+
+    code = "malformed"
+
+
+class EnvelopeTooLarge(EnvelopeError):
+    """An envelope passes a limit on bytes, depth or collection size (``limit``, ``found``)."""
+
+    code = "too_large"
+
+
+class VersionError(EnvelopeError):
+    """The bytes speak a version of the protocol that this reader does not (``found``, ``readable``)."""
+
+    code = "version"
+
+
+class SignatureError(CallerError):
+    """An envelope is not signed by the one it names, or was altered, or belongs to another council."""
+
+    code = "forged"
+
+
+class UnknownSender(CallerError):
+    """Nobody with this name (``sender``) has joined the council."""
+
+    code = "unknown_sender"
+
+
+# What the rules refuse
+
+
+class Refused(CallerError):
+    """A well-formed envelope that the rules do not allow. ``code`` says which rule."""
+
+    code = "refused"
+
+    def __init__(self, message: str, *, code: str = "refused", **facts: Any) -> None:
+        super().__init__(message, code=code, **facts)
+        self.code = code
+
+
+class TooManyOpen(OperatorError):
+    """Back-pressure: as many proposals are open as the council allows (``open``, ``limit``)."""
+
+    code = "too_many_open"
+
+
+# What surrounds the council
+
+
+class ConfigError(OperatorError):
+    """The configuration is wrong; ``problems`` lists every fault found, each with its source and key."""
+
+    code = "config"
+
+
+class MindError(OperatorError):
+    """A seat's mind can't be imported, built or used (``seat``, ``mind``)."""
+
+    code = "mind"
+
+
+class NameTaken(OperatorError):
+    """A council, seat or sender of this name exists already (``name``)."""
+
+    code = "name_taken"
+
+
+class Unreachable(OperatorError):
+    """No council, or no Ray, answers where one was expected (``address``, ``name``)."""
+
+    code = "unreachable"
+
+
+class VersionMismatch(OperatorError):
+    """The cluster runs another version of Ray, Python or this package (``ours``, ``theirs``)."""
+
+    code = "version_mismatch"
+
+
+class CouncilDied(OperatorError):
+    """The coordinator is gone, and with it what was not yet answered (``name``, ``open_ids``)."""
+
+    code = "council_died"
+
+
+class NoAnswer(OperatorError):
+    """The council did not answer within the time that its own rules allow (``waited_s``)."""
+
+    code = "no_answer"
+
+
+class PositionLost(CallerError):
+    """The events asked for are no longer kept (``asked``, ``oldest``)."""
+
+    code = "position_lost"
+
+
+class NotApproved(CouncilError):
+    """A guarded function was not run; ``decision`` is the council's answer."""
+
+    code = "not_approved"
