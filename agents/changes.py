@@ -227,6 +227,8 @@ def _names(section: Section, parsed: PatchedFile) -> tuple[str | None, str | Non
     if section.git_header is not None and section.old_name is None:
         old, new = _split_git_header(section.git_header.removeprefix("diff --git ")) or (old, new)
     has_prefixes = all(name == NULL or PREFIX.match(name) for name in (old, new))
+    if NULL not in (old, new) and old[:2] == new[:2]:
+        has_prefixes = False  # git --no-prefix on a folder that is called "a"
     sides = [None if name == NULL else name[2:] if has_prefixes else name for name in (old, new)]
     if "new file mode" in extended:
         sides[0] = None

@@ -87,6 +87,8 @@ class Scanner:
         self._at = 0
         # Not splitlines(): a form feed or U+2028 inside a line ends no line of a diff.
         self._lines = text[:CHARS_MAX].split("\n")
+        if not self._lines[-1]:
+            self._lines.pop()  # what follows the last line's end is no line
         if len(text) > CHARS_MAX or len(self._lines) > LINES_MAX:
             self.fault(
                 f"only the first {LINES_MAX:,} lines or {CHARS_MAX:,} characters were read "

@@ -22,7 +22,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
+
+from council.agents import personal
+from council.agents.personal import words
 
 Family = Literal["secret", "personal"]
 Grade = Literal["sure", "likely", "fake"]
@@ -65,24 +69,24 @@ def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
 
     ``assignments=False`` leaves out secrets known only by the name they are assigned to (``password =
     "…"``), for lock files and generated text. Of a longer text the first 2,000,000 characters are read, of
-    more findings the first 200 returned. Never raises.
+    more findings the first 200 real and 200 fake ones. Never raises.
     """
     text = text[:TEXT_CHARS_MAX]
     found: list[Finding] = []
-    taken: list[tuple[int, int]] = []
+    room = {True: FINDINGS_MAX, False: FINDINGS_MAX}  # fakes apart, lest a pile of them hide what is real
     lines = [match.start() for match in re.finditer("\n", text)]
     sources = [_shaped(text), _connection_strings(text), _personal(text)]
     if assignments:
         sources.insert(2, _assigned(text))
-    for source in sources:
-        for finding in source:
-            if any(start < finding.end and finding.start < end for start, end in taken):
-                continue
-            taken.append((finding.start, finding.end))
-            found.append(replace(finding, line=bisect_right(lines, finding.start - 1) + 1))
-            if len(taken) >= FINDINGS_MAX:
-                break
-    return sorted(found, key=lambda finding: finding.start)[:FINDINGS_MAX]
+    for finding in chain.from_iterable(sources):
+        is_real = finding.grade != "fake"
+        if not room[is_real] or any(f.start < finding.end and finding.start < f.end for f in found):
+            continue
+        room[is_real] -= 1
+        found.append(replace(finding, line=bisect_right(lines, finding.start - 1) + 1))
+        if not any(room.values()):
+            break
+    return sorted(found, key=lambda finding: finding.start)
 
 
 def mask(value: str) -> str:
@@ -105,19 +109,23 @@ def _finding(kind: str, family: Family, grade: Grade, value: str, start: int) ->
 # Placeholders
 
 _PLACEHOLDER_PARTS = re.compile(
-    r"example|placeholder|change[-_ ]?me|change[-_ ]?this|replace[-_ ]?(?:me|with|this)|insert[-_ ]|your[-_ ]|"
+    r"example|placeholder|change[-_ ]?(?:me|this)|replace[-_ ]?(?:me|with|this)|insert[-_ ]|your[-_ ]|"
     r"dummy|sample|redacted|xxxx|\*\*\*|\.\.\.|not[-_ ]?a[-_ ]?real|not[-_ ]?real|fake|todo|fixme|"
-    r"secret[-_]?here|(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])",
+    r"secret[-_]?here|"
+    r"(?:^|[-_ .])(?:test|tests|testing|mock|stub|foo|bar|baz|demo|insecure|undefined)(?:$|[-_ .0-9])",
     re.IGNORECASE,
 )
-_PLACEHOLDER_WORDS = frozenset(
-    "password passwd pass passw0rd p@ssw0rd p@ssword password1 password123 pwd secret secrets secretkey mysecret mypassword "
-    "token mytoken apikey api_key api-key key none null nil true false default admin root user username guest "
-    "postgres mysql redis mongo rabbitmq minio minioadmin letmein qwerty hunter2 topsecret string value empty "
-    "unset required optional hidden masked private public yourpassword yourtoken s3cret s3cr3t abc123 pass123 "
-    "test test123 test1234 testing testpass testpassword secret123 admin123".split()
+_PLACEHOLDER_WORDS = words(
+    "password passwd pass passw0rd p@ssw0rd p@ssword password1 password123 pwd secret secrets secretkey "
+    "mysecret mypassword token mytoken apikey api_key api-key key none null nil true false default admin "
+    "root user username guest postgres mysql redis mongo rabbitmq minio minioadmin letmein qwerty "
+    "topsecret string value empty unset required optional hidden masked private public yourpassword "
+    "yourtoken s3cret s3cr3t abc123 pass123 test test123 test1234 testing testpass testpassword secret123 "
+    "admin123 "
 )
-_INTERPOLATED = re.compile(r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{")
+_INTERPOLATED = re.compile(
+    r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{"
+)
 _RUNS = "abcdefghijklmnopqrstuvwxyz", "0123456789", "qwertyuiopasdfghjklzxcvbnm", "9876543210"
 
 
@@ -196,7 +204,9 @@ _E = r"(?![A-Za-z0-9_])"
 _T = r"[A-Za-z0-9_-]"
 
 
-def _shape(kind: str, anchor: str, pattern: str, judge: Callable[[str], Grade | None] = _random_enough) -> _Shape:
+def _shape(
+    kind: str, anchor: str, pattern: str, judge: Callable[[str], Grade | None] = _random_enough
+) -> _Shape:
     return _Shape(kind, anchor, re.compile(pattern), judge)
 
 
@@ -204,8 +214,9 @@ _SHAPES = (
     _shape(
         "private key block",
         "PRIVATE KEY",
-        r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,]|\\n|\\r|[A-Za-z-]{4,12}: [^\n]{1,80}\n){0,20}"
-        r"(?:[A-Za-z0-9+/=]{4,120}(?:[\s\"'+,]|\\n|\\r){0,12}){1,4}",
+        r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[\s\"'+,]|\\n|\\r|[A-Za-z-]{4,12}: [^\n]{1,80}\n){0,20}"
+        r"(?:[A-Za-z0-9+/=]{4,120}(?:[\s\"'+,]|\\n|\\r){0,12}){1,100}",
         _key_block,
     ),
     _shape("AWS access key", "AKIA", _B + r"AKIA[A-Z0-9]{16}" + _E),
@@ -240,7 +251,12 @@ _SHAPES = (
     _shape("Shopify token", "shp", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}" + _E),
     _shape("Vault token", "hvs.", _B + r"hvs\.[A-Za-z0-9_-]{24,200}"),
     _shape("age secret key", "AGE-SECRET-KEY-1", _B + r"AGE-SECRET-KEY-1[A-Z0-9]{58}" + _E),
-    _shape("JSON web token", "eyJ", _B + r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{2,4000}\.[A-Za-z0-9_-]{16,1000}", _jwt),
+    _shape(
+        "JSON web token",
+        "eyJ",
+        _B + r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{2,4000}\.[A-Za-z0-9_-]{16,1000}",
+        _jwt,
+    ),
 )
 
 
@@ -256,8 +272,10 @@ def _shaped(text: str) -> Iterator[Finding]:
 
 # Connection strings: scheme://user:password@host
 
-_USERINFO = re.compile(r"[^\s:/@\"'<>`]{0,80}:([^\s/@\"'<>`]{1,120})@([A-Za-z0-9._-]{1,120}|\[[0-9a-fA-F:]{2,45}\]|[${][^\s/]{1,60})")
-_WEAK_LOCAL = frozenset("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal".split())
+_USERINFO = re.compile(
+    r"[^\s:/@\"'<>`]{0,80}:([^\s/@\"'<>`]{1,120})@([A-Za-z0-9._-]{1,120}|\[[0-9a-fA-F:]{2,45}\]|[${][^\s/]{1,60})"
+)
+_WEAK_LOCAL = words("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal")
 
 
 def _connection_strings(text: str) -> Iterator[Finding]:
@@ -290,8 +308,8 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _AFTER_NAME = re.compile(
-    r"([A-Za-z0-9_-]{0,24})[\"'\]]{0,2}(?:[ \t]{0,4}:[ \t]{0,4}[A-Za-z][A-Za-z\[\]. |]{0,24})?[ \t]{0,8}(?:=>|:=|==?|:)"
-    r"[ \t]{0,8}([rbuf]?)([\"'`]?)([^\s\"'`]{6,400})"
+    r"([A-Za-z0-9_-]{0,24})[\"'\]]{0,2}(?:[ \t]{0,4}:[ \t]{0,4}[A-Za-z][A-Za-z\[\]. |]{0,24})?"
+    r"[ \t]{0,8}(?:=>|:=|==?|:)[ \t]{0,8}([rbuf]?)([\"'`]?)([^\s\"'`]{6,400})"
 )
 _NOT_SECRET_NAME = re.compile(
     r"^(?:s$|s_|iz|ized|_?(?:type|field|name|path|file|dir|url|uri|id|ids|hint|label|prompt|regex|pattern|policy|len|length|min|max|"
@@ -301,7 +319,9 @@ _NOT_SECRET_NAME = re.compile(
     r"(?:$|[-_])",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$")
+_CODE = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
+)
 _UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 _UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
 
@@ -329,7 +349,11 @@ def _assigned(text: str) -> Iterator[Finding]:
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` when random, ``likely`` when merely not a word."""
-    if is_placeholder(value) or _UUID.match(value) or value.startswith(("/", "./", "~/", "http:", "https:", "arn:")):
+    if (
+        is_placeholder(value)
+        or _UUID.match(value)
+        or value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
+    ):
         return None
     classes = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]"))
     has_digit = any(char.isdigit() for char in value)
@@ -348,7 +372,5 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
 
 
 def _personal(text: str) -> Iterator[Finding]:
-    from council.agents import personal  # one table each: this module stays readable
-
     for kind, grade, value, start in personal.find(text):
         yield _finding(kind, "personal", grade, value, start)

@@ -1,4 +1,4 @@
-"""Reads a council's configuration from file, environment and flags. Knows nothing of Ray, keys or votes.
+"""Reads a council's configuration from file, environment and flags. Knows nothing of Ray or votes.
 
 Where a value comes from, each source going before the one above it:
 
@@ -22,220 +22,248 @@ Seats are tables, keyed by name, and **amend** what stands before them, in every
     [seats.codemind]
     enabled = false               # the seat is left out
 
-``options``, ``model`` and ``vendor`` describe one mind, so a table that names another mind starts the seat
-afresh. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. From Python a seat may also
-be a mind itself (object, class or function) or a SeatConfig, and a list of SeatConfig is the whole council.
+``options``, ``model`` and ``vendor`` describe one mind, so a table that names another mind drops those given
+before it. A seat left out by one source comes back where a later one says ``enabled = true`` or names its
+mind. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. From Python a seat may also be
+a mind itself (object, class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is
+the whole council. Numbers are numbers: only the environment may write them as text.
 
 Every fault of every source is told at once, in one ConfigError. Nothing in a value is ever executed; a mind
-is imported only by ``import_mind`` and ``build_mind``. No secret has its place here: ``describe`` shows all.
+is imported only by ``import_mind`` and ``build_mind`` (``council.importing``). No secret has its place here:
+``describe`` shows all.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import inspect
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel
 
-from council.agents.mind import Mind, as_mind
-from council.protocol.errors import ConfigError, MindError
+from council.importing import build_mind, import_mind
+from council.layers import ENVIRONMENT_PREFIX, Layers, Source, key_shown, seat_variable, shown
+from council.protocol.errors import ConfigError
+from council.settings import (
+    COUNCIL_KEYS,
+    DEFAULT_SEATS,
+    ENABLED,
+    SEAT_KEYS,
+    CouncilConfig,
+    SeatConfig,
+    did_you_mean,
+)
+
+__all__ = [
+    "DEFAULT_SEATS",
+    "CouncilConfig",
+    "Loaded",
+    "SeatConfig",
+    "build_mind",
+    "describe",
+    "import_mind",
+    "load",
+]
 
 FILE_NAME = "council.toml"
-ENVIRONMENT_PREFIX = "COUNCIL_"
+PROJECT_FILE_NAME = "pyproject.toml"
+FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Names under the prefix that are not configuration. None today; without this list they would be reported.
 ENVIRONMENT_ELSEWHERE: frozenset[str] = frozenset()
 
-NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
-SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
-DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
-FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
-PROBLEMS_MAX = 100  # of one source; past this the file is some other program's
-SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise it, not enough to flood a terminal
-PATH_CHARS_MAX = 255  # of an import path
-OPTIONS_MAX = 64  # keyword arguments of one mind
+_ENVIRONMENT = Source("environment")
+_FLAG = Source("flag")
+_TRUTH = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
-def _whole(default: int, low: int, high: int, about: str) -> Any:
-    expected = f"a whole number from {low} to {high}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+@dataclass
+class Loaded:
+    """A configuration, and where each value came from.
 
-
-def _seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
-    expected = f"a number of seconds from {low:g} to {high:g}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
-
-
-def _name(default: Any, about: str) -> Any:
-    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-    return Field(default, pattern=NAME_PATTERN, description=about, json_schema_extra={"expected": expected})
-
-
-def _label(about: str, *, longest: int = 128) -> Any:
-    expected = f"a text of 1 to {longest} characters"
-    return Field(
-        None, min_length=1, max_length=longest, description=about, json_schema_extra={"expected": expected}
-    )
-
-
-def _is_import_path(path: str) -> bool:
-    module, _, attribute = path.partition(":")
-    parts = [*module.split("."), *attribute.split(".")]
-    return len(path) <= PATH_CHARS_MAX and all(part.isidentifier() for part in parts)
-
-
-def _may_be_mind(value: Any) -> Any:
-    """Refuse early what ``as_mind`` is sure to refuse later; nothing is imported or built here."""
-    if isinstance(value, str):
-        known = _is_import_path(value)
-    else:
-        known = callable(value) or callable(getattr(value, "review", None))
-    if not known:
-        raise ValueError("expected an import path 'package.module:Name', or a mind")
-    return value
-
-
-class SeatConfig(BaseModel):
-    """One seat: its name, the mind that holds it, and what is told of that mind (rules 1.1)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    name: str = _name(..., "the seat's name, and the sender of its ballots")
-    mind: Annotated[str | Any, AfterValidator(_may_be_mind)] = Field(
-        description="import path of the mind; from Python also an object, class or function",
-        json_schema_extra={"expected": "an import path 'package.module:Name' (from Python also a mind)"},
-    )
-    options: dict[str, Any] = Field(
-        {},
-        max_length=OPTIONS_MAX,
-        description="keyword arguments for the mind's class",
-        json_schema_extra={"expected": f"a table of at most {OPTIONS_MAX} keyword arguments"},
-    )
-    # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
-    model: str | None = _label("the model behind the mind, as decisions name it")
-    vendor: str | None = _label("who runs that model, as decisions name it")
-    # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
-    max_concurrent: int = _whole(16, 1, 256, "how many reviews the seat runs at once")
-
-    @model_validator(mode="after")
-    def _options_have_a_taker(self) -> Self:
-        if self.options and not isinstance(self.mind, str) and not inspect.isclass(self.mind):
-            raise ValueError("options are for a mind that is still to be built: an import path or a class")
-        return self
-
-
-DEFAULT_SEATS = (
-    SeatConfig(name="prime", mind="council.agents.prime:Prime"),
-    SeatConfig(name="lite", mind="council.agents.lite:Lite"),
-    SeatConfig(name="codemind", mind="council.agents.codemind:CodeMind"),
-)
-
-
-class CouncilConfig(BaseModel):
-    """Everything that a council is launched with.
-
-    ``inactivity_s`` must be at least twice ``heartbeat_s``: beats come up to ``heartbeat_s`` apart (rules
-    1.10), so below that one lost beat would silence a healthy seat. Three times, the default, bears two.
-    ``quorum`` may not exceed the number of seats, for then every proposal would go to a human. A council of
-    one seat is allowed and keeps quorum 2 (rules 1.4, 1.11): what its ``sole_seat`` does not let it decide
-    goes to a human.
+    ``origins`` maps each dotted key (``quorum``, ``seats.lite.mind``) to ``default``, the file's path (with
+    `` [tool.council]`` after it for a pyproject.toml), ``environment COUNCIL_QUORUM`` or ``flag --quorum``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    name: str = _name("council", "the council's name, by which clients find it")
-    seats: tuple[SeatConfig, ...] = Field(
-        DEFAULT_SEATS,
-        strict=False,  # a list of seats is as good as a tuple
-        min_length=1,
-        max_length=SEATS_MAX,
-        description="who deliberates",
-        json_schema_extra={"expected": "tables keyed by the seats' names, as in [seats.lite]"},
-    )
-    prime: str = _name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
-    quorum: int = _whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
-    time_budget_s: float = _seconds(60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)")
-    # Below 0.05 s the beats of 15 seats alone would keep a coordinator busy (a call costs about 1 ms).
-    heartbeat_s: float = _seconds(30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05)
-    inactivity_s: float = _seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
-    escalation_ttl_s: float = _seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
-    sole_seat: Literal["never", "allow-low-risk"] = Field(
-        "never",
-        description="whether one active seat may decide low risk alone (1.11)",
-        json_schema_extra={"expected": "'never' or 'allow-low-risk'"},
-    )
-    # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
-    open_max: int = _whole(2000, 1, 100_000, "how many proposals may be open before new ones are refused")
-    escalations_max: int = _whole(10_000, 1, 100_000, "how many escalations may await a human")
-    events_kept: int = _whole(100_000, 1, 1_000_000, "how many past events can be read again")
-    ray_address: str | None = _label("the Ray cluster to join; unset: one of the council's own", longest=255)
-    ray_namespace: str = _name("council", "the Ray namespace of the council's actors")
-    call_timeout_s: float = _seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
-
-    @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
-        names = [seat.name for seat in self.seats]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        wrong = [("seats", f"two seats share the name {name}: give each its own") for name in twice]
-        wrong += _contradictions(dict(self), names)
-        if wrong:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
-        return self
+    config: CouncilConfig
+    origins: dict[str, str]
 
 
-def _contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tuple[str, str]]:
-    """What values that are right by themselves get wrong together, as key and text. Absent keys pass."""
-    wrong = []
-    if not 1 <= len(seats) <= SEATS_MAX:
-        wrong.append(("seats", f"found {len(seats)} seats, expected 1 to {SEATS_MAX}"))
-    prime, quorum = values.get("prime"), values.get("quorum")
-    if prime is not None and seats and prime not in seats:
-        text = f"found {prime!r}, expected one of the seats: {', '.join(seats)}{_did_you_mean(prime, seats)}"
-        wrong.append(("prime", text))
-    most = max(2, len(seats))
-    if quorum is not None and quorum > most:
-        why = f"there are {len(seats)} seats" if len(seats) > 1 else "it is never below 2, also for one seat"
-        wrong.append(("quorum", f"found {quorum}, expected at most {most}: {why}"))
-    beat, silence = values.get("heartbeat_s"), values.get("inactivity_s")
-    if beat is not None and silence is not None and silence < 2 * beat:
-        text = f"found {silence:g}, expected at least {2 * beat:g}: twice heartbeat_s, so that one beat may be lost"
-        wrong.append(("inactivity_s", text))
-    return wrong
+def load(
+    path: Path | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    start: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """The configuration that file, environment and flags give together; see the module's own text.
 
-
-_COUNCIL_KEYS = tuple(CouncilConfig.model_fields)
-_SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
-_ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
-
-
-def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
-    strict = ConfigDict(strict=True, allow_inf_nan=False)
-    # Annotated's arguments are values here, which type checkers do not allow to be written in brackets.
-    annotated: Callable[[Any], Any] = Annotated.__class_getitem__  # type: ignore[attr-defined]
-    return {
-        key: TypeAdapter(annotated((info.annotation, info)), config=strict)
-        for key, info in model.model_fields.items()
+    ``path`` names the file; without it one is searched for from ``start`` (default: the working folder)
+    upwards, and there need not be any. ``env`` stands for os.environ. ``flags`` are keyed ``quorum`` or
+    ``seats.lite.mind``. Raises ConfigError, whose ``problems`` lists every fault of every source.
+    """
+    layers = Layers()
+    try:
+        found = _search((start or Path.cwd()).absolute()) if path is None else _read(path, named=True)
+    except ConfigError as error:
+        layers.unreadable(error.problems)  # and go on, so that the other sources' faults are told too
+    else:
+        if found is not None:
+            layers.take(*found)
+    _take_environment(layers, os.environ if env is None else env)
+    _take_flags(layers, {key: value for key, value in (flags or {}).items() if value is not None})
+    config = layers.finish()
+    if config is None:
+        raise _error(layers.problems)
+    origins = {
+        key: layers.sources[key].origin(key) if key in layers.sources else "default" for key in _flat(config)
     }
+    return Loaded(config, origins)
 
 
-_CHECK = _checkers(CouncilConfig)
-_CHECK_SEAT = _checkers(SeatConfig) | {_ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+def describe(loaded: Loaded) -> list[tuple[str, Any, str]]:
+    """Each dotted key with its value and origin, in the order of the fields.
+
+    A mind given as an object, class or function is described by its name.
+    """
+    lines = []
+    for key, value in _flat(loaded.config).items():
+        if key.startswith("seats.") and key.endswith(".mind") and not isinstance(value, str):
+            named = value if hasattr(value, "__qualname__") else type(value)
+            value = f"{named.__module__}:{named.__qualname__}"
+        lines.append((key, value, loaded.origins[key]))
+    return lines
 
 
-def _expected(key: str, model: type[BaseModel]) -> str:
-    if key == _ENABLED and model is SeatConfig:
-        return "true or false"
-    extra = model.model_fields[key].json_schema_extra
-    return str(extra["expected"]) if isinstance(extra, dict) else "another value"
+def _flat(config: CouncilConfig) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key in COUNCIL_KEYS:
+        if key == "seats":
+            for seat in config.seats:
+                flat |= {f"seats.{seat.name}.{part}": getattr(seat, part) for part in SEAT_KEYS}
+        else:
+            flat[key] = getattr(config, key)
+    return flat
 
 
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else f"{type(value).__name__}" if _is_object(value) else None
-    shown = repr(value[: SHOWN_CHARS_MAX + 1]) if isinstance(value, str) else text or _safe_repr(value)
-    return shown if len(shown) <= SHOWN_CHARS_MAX else f"{shown[:SHOWN_CHARS_MAX]}…"
+def _error(problems: Sequence[str]) -> ConfigError:
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return ConfigError(f"the configuration has {count}:\n{lines}", problems=list(problems))
+
+
+def _search(start: Path) -> tuple[Source, Mapping[str, Any]] | None:
+    for folder in (start, *start.parents):
+        own, project = folder / FILE_NAME, folder / PROJECT_FILE_NAME
+        # A broken link is there too: it is reported when it is read, not passed over.
+        found = [_read(file, named=False) for file in (own, project) if os.path.lexists(file)]
+        held = [each for each in found if each is not None]
+        if len(held) > 1:
+            both = f"file {own}: found beside a [tool.council] in {project}"
+            raise _error([f"{both}, expected one of the two: merge them, or name the file to use"])
+        if held:
+            return held[0]
+    return None
+
+
+def _read(path: Path, *, named: bool) -> tuple[Source, Mapping[str, Any]] | None:
+    """What a file says of the council; None if it is a pyproject.toml, not named, that says nothing."""
+    document = _parsed(path)
+    if path.name != PROJECT_FILE_NAME:
+        return Source("file", str(path)), document
+    tools = document.get("tool")
+    section = tools.get("council") if isinstance(tools, dict) else None
+    if section is None and not named:
+        return None
+    if not isinstance(section, dict):
+        found = "nothing" if section is None else shown(section)
+        raise _error([f"file {path}: key tool.council: found {found}, expected a table [tool.council]"])
+    return Source("file", f"{path} [tool.council]"), section
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise _error([f"file {path}: can't be read: {why}; expected a readable TOML file"]) from error
+    if len(raw) > FILE_BYTES_MAX:
+        raise _error([f"file {path}: longer than {FILE_BYTES_MAX} bytes, expected a configuration in TOML"])
+    try:
+        return tomllib.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _error([f"file {path}: line {line} is not UTF-8, expected TOML in UTF-8"]) from error
+    except ValueError as error:  # TOMLDecodeError, whose text names line and column, or an endless number
+        raise _error([f"file {path}: not TOML: {error}"]) from error
+    except RecursionError as error:
+        raise _error([f"file {path}: not usable TOML: nested too deep"]) from error
+
+
+def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
+    document: dict[str, Any] = {}
+    seats: dict[str, dict[str, Any]] = {}
+    spelled = {seat_variable(name): name for name in layers.seats}
+    for variable in sorted(env):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in ENVIRONMENT_ELSEWHERE:
+            continue
+        rest = variable.removeprefix(ENVIRONMENT_PREFIX)
+        seat, _, last = rest.removeprefix("SEATS__").rpartition("__")
+        key = last.lower() if last == last.upper() else ""
+        if rest.startswith("SEATS__") and seat and key in (*SEAT_KEYS, ENABLED):
+            name = spelled.get(seat, seat.lower())
+            seats.setdefault(name, {})[key] = _typed(env[variable], key, SeatConfig)
+        elif rest == last and key in COUNCIL_KEYS and key != "seats":
+            document[key] = _typed(env[variable], key, CouncilConfig)
+        else:
+            named = seat if seat and key_shown(variable) == variable else "<seat>"
+            known = [*COUNCIL_KEYS, *(f"seats__{named}__{part}" for part in (*SEAT_KEYS, ENABLED))]
+            known = [f"{ENVIRONMENT_PREFIX}{word.upper()}" for word in known if word != "seats"]
+            form = "expected COUNCIL_<KEY> or COUNCIL_SEATS__<SEAT>__<KEY>"
+            hint = did_you_mean(variable.upper(), known)
+            layers.report(_ENVIRONMENT, f"environment {key_shown(variable)}: unknown variable, {form}{hint}")
+    layers.take(_ENVIRONMENT, document | ({"seats": seats} if seats else {}))
+
+
+def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
+    """A variable's text as its key's type; left as it is where it can't be, for the check to report it."""
+    kind = bool if key == ENABLED else model.model_fields[key].annotation
+    if kind is bool:
+        return _TRUTH.get(text.strip().lower(), text)
+    if type(None) in get_args(kind):
+        return text or None
+    try:
+        if kind is int or kind is float:
+            return kind(text)
+        if key == "options":
+            table = tomllib.loads(f"options = {text}")
+            return table["options"] if len(table) == 1 else text
+    except (ValueError, RecursionError):
+        return text
+    return text
+
+
+def _take_flags(layers: Layers, flags: Mapping[str, Any]) -> None:
+    document: dict[str, Any] = {}
+    seats: dict[str, dict[str, Any]] = {}
+    for flag, value in flags.items():
+        seat, _, last = flag.removeprefix("seats.").rpartition(".")
+        if flag.startswith("seats.") and seat:
+            seats.setdefault(seat, {})[last.replace("-", "_")] = value
+        else:
+            document[flag.replace("-", "_")] = value
+    layers.take(_FLAG, document)
+    if seats:
+        layers.take(_FLAG, {"seats": seats})

@@ -44,7 +44,7 @@ def _known(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
     proposal, closed = state.open.get(what.proposal_id), state.closed.get(what.proposal_id)
     if proposal is None and closed is None:
         return None
-    digest = proposal.what.digest if proposal is not None else closed.digest if closed is not None else b""
+    digest = proposal.what.digest if proposal is not None else closed.digest if closed is not None else ""
     if digest != what.digest:
         raise Refused(
             f"{what.proposer} submitted other bytes under the id {what.proposal_id}, which is taken: "

@@ -92,7 +92,7 @@ class Submission:
 
     proposal_id: str
     proposer: str
-    digest: bytes
+    digest: str
     summary: str
     time_budget_s: float
     wait_for: WaitFor = "decisive"
@@ -113,7 +113,7 @@ class Ballot:
     confidence: float
     risk_level: RiskLevel
     msg_id: str
-    digest: bytes
+    digest: str
     asks_human: bool = False
 
 
@@ -128,7 +128,7 @@ class Ruling:
     confidence: float
     risk_level: RiskLevel
     msg_id: str
-    digest: bytes
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Answer:
     approve: bool
     reason: str
     msg_id: str
-    digest: bytes
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Proposal:
 class Closed:
     """A decided proposal: what a retry is compared with, and what it is answered."""
 
-    digest: bytes
+    digest: str
     proposer: str
     asked: frozenset[str]
     decision: Decision

@@ -102,6 +102,8 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
 def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     """A mind that raised, hung or spoke nonsense costs its ballot, never the council."""
     seat_of(state, event.seat)
+    if event.proposal_id in state.closed:
+        return [do.NoteIgnored(event.seat, "a failure on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.seat)
     loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why)
     if event.task == "ruling":

@@ -1,0 +1,69 @@
+"""Says whether a JSON, TOML or YAML file is well-formed. Builds no objects of it, and judges nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+CHARS_MAX = 500_000  # PyYAML in Python reads about 100,000 characters a second
+_YAML = {".yaml", ".yml"}
+_KNOWN = {".json", ".toml", *_YAML}
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """Where and why a file is not well-formed. Not ``sure``: it may be a dialect, a template, or too long."""
+
+    line: int
+    message: str
+    sure: bool
+
+
+def is_known(path: str) -> bool:
+    """Whether the file's name says that it is of one of these formats."""
+    return PurePosixPath(path).suffix.lower() in _KNOWN
+
+
+def syntax_fault(path: str, text: str) -> SyntaxFault | None:
+    """The first fault of a whole file; None if it is well-formed."""
+    if len(text) > CHARS_MAX:
+        return SyntaxFault(0, f"longer than {CHARS_MAX:,} characters", sure=False)
+    place = PurePosixPath(path)
+    suffix = place.suffix.lower()
+    try:
+        if suffix == ".json":
+            json.loads(text.lstrip("\ufeff"))
+            return None
+        if suffix == ".toml":
+            tomllib.loads(text)
+            return None
+        return _yaml_fault(text)
+    except json.JSONDecodeError as error:
+        # These programs read JSON with comments from files of this name.
+        is_dialect = place.name.startswith(("tsconfig", "jsconfig")) or ".vscode" in place.parts
+        return SyntaxFault(error.lineno, f"is no JSON: {error.msg}", sure=not is_dialect)
+    except tomllib.TOMLDecodeError as error:
+        return SyntaxFault(1, f"is no TOML: {error}", sure=True)
+    except RecursionError:
+        return SyntaxFault(0, "nested too deeply to be read", sure=False)
+
+
+def _yaml_fault(text: str) -> SyntaxFault | None:
+    if importlib.util.find_spec("yaml") is None:
+        return SyntaxFault(0, "PyYAML is not installed", sure=False)
+    yaml = importlib.import_module("yaml")  # it comes with bandit, so no requirement of ours names it
+    try:
+        for _ in yaml.parse(
+            text, Loader=yaml.SafeLoader
+        ):  # events alone: no tag is looked up, no alias followed
+            pass
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "unreadable"
+        is_template = "{{" in text or "{%" in text
+        return SyntaxFault(mark.line + 1 if mark else 0, f"is no YAML: {problem}", sure=not is_template)
+    return None

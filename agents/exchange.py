@@ -1,0 +1,136 @@
+"""Moves items between two peers in calls that carry what waits and return when there is something to say.
+
+One side calls (``Courier``), the other is called (``Mailbox``). A call takes everything that waits, and is
+parked at the other side until that has something to give back, so that one round trip serves one question
+and a thousand alike. At most two calls are under way: a new one releases the parked one, whose return then
+lets the next leave. Knows nothing of what the items are, nor of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+# A parked call returns by itself after so long, so that no wait is without a limit; far above any round
+# trip, far below the time after which a peer is given up.
+PARK_S = 20.0
+# Items and bytes of one call: above, a call's latency and memory grow with no gain in throughput.
+BATCH_ITEMS_MAX = 512
+BATCH_BYTES_MAX = 4 * 2**20
+
+Reply = tuple[bool, list[bytes]]
+
+
+def take(waiting: deque[bytes]) -> list[bytes]:
+    """Removes what fits one call from the front of ``waiting``; at least one item if there is any."""
+    batch: list[bytes] = []
+    size = 0
+    while waiting and len(batch) < BATCH_ITEMS_MAX:
+        size += len(waiting[0])
+        if batch and size > BATCH_BYTES_MAX:
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
+class Mailbox:
+    """What waits for a peer that calls, and the one call of its that is parked here."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._parked: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, item: bytes) -> None:
+        """Leaves ``item`` for the peer; a parked call takes it, and all put in the same turn, along."""
+        self._waiting.append(item)
+        self.release()
+
+    def release(self) -> None:
+        """Lets the parked call return, with what there is."""
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+
+    async def collect(self, busy: Callable[[], bool], park_s: float = PARK_S) -> Reply:
+        """What waits, and whether more is to come; parks first while nothing waits but ``busy()`` is true."""
+        self.release()
+        if not self._waiting and busy():
+            parked = self._parked = asyncio.get_running_loop().create_future()
+            timer = asyncio.get_running_loop().call_later(park_s, self.release)
+            try:
+                await parked
+            finally:
+                timer.cancel()
+        batch = take(self._waiting)
+        return bool(self._waiting) or busy(), batch
+
+
+class Courier:
+    """Carries items to a peer and hands on what comes back.
+
+    ``call`` makes one call; ``receive`` is given each reply's items; ``failed`` the items of a call that
+    raised, and the error: whether and when to send them again is its to say.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[list[bytes]], Awaitable[Reply]],
+        receive: Callable[[Sequence[bytes]], None],
+        failed: Callable[[list[bytes], Exception], None],
+    ) -> None:
+        self._call = call
+        self._receive = receive
+        self._failed = failed
+        self._waiting: deque[bytes] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._more = False
+        self._pumping = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._flights and not self._waiting
+
+    def send(self, item: bytes) -> None:
+        """Queues ``item``; all that is sent in the same turn of the loop leaves in one call."""
+        self._waiting.append(item)
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def drop(self) -> list[bytes]:
+        """Forgets and gives back what waits, and gives up the calls that are under way."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._more = False
+        for flight in list(self._flights):
+            flight.cancel()
+        return waiting
+
+    def _pump(self) -> None:
+        self._pumping = False
+        while len(self._flights) < 2 and (self._waiting or (self._more and not self._flights)):
+            flight = asyncio.get_running_loop().create_task(self._fly(take(self._waiting)))
+            self._flights.add(flight)
+
+    async def _fly(self, batch: list[bytes]) -> None:
+        try:
+            self._more, items = await self._call(batch)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a transport may raise is its own affair
+            self._more = False
+            self._failed(batch, error)
+        else:
+            self._receive(items)
+        finally:
+            flight = asyncio.current_task()
+            if flight is not None:
+                self._flights.discard(flight)
+            if self._waiting or self._more:
+                self._pump()

@@ -1,0 +1,356 @@
+"""Parses Python that is cut out of its file, as a hunk of a diff is. Runs nothing, judges nothing.
+
+A hunk starts and ends anywhere: inside a call, under an ``else:``, in a docstring. A *repair* says what
+has to be supposed around it: how many lines of context to leave off at either edge, and what brackets or
+quotes stand open there. Both sides of a hunk share its context, so what has to be supposed is the same
+for both: a repair under which the old side parses must serve the new side too. If none does, the change
+itself broke the syntax.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from council.agents.changes import FileChange, Hunk
+
+TRIM_MAX = 12  # lines of context left off at an edge; more context than that is not an edge any more
+PARSED_CHARS_MAX = 4_000_000  # for the repairs of one hunk together: about two seconds
+SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs some hundred times that in memory
+
+_TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
+_CLOSER = {"(": ")", "[": "]", "{": "}"}
+_OPENER = {")": "(", "]": "[", "}": "{"}
+_CONTINUES = re.compile(r"(else|elif|except|finally)\b")
+_CODE = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.Return,
+    ast.Raise,
+    ast.Assert,
+    ast.Import,
+    ast.ImportFrom,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.If,
+    ast.For,
+    ast.While,
+    ast.With,
+    ast.Try,
+    ast.Call,
+    ast.Delete,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Python that parses: ``text`` with its ``tree``, and for each line of text its number in the file.
+
+    A line that the repair put in has the number 0. ``changed`` are the numbers that the change touches.
+    """
+
+    path: str
+    text: str
+    tree: ast.Module
+    numbers: tuple[int, ...]
+    changed: frozenset[int]
+    is_whole: bool
+
+    def number(self, line: int) -> int:
+        """The file's line number of a line of ``text`` (both from 1)."""
+        return self.numbers[line - 1] if 0 < line <= len(self.numbers) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A hunk, or a whole file, before and after. A side that could not be parsed is None.
+
+    ``error`` is (line, message) of a syntax error which the change surely brings in, if the syntax is not
+    merely newer than this Python's: ``broken`` is the text that another parser may confirm it on.
+    """
+
+    old: Piece | None
+    new: Piece | None
+    error: tuple[int, str] | None = None
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsable:
+    """Why a text is no Python that this interpreter can read."""
+
+    line: int
+    message: str
+    is_limit: bool = False
+
+
+def parse(text: str) -> ast.Module | Unparsable:
+    """The syntax tree of ``text``. Never runs it, never raises for what it says."""
+    if len(text) > SOURCE_CHARS_MAX:
+        return Unparsable(0, f"longer than {SOURCE_CHARS_MAX:,} characters", is_limit=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape in reviewed text is no warning of ours
+            return ast.parse(text)
+    except SyntaxError as error:
+        return Unparsable(error.lineno or 0, error.msg, is_limit="null byte" in error.msg)
+    except (RecursionError, MemoryError):
+        return Unparsable(0, "nested too deeply to be parsed", is_limit=True)
+    except ValueError as error:  # a lone surrogate, and before 3.12 a NUL
+        return Unparsable(0, str(error), is_limit=True)
+
+
+def parse_whole(change: FileChange) -> Sides:
+    """Both sides of a file that the diff shows entirely."""
+    hunk = change.hunks[0] if change.hunks else Hunk(0, 0, ())
+    old_text, new_text = hunk.old_text().lstrip("\ufeff"), hunk.new_text().lstrip("\ufeff")
+    old = new = None
+    error = None
+    if change.kind != "added":
+        tree = parse(old_text)
+        if isinstance(tree, ast.Module):
+            numbers = range(1, old_text.count("\n") + 2)
+            removed = frozenset(number for number, _ in hunk.removed)
+            old = Piece(change.path, old_text, tree, tuple(numbers), removed, True)
+    if change.kind != "deleted":
+        tree = parse(new_text)
+        if isinstance(tree, ast.Module):
+            numbers = range(1, new_text.count("\n") + 2)
+            added = frozenset(number for number, _ in hunk.added)
+            new = Piece(change.path, new_text, tree, tuple(numbers), added, True)
+        elif not tree.is_limit and (old is not None or change.kind == "added"):
+            error = (tree.line, tree.message)
+    return Sides(old, new, error, new_text if error else "")
+
+
+def parse_hunk(path: str, hunk: Hunk) -> Sides:
+    """Both sides of a hunk, under the first repair that serves both."""
+    old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
+    new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
+    tags = "".join(line.tag for line in hunk.lines)
+    leading = len(tags) - len(tags.lstrip(" "))
+    trailing = len(tags) - len(tags.rstrip(" "))
+    budget = PARSED_CHARS_MAX
+    only_old: Piece | None = None
+    broken = ""
+    error: tuple[int, str] | None = None
+    for top, bottom in _trims(leading, trailing):
+        old_cut = old_lines[top : len(old_lines) - bottom]
+        new_cut = new_lines[top : len(new_lines) - bottom]
+        is_bare = not any(text.strip() for _, text, _ in old_cut)
+        # With nothing on the old side to go by, what stands open is read off the new side.
+        for repair in _repairs(new_cut if is_bare else old_cut):
+            old = _try(path, old_cut, repair)
+            budget -= 2 * sum(len(text) + 1 for _, text, _ in new_cut) + 200
+            if isinstance(old, Piece) or is_bare:
+                new = _try(path, new_cut, repair)
+                if isinstance(new, Piece):
+                    return Sides(old if isinstance(old, Piece) else None, new)
+                if isinstance(old, Piece) and not (repair.is_text or repair.is_guess or new.is_limit):
+                    if error is None and _holds_code(old.tree):
+                        error = (_locate(new, new_cut, repair), new.message)
+                        broken = "\n".join(_built(new_cut, repair)[0]) + "\n"
+                    only_old = only_old or old
+            if budget < 0:
+                return Sides(only_old, None)
+    return Sides(only_old, None, error, broken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """What is supposed around a fragment. ``is_text``: that it stands in a string, so is no code.
+
+    ``is_guess``: nothing in the fragment asks for it, so that it proves no syntax error.
+    """
+
+    before: str = ""
+    after: str = ""
+    is_text: bool = False
+    is_guess: bool = False
+
+
+_Numbered = tuple[int, str, bool]
+
+
+def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
+    """How much context to leave off, least first."""
+    pairs = [
+        (top, bottom)
+        for top in range(min(leading, TRIM_MAX) + 1)
+        for bottom in range(min(trailing, TRIM_MAX) + 1)
+    ]
+    return iter(sorted(pairs, key=lambda pair: (sum(pair), pair)))
+
+
+def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
+    text = "\n".join(line for _, line, _ in lines)
+    scan = _scan(text)
+    after = scan.quote + "".join(_CLOSER[bracket] for bracket in reversed(scan.open))
+    openers = "".join(_OPENER[bracket] for bracket in reversed(scan.unmatched))
+    if not openers:
+        yield _Repair("", after)
+        # A line such as `timeout=3,` is a statement by itself and an argument in its place.
+        for opener in ("f(", "[", "{", "def f("):
+            yield _Repair(
+                opener, after + _CLOSER[opener[-1]] + (": pass" if opener == "def f(" else ""), is_guess=True
+            )
+    else:
+        for opener in ("f(", "def f(", "class f(") if openers[0] == "(" else (openers[0],):
+            yield _Repair(opener + openers[1:], after)
+    for quote in ('"""', "'''"):
+        if text.count(quote) % 2:  # it starts inside a docstring
+            inside = _scan(quote + "\n" + text)
+            closers = inside.quote + "".join(_CLOSER[bracket] for bracket in reversed(inside.open))
+            yield _Repair(quote, closers)
+        elif quote not in text:
+            yield _Repair(quote, quote, is_text=True)
+
+
+def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> Piece | Unparsable:
+    texts, numbers = _built(lines, repair)
+    source = "\n".join(texts) + "\n"
+    tree = parse(source)
+    if isinstance(tree, Unparsable):
+        return tree
+    if repair.is_text:
+        return Unparsable(0, "it may be the inside of a string", is_limit=True)
+    changed = frozenset(number for number, _, is_changed in lines if is_changed)
+    return Piece(path, source, tree, tuple(numbers), changed, False)
+
+
+def _locate(fault: Unparsable, lines: Sequence[_Numbered], repair: _Repair) -> int:
+    """The file's line of a fault; the first changed one where the fault shows only in what was put in."""
+    _, numbers = _built(lines, repair)
+    number = numbers[fault.line - 1] if 0 < fault.line <= len(numbers) else 0
+    return number or next((no for no, _, is_changed in lines if is_changed), lines[0][0] if lines else 0)
+
+
+def _holds_code(tree: ast.Module) -> bool:
+    """Whether this is code and not prose that happens to parse, as `word` or `a, b` does."""
+    supposed = {"f"}
+    return any(
+        isinstance(node, _CODE)
+        and not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in supposed)
+        and not (isinstance(node, ast.If) and isinstance(node.test, ast.Constant))
+        for node in ast.walk(tree)
+    )
+
+
+# What is put around a fragment
+
+
+def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list[int]]:
+    """The lines with the repair around them, and their numbers."""
+    texts = [text.expandtabs(8) if text[:1].isspace() else text for _, text, _ in lines]
+    numbers = [number for number, _, _ in lines]
+    scan = _scan((repair.before + "\n" if repair.before else "") + "\n".join(texts))
+    starts = scan.statement_lines - {1} if repair.before else scan.statement_lines
+    shift = 2 if repair.before else 1
+    places = [at - shift for at in sorted(starts) if 0 <= at - shift < len(texts)]
+    marked = [(len(texts[at]) - len(texts[at].lstrip()), texts[at].strip()) for at in places]
+    marked = [(indent, text) for indent, text in marked if text and not text.startswith("#")]
+    indent = marked[0][0] if marked else 0
+    if repair.before and (closed_at := _scan("\n".join(texts)).closed_at):
+        # A statement that starts above is taken to start where the line that closes it does.
+        indent = len(texts[closed_at - 1]) - len(texts[closed_at - 1].lstrip())
+    head = _headers(marked, indent, has_opener=bool(repair.before))
+    if repair.before:
+        head.append(" " * indent + repair.before)
+    tail = [repair.after] if repair.after else []
+    if not (repair.is_text or repair.after):
+        tail = _completion(marked)
+    return head + texts + tail, [0] * len(head) + numbers + [0] * len(tail)
+
+
+def _headers(marked: Sequence[tuple[int, str]], first: int, *, has_opener: bool) -> list[str]:
+    """Blocks for the indents that a fragment falls back to, and what a dangling else or except needs."""
+    head: list[str] = []
+    lowest = first
+    if marked and not has_opener and _CONTINUES.match(marked[0][1]):
+        head = [" " * first + _block_for(marked, first), " " * (first + 1) + "pass"]
+    for indent, _ in marked:
+        if indent < lowest:
+            head.insert(0, " " * indent + _block_for(marked, indent))
+            lowest = indent
+    if lowest > 0:
+        head.insert(0, "if 1:")
+    return head
+
+
+def _block_for(marked: Sequence[tuple[int, str]], indent: int) -> str:
+    """The block that the first line at this indent goes on with, if it does."""
+    word = next((text for at, text in marked if at <= indent), "")
+    return "try:" if word.startswith(("except", "finally")) else "if 1:"
+
+
+def _completion(marked: Sequence[tuple[int, str]]) -> list[str]:
+    """An end for what a fragment leaves unfinished: a block without body, a decorator, a try."""
+    tail: list[str] = []
+    if not marked:
+        return tail
+    indent, last = marked[-1]
+    code = last.split("  #", 1)[0].rstrip()
+    if last.startswith("@"):
+        tail.append(" " * indent + "def f(): pass")
+    elif code.endswith(":"):
+        tail.append(" " * (indent + 1) + "pass")
+    lowest = indent + 1 if code.endswith(":") else indent
+    for at, text in reversed(marked):
+        if text.startswith("try:") and at < lowest:
+            tail.append(" " * at + "finally: pass")
+        lowest = min(lowest, at)
+    return tail
+
+
+@dataclass(slots=True)
+class _Scan:
+    """Brackets and quotes of a text. ``statement_lines`` (from 1) start outside all of them.
+
+    ``closed_at``: the line of the last closing bracket that nothing in the text opens.
+    """
+
+    open: list[str]
+    unmatched: list[str]
+    quote: str
+    statement_lines: set[int]
+    closed_at: int = 0
+
+
+def _scan(text: str) -> _Scan:
+    scan = _Scan([], [], "", {1})
+    line, quote, is_comment = 1, "", False
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token == "\n" or token == "\\\n":
+            line += 1
+            is_comment = False
+            if token == "\n" and len(quote) < 3:
+                quote = ""  # an unfinished plain string ends with its line
+            if not (quote or scan.open or token == "\\\n"):
+                scan.statement_lines.add(line)
+        elif quote:
+            if token == quote:
+                quote = ""
+            elif len(quote) == 1 and token == quote * 3:
+                quote = ""  # its end, then an empty or a new string: near enough for a guess
+        elif is_comment or token[0] == "\\":
+            continue
+        elif token == "#":
+            is_comment = True
+        elif token in _CLOSER:
+            scan.open.append(token)
+        elif token in _OPENER:
+            if scan.open and scan.open[-1] == _OPENER[token]:
+                scan.open.pop()
+            elif not scan.open:
+                scan.unmatched.append(token)
+                scan.closed_at = line
+        else:
+            quote = token
+    scan.quote = quote if len(quote) == 3 else ""
+    return scan

@@ -1,0 +1,266 @@
+"""Finds shell text where it hides: scripts, Makefiles, Dockerfiles, CI, package scripts, Python calls, prose.
+
+Knows nothing of which commands are dangerous. Line numbers are kept, so that a finding can be placed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+
+Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
+Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
+
+PROSE_COMMANDS_MAX = 200  # lines of prose that are tried as commands
+PYTHON_CHARS_MAX = 200_000  # a hunk longer than this is data
+_SHELL_FILE = re.compile(
+    r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
+)
+_MAKE = re.compile(r"(?:^|/)(?:GNU)?[Mm]akefile[^/]{0,40}$|\.mk$")
+_DOCKER = re.compile(r"(?:^|/)(?:Dockerfile|Containerfile)[^/]{0,60}$|\.[Dd]ockerfile$")
+_YAML = re.compile(r"\.ya?ml$")
+_CI = re.compile(
+    r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
+)
+_GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
+
+
+def join(argv: Sequence[str]) -> str:
+    """A command line of these words."""
+    return shlex.join(argv)
+
+
+def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
+    """The shell text in a file, or in a hunk of it."""
+    first = next((text for number, text in lines if number == 1), "")
+    name = path.rsplit("/", 1)[-1]
+    if _SHELL_FILE.search(path) or ("." not in name and re.match(r"#!.{0,60}\b(?:ba|z|da|k|a)?sh\b", first)):
+        yield _script(lines)
+    elif _MAKE.search(path):
+        yield from _makefile(lines)
+    elif _DOCKER.search(path):
+        yield from _dockerfile(lines)
+    elif _YAML.search(path):
+        yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+    elif name == "package.json":
+        yield from _package_json(lines)
+    elif path.endswith(".py"):
+        yield from _python(lines)
+
+
+def in_block(language: str, code: str) -> Iterator[Script]:
+    """The shell text in a fenced block."""
+    lines = list(enumerate(code.split("\n"), start=1))
+    names = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile",
+             "yaml": "a.yml", "yml": "a.yml", "python": "a.py", "py": "a.py", "python3": "a.py"}  # fmt: skip
+    if language in {"sh", "bash", "shell", "zsh", "console", "shell-session", "terminal"} or (
+        not language and re.search(r"^\s{0,8}[$#] \w", code, re.MULTILINE)
+    ):
+        prompted = [(n, re.sub(r"^\s{0,8}[$#>] ", "", t)) for n, t in lines if re.match(r"\s{0,8}[$#>] ", t)]
+        yield _script(prompted if prompted and language not in {"sh", "bash", "zsh"} else lines)
+    elif language in names:
+        yield from in_lines(names[language], lines)
+
+
+_BULLET = re.compile(
+    r"^\s{0,12}(?:[-*>] |\d{1,3}[.)] )?"
+    r"(?:(?:please )?(?:run|execute|exec|command|cmd|do|then)\b:?\s{0,4})?(?:[$#] )?",
+    re.IGNORECASE,
+)
+_TICKED = re.compile(
+    r"\b(?:run|runs|execute|exec|invoke|do|command|with|via|using)\s{0,4}:?\s{0,4}`{1,2}([^`\n]{3,400})`",
+    re.IGNORECASE,
+)
+_PROGRAM = re.compile(r"(?:sudo |/bin/|/usr/bin/)?[a-z:][a-z0-9_.:+-]{0,30}(?:[ (]|$)")
+_ABOUT = re.compile(
+    r"\b(?:never|don't|do not|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|"
+    r"instead of|no longer)\b",
+    re.IGNORECASE,
+)
+
+
+def commands_in_prose(text: str) -> Iterator[str]:
+    """Lines and `quoted` parts of prose that tell somebody to run them. What is only spoken of is not told."""
+    count = 0
+    fenced = False
+    for line in text.split("\n"):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        if fenced or len(line) > 2_000 or not line.strip():
+            continue
+        if count >= PROSE_COMMANDS_MAX:
+            return
+        count += 1
+        told = [m.group(1) for m in _TICKED.finditer(line) if not _ABOUT.search(line, 0, m.start())]
+        yield from told
+        bare = _BULLET.sub("", line, count=1).strip().strip("`")
+        if "`" not in bare and _PROGRAM.match(bare):
+            yield bare
+
+
+def _script(lines: Numbered) -> Script:
+    return "\n".join(_GITHUB_EXPRESSION.sub("expression", text) for _, text in lines), [
+        n for n, _ in lines
+    ] or [0]
+
+
+def _makefile(lines: Numbered) -> Iterator[Script]:
+    """Each recipe line, its continuations joined; make's $(X) is the shell's ${X}."""
+    recipe: list[tuple[int, str]] = []
+    for number, text in lines:
+        if text.startswith("\t") or (recipe and recipe[-1][1].endswith("\\")):
+            line = re.sub(r"^\t[@+\- ]{0,4}", "", text)
+            line = re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_]{0,60})\)", r"${\1}", line).replace("$$", "$")
+            recipe.append((number, line))
+        elif recipe:
+            yield _script(recipe)
+            recipe = []
+    if recipe:
+        yield _script(recipe)
+
+
+def _dockerfile(lines: Numbered) -> Iterator[Script]:
+    run: list[tuple[int, str]] = []
+    inside = False
+    for number, text in lines:
+        start = re.match(
+            r"\s{0,8}(?:RUN|CMD|ENTRYPOINT)\s{1,8}((?:--\S{1,80}\s{1,4}){0,4})", text, re.IGNORECASE
+        )
+        if not inside and not start:
+            continue
+        if start:
+            text = text[start.end() :]
+            try:
+                argv = json.loads(text) if text.startswith("[") else None
+            except (ValueError, RecursionError):
+                argv = None
+            if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+                text = join(argv)
+        elif text.lstrip().startswith("#"):
+            continue
+        run.append((number, text))
+        inside = text.rstrip().endswith("\\")
+        if not inside:
+            yield _script(run)
+            run = []
+    if run:
+        yield _script(run)
+
+
+_YAML_KEY = re.compile(
+    r"^(\s{0,60})(-\s{1,4})?(run|script|before_script|after_script|command|cmd|install|bash):\s{0,8}(.*)$"
+)
+_ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
+
+
+def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
+    """What stands behind run:, script: and the like; in CI files also lines whose key the hunk does not show."""
+    at = 0
+    loose: list[tuple[int, str]] = []
+    while at < len(lines):
+        number, text = lines[at]
+        at += 1
+        match = _YAML_KEY.match(text)
+        if not match:
+            if is_ci and not _ANY_KEY.match(text) and not text.lstrip().startswith("#"):
+                loose.append((number, re.sub(r"^\s{0,60}- ", "", text)))
+            continue
+        indent, rest = len(match.group(1)) + len(match.group(2) or ""), match.group(4).strip()
+        if rest and not re.match(r"[|>][-+0-9]{0,2}(?:\s|$)", rest):
+            yield _script([(number, rest.strip("\"'") if rest[:1] in "\"'" else rest)])
+            continue
+        block: list[tuple[int, str]] = []
+        while at < len(lines):
+            below = lines[at][1]
+            deeper = len(below) - len(below.lstrip())
+            if (
+                below.strip()
+                and deeper <= indent
+                and not (not rest and below.lstrip().startswith("- ") and deeper == indent)
+            ):
+                break
+            item = below if rest else re.sub(r"^\s{0,60}- ", "", below)
+            block.append((lines[at][0], item))
+            at += 1
+        if block:
+            yield _script(block)
+    if loose:
+        yield _script(loose)
+
+
+def _package_json(lines: Numbered) -> Iterator[Script]:
+    for number, text in lines:
+        match = re.match(r'\s{0,40}"[\w:.-]{1,60}":\s{0,4}("(?:[^"\\]|\\.){0,2000}"),?\s{0,4}$', text)
+        if match:
+            try:
+                yield _script([(number, json.loads(match.group(1)))])
+            except ValueError:
+                continue  # not JSON after all: somebody else's file of that name
+
+
+def python_calls(lines: Numbered) -> Iterator[tuple[int, ast.Call]]:
+    """(line number, call) of every call in Python text; a hunk that does not parse is tried line by line."""
+    text = "\n".join(line for _, line in lines)
+    numbers = [number for number, _ in lines]
+    if len(text) > PYTHON_CHARS_MAX:
+        return
+    tree = parse_python(textwrap.dedent(text))
+    if tree is not None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                yield numbers[min(node.lineno, len(numbers)) - 1], node
+        return
+    for number, line in lines:
+        if "(" in line and len(line) < 2_000:
+            bare = line.strip()
+            tree = parse_python(bare) or parse_python(bare + " pass") or parse_python(bare.rstrip(","))
+            for node in ast.walk(tree) if tree else ():
+                if isinstance(node, ast.Call):
+                    yield number, node
+
+
+def parse_python(text: str) -> ast.Module | None:
+    """The syntax tree, or None when the text is no Python by itself."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def call_name(call: ast.Call) -> str:
+    """``os.system`` of ``os.system(x)``; "" for what is not a plain dotted name."""
+    parts: list[str] = []
+    node: ast.expr = call.func
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+RUNNERS = frozenset(
+    f"{module}.{name}"
+    for module, names in {
+        "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
+        "asyncio": "create_subprocess_shell", "commands": "getoutput",
+    }.items()
+    for name in names.split()
+)  # fmt: skip
+
+
+def _python(lines: Numbered) -> Iterator[Script]:
+    """Commands that Python code runs, where they stand in it as literals."""
+    for number, call in python_calls(lines):
+        if call_name(call) not in RUNNERS or not call.args:
+            continue
+        command = call.args[0]
+        if isinstance(command, ast.Constant) and isinstance(command.value, str):
+            count = command.value.count("\n") + 1
+            yield command.value, [number] * count
+        elif isinstance(command, ast.List | ast.Tuple):
+            argv = [item.value if isinstance(item, ast.Constant) else "?" for item in command.elts]
+            if argv and all(isinstance(word, str) for word in argv):
+                yield join([str(word) for word in argv]), [number]

@@ -1,0 +1,327 @@
+"""Hosts a mind: hands it cases, turns its opinions into signed ballots, and beats. Knows nothing of Ray.
+
+A mind that raises, hangs past the deadline or returns nonsense costs that ballot and is reported to the
+council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too, sealed
+with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdraw`` and ``ruling_request``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from council.agents.exchange import Mailbox, Reply
+from council.agents.mind import Case, Mind, Opinion, RulingMind, ShownBallot
+from council.agents.mind import Ruling as MindRuling
+from council.protocol import codec, signing
+from council.protocol.envelope import Envelope, Info, Proposal, plain
+from council.protocol.errors import CouncilError, EnvelopeError
+
+# Ballots a seat can cast again word for word when it is asked again after a lost reply. More than a council
+# has open, so that none of those is reviewed twice.
+REMEMBERED_MAX = 10_000
+# Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
+HUNG_THREADS_MAX = 64
+# rules 1.10: a beat comes after 27 to 30 of 30 s, so that seats do not beat in step.
+JITTER = 0.1
+
+
+@dataclass(slots=True)
+class _Work:
+    """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted."""
+
+    proposal_id: str
+    task_name: str
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    given_up: bool = False
+
+
+class SeatHost:
+    """A seat of the council: ``exchange`` is its letter box, ``attend`` its heartbeat.
+
+    ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``exchange`` runs
+    on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heart.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        mind: Mind,
+        key: bytes,
+        council_id: str,
+        *,
+        wall: Callable[[], datetime],
+        uptime: Callable[[], float],
+        new_id: Callable[[], str],
+        heartbeat_s: float = 30.0,
+        concurrent_max: int = 16,
+    ) -> None:
+        self.name = name
+        self._mind = mind
+        self._key = key
+        self._council_id = council_id
+        self._wall = wall
+        self._uptime = uptime
+        self._new_id = new_id
+        self._heartbeat_s = heartbeat_s
+        self._mailbox = Mailbox()
+        self._slots = asyncio.Semaphore(concurrent_max)
+        self._work: dict[tuple[str, str], _Work] = {}
+        self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._cases: OrderedDict[str, Envelope] = OrderedDict()
+        self._hung = 0
+        self._started_s = uptime()
+        self._attendance = 0
+        self.refused = 0
+
+    # What the council calls
+
+    async def exchange(self, batch: Sequence[bytes]) -> Reply:
+        """Takes what the council sends; returns ballots as they are cast, and whether more will come."""
+        for sealed in batch:
+            self._receive(sealed)
+        return await self._mailbox.collect(self._busy)
+
+    async def attend(self, boot: int, send: Callable[[bytes, str], Awaitable[None]]) -> None:
+        """Beats until a later attendance begins, or ``send`` raises.
+
+        ``boot`` is the number of this run, which each heartbeat names (as ``parent_id``); ``send`` is given
+        the sealed heartbeat and a name for it that people can read.
+        """
+        self._attendance += 1
+        attendance, beat = self._attendance, 0
+        while attendance == self._attendance:
+            busy_with = self.busy_with()
+            sealed = self._sealed(
+                type="HEARTBEAT",
+                role="observer",
+                parent_id=f"{boot:08x}",
+                content={"beat": beat, "busy_with": busy_with, "uptime_s": self._uptime() - self._started_s},
+            )
+            await send(sealed, f"heartbeat {self.name} #{beat} {'busy' if busy_with else 'idle'}")
+            beat += 1
+            await asyncio.sleep(self._heartbeat_s * (1 - JITTER * random.random()))
+
+    def busy_with(self) -> str | None:
+        """The proposal that the mind has worked on longest, if it is at work."""
+        for work in list(self._work.values()):
+            return work.proposal_id
+        return None
+
+    def close(self) -> None:
+        """Ends the heartbeat and gives up all work."""
+        self._attendance += 1
+        for work in list(self._work.values()):
+            self._give_up(work)
+        self._mailbox.release()
+
+    # What arrives
+
+    def _busy(self) -> bool:
+        return bool(self._work)
+
+    def _receive(self, sealed: bytes) -> None:
+        try:
+            envelope = codec.decode(signing.open_to(sealed, self._key, self._council_id, self.name))
+        except CouncilError:
+            self.refused += 1  # not from our council: nobody to tell
+            return
+        content = envelope.content
+        if isinstance(content, Proposal):
+            self._begin_review(envelope)
+        elif isinstance(content, Info) and envelope.parent_id is not None:
+            if content.kind == "ruling_request":
+                self._begin_ruling(envelope.parent_id, content)
+            elif content.kind == "ask_again":
+                self._said.pop((envelope.parent_id, "ballot"), None)
+                if envelope.parent_id in self._cases:
+                    self._begin_review(self._cases[envelope.parent_id])
+            elif content.kind == "withdraw":
+                for name in ("ballot", "ruling"):
+                    self._give_up(self._work.get((envelope.parent_id, name)))
+
+    def _begin_review(self, envelope: Envelope) -> None:
+        content = envelope.content
+        assert isinstance(content, Proposal)
+        self._remember(self._cases, envelope.msg_id, envelope)
+        case = Case(
+            proposal_id=envelope.msg_id,
+            proposer=envelope.sender,
+            summary=content.summary,
+            body=content.body,
+            action=plain(content.action.model_dump()) if content.action is not None else None,
+            confidence=envelope.confidence,
+            risk_level=envelope.risk_level,
+            time_left_s=content.time_budget_s,
+        )
+        self._begin(case, "ballot", lambda: self._mind.review(case))
+
+    def _begin_ruling(self, proposal_id: str, request: Info) -> None:
+        data = plain(request.data)
+        case = Case(**data["case"])
+        ballots = tuple(ShownBallot(**shown) for shown in data["ballots"])
+
+        def rule() -> MindRuling | Awaitable[MindRuling]:
+            if not isinstance(self._mind, RulingMind):
+                raise TypeError(
+                    f"{type(self._mind).__name__} has no rule(case, ballots): it can't hold this seat"
+                )
+            return self._mind.rule(case, ballots)
+
+        self._begin(case, "ruling", rule)
+
+    def _begin(self, case: Case, task_name: str, think: Callable[[], Any]) -> None:
+        key = (case.proposal_id, task_name)
+        said = self._said.get(key)
+        if said is not None:  # asked again after a lost reply: the same bytes
+            self._mailbox.put(said)
+            return
+        if key in self._work:
+            return
+        loop = asyncio.get_running_loop()
+        work = self._work[key] = _Work(case.proposal_id, task_name)
+        work.timer = loop.call_later(case.time_left_s, self._out_of_time, work, case.time_left_s)
+        work.task = loop.create_task(self._do(work, think))
+
+    # The work
+
+    async def _do(self, work: _Work, think: Callable[[], Any]) -> None:
+        try:
+            async with self._slots:
+                thought = await self._think(work, think)
+            if not work.given_up:
+                self._say(work, self._sealed_thought(work, thought))
+        except asyncio.CancelledError:
+            if not work.given_up:
+                self._fail(work, "its work was cancelled from within")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a mind raises costs its ballot only
+            if not work.given_up:
+                self._fail(work, _in_words(error))
+
+    async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:
+        method = self._mind.review if work.task_name == "ballot" else getattr(self._mind, "rule", None)
+        if method is None or inspect.iscoroutinefunction(inspect.unwrap(method)):
+            thought = think()
+        else:
+            thought = await self._on_thread(think)
+        while inspect.isawaitable(thought):
+            thought = await thought
+        return thought
+
+    async def _on_thread(self, think: Callable[[], Any]) -> Any:
+        """Runs a plain function on a daemon thread: it may block, and if it hangs, it hangs alone."""
+        if self._hung >= HUNG_THREADS_MAX:
+            raise RuntimeError(f"{self._hung} earlier reviews of this mind still hang; restart its seat")
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[Any] = loop.create_future()
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if result.cancelled():
+                self._hung -= 1  # it was given up, and came to its end after all
+            elif error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        def run() -> None:
+            outcome: tuple[Any, Exception | None]
+            try:
+                outcome = (think(), None)
+            except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
+                outcome = (None, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            try:
+                loop.call_soon_threadsafe(settle, *outcome)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+        threading.Thread(target=run, name=f"council-{self.name}", daemon=True).start()
+        try:
+            return await result
+        except asyncio.CancelledError:
+            self._hung += 1
+            raise
+
+    def _out_of_time(self, work: _Work, limit_s: float) -> None:
+        if not work.given_up and self._work.get((work.proposal_id, work.task_name)) is work:
+            self._fail(work, f"its mind did not answer within {limit_s:g} s")
+            self._give_up(work)
+
+    def _give_up(self, work: _Work | None) -> None:
+        if work is None:
+            return
+        work.given_up = True
+        self._done(work)
+        if work.task is not None:
+            work.task.cancel()
+
+    def _done(self, work: _Work) -> None:
+        if work.timer is not None:
+            work.timer.cancel()
+        if self._work.get((work.proposal_id, work.task_name)) is work:
+            del self._work[(work.proposal_id, work.task_name)]
+
+    # What the seat says
+
+    def _say(self, work: _Work, sealed: bytes) -> None:
+        self._remember(self._said, (work.proposal_id, work.task_name), sealed)
+        self._done(work)
+        self._mailbox.put(sealed)
+
+    def _fail(self, work: _Work, why: str) -> None:
+        data = {"proposal_id": work.proposal_id, "task": work.task_name}
+        content = {"kind": "fault", "text": why[:2_000], "data": data}
+        self._say(work, self._sealed(type="INFO", role="voter", parent_id=work.proposal_id, content=content))
+
+    def _sealed_thought(self, work: _Work, thought: Any) -> bytes:
+        """The thought, signed. Raises EnvelopeError or TypeError for what is no opinion, or no ruling."""
+        wanted = Opinion if work.task_name == "ballot" else MindRuling
+        if not isinstance(thought, wanted):
+            raise TypeError(f"its mind returned {_short(thought)}, expected {wanted.__name__}")
+        fields: dict[str, Any] = {
+            "role": "voter",
+            "parent_id": work.proposal_id,
+            "confidence": thought.confidence,
+            "risk_level": thought.risk_level,
+        }
+        if isinstance(thought, Opinion):
+            content: dict[str, Any] = {
+                "proposal_id": work.proposal_id,
+                "vote": thought.vote,
+                "reason": thought.reason,
+                "control_packet": thought.control_packet,
+            }
+            return self._sealed(type="VOTE", content=content, **fields)
+        data = {"proposal_id": work.proposal_id, "ruling": thought.ruling}
+        return self._sealed(
+            type="INFO", content={"kind": "ruling", "text": thought.reason, "data": data}, **fields
+        )
+
+    def _sealed(self, **fields: Any) -> bytes:
+        envelope = Envelope.build(msg_id=self._new_id(), timestamp=self._wall(), sender=self.name, **fields)
+        return signing.sign(envelope, self._key, self._council_id)
+
+    def _remember(self, memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+        memory[key] = value
+        if len(memory) > REMEMBERED_MAX:
+            memory.popitem(last=False)
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, EnvelopeError):
+        return f"its mind returned nonsense: {error}"
+    if isinstance(error, TypeError) and str(error).startswith("its mind returned"):
+        return str(error)
+    return f"its mind raised {type(error).__name__}: {error}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,517 @@
+"""Judges single commands, given as words: which destroy, which are risky. Knows nothing of parsing.
+
+Words come evaluated as far as the script tells; what it does not tell stays in them as ``${name}``,
+``${name:?}`` (guarded against being empty) or ``$(program)``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from council.agents.personal import words
+
+Grade = Literal["destructive", "risky", "notable"]
+Judgement = tuple[str, Grade]
+
+SHELLS = words("sh bash zsh dash ksh ash fish")
+INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
+DOWNLOADERS = words("curl wget fetch aria2c lynx http https Invoke-WebRequest iwr irm")
+SQL_CLIENTS = words("psql mysql mariadb sqlite3 sqlcmd cockroach clickhouse-client mongosh mongo snowsql bq")
+PREFIXES_MAX = 12  # sudo env nohup … : a longer chain is nobody's
+
+_LIMITED = re.compile(
+    r"(?<![a-z0-9])(?:staging|stage|stg|tests?|testing|tmp|temp|temporary|dev|develop|development|sandbox|"
+    r"localhost|127\.0\.0\.1|"
+    r"preview|scratch|demo|e2e|fixtures?|minikube|ephemeral|qa|uat|playground|local|pr-\d{1,6})"
+    r"(?![a-z0-9])"
+)
+_WIDE = re.compile(
+    r"(?<![a-z0-9])(?:prod|production|live|prd|customers?|everyone|"
+    r"all[ _-]?users|all[ _-]?customers|"
+    r"company[ _-]?wide|global(?:ly)?|worldwide|every[ _-]?(?:user|customer|tenant|region|host|server)|"
+    r"all (?:the )?(?:regions|hosts|servers|"
+    r"tenants|accounts|environments|databases|data|clusters|nodes|backups))(?![a-z0-9])"
+)
+
+
+def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
+    """Whether words name production and everybody, or only staging, tests and the like."""
+    low = text.lower()
+    if _WIDE.search(low):
+        return "wide"
+    return "limited" if _LIMITED.search(low) else "unsaid"
+
+
+@dataclass(slots=True)
+class Scene:
+    """What the script has said so far: variables, the directory, and whether unset variables stop it."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    directory: str = ""
+    stops_on_unset: bool = False
+
+
+def base_name(word: str) -> str:
+    """The program a word names, its folder off."""
+    return word.rsplit("/", 1)[-1]
+
+
+# Prefixes
+
+_TAKING = {  # options of each prefix that take a value
+    "sudo": words("-u -g -h -p -C -T -U -r -t -D --user --group --chdir"), "doas": words("-u -C"),
+    "env": words("-u -C -S --unset --chdir"), "nohup": words(""), "time": words("-f -o"),
+    "timeout": words("-k -s --signal --kill-after"), "nice": words("-n"), "ionice": words("-c -n -p"),
+    "stdbuf": words("-i -o -e"), "setsid": words(""), "exec": words("-a"), "command": words(""),
+    "builtin": words(""), "busybox": words(""), "strace": words("-e -o -p -s"), "chroot": words(""),
+    "xargs": words("-I -n -P -L -d -s -E -a -i"), "unbuffer": words(""), "caffeinate": words(""),
+    "watch": words("-n -d"), "flock": words("-w -E"), "chronic": words(""), "parallel": words("-j"),
+}  # fmt: skip
+_POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of their own before the command
+
+
+def _strip_one(argv: list[str]) -> list[str] | None:
+    """What a prefix runs; None if the first word is no prefix."""
+    name = base_name(argv[0]).lstrip("@")
+    if name not in _TAKING:
+        return None
+    if name == "command" and any(arg in {"-v", "-V"} for arg in argv[1:2]):
+        return []  # it only asks where a program is
+    at = 1
+    while at < len(argv):
+        word = argv[at]
+        if word == "--":
+            at += 1
+            break
+        if word.startswith("-") and len(word) > 1:
+            at += 2 if word in _TAKING[name] else 1
+        elif name in {"env", "sudo"} and re.match(r"[A-Za-z_]\w{0,80}=", word):
+            at += 1
+        else:
+            break
+    return argv[at + _POSITIONALS.get(name, 0) :]
+
+
+def unwrap(argv: list[str]) -> list[str]:
+    """The command behind its prefixes (sudo, env, xargs, …)."""
+    for _ in range(PREFIXES_MAX):
+        inner = _strip_one(argv) if argv else None
+        if inner is None:
+            break
+        argv = inner
+    return argv
+
+
+def prefixes(argv: list[str]) -> Iterator[Judgement]:
+    """What the prefixes themselves mean."""
+    for _ in range(PREFIXES_MAX):
+        inner = _strip_one(argv) if argv else None
+        if inner is None:
+            return
+        if base_name(argv[0]) in {"sudo", "doas"}:
+            yield "runs as root (sudo)", "notable"
+        argv = inner
+
+
+def reads_stdin(argv: list[str]) -> bool:
+    """Whether an interpreter called so runs what comes through the pipe."""
+    name = base_name(argv[0])
+    for word in argv[1:]:
+        if word in {"-", "-s", "/dev/stdin"} or (
+            name in SHELLS and re.fullmatch(r"-[a-z]{0,6}s[a-z]{0,6}", word)
+        ):
+            return True
+        if word.startswith("-"):
+            if name in SHELLS and re.fullmatch(r"-[a-z]{0,6}c[a-z]{0,6}", word):
+                return False
+            if name not in SHELLS and word in {"-c", "-m", "-e", "-r", "-p", "-ne", "-pe", "--eval"}:
+                return False
+            continue
+        return word.startswith("<(")
+    return True
+
+
+_SSH_TAKING = words("-i -p -l -o -F -J -L -R -D -b -c -E -m -O -Q -S -W -w -B -I")
+
+
+def nested_scripts(argv: list[str]) -> Iterator[str]:
+    """Scripts that a command carries in its words: of a shell's -c, eval, ssh, su, trap, find's -exec."""
+    name, rest = base_name(argv[0]) if argv else "", argv[1:]
+    if name in SHELLS or name in {"su", "runuser"}:
+        for at, word in enumerate(rest[:-1]):
+            if re.fullmatch(r"-[a-z]{0,6}c", word) or word == "--command":
+                yield rest[at + 1]
+                break
+    elif name == "eval":
+        yield " ".join(rest)
+    elif name == "trap" and rest:
+        yield rest[0]
+    elif name == "ssh":
+        at = 0
+        while at < len(rest) and rest[at].startswith("-"):
+            at += 2 if rest[at] in _SSH_TAKING else 1
+        if rest[at + 1 :]:
+            yield " ".join(rest[at + 1 :])
+    elif name == "find":
+        for at, word in enumerate(rest):
+            if (
+                word in {"-exec", "-execdir", "-ok"}
+                and at + 1 < len(rest)
+                and base_name(rest[at + 1]) in SHELLS
+            ):
+                yield from nested_scripts(rest[at + 1 :])
+                break
+    elif name in {"kubectl", "docker", "podman", "oc"} and "exec" in rest[:4]:
+        shell = next((at for at, word in enumerate(rest) if base_name(word) in SHELLS), len(rest))
+        yield from nested_scripts(rest[shell:])
+
+
+# Judgements
+
+
+def judge(argv: list[str], scene: Scene) -> Iterator[Judgement]:
+    """What is dangerous about one command. Notes in ``scene`` what it changes for the next ones."""
+    name = base_name(argv[0]).lstrip("@")
+    rest = argv[1:]
+    if name == "cd" and rest:
+        scene.directory = rest[0]
+    elif name == "set":
+        scene.stops_on_unset = scene.stops_on_unset or any(
+            re.fullmatch(r"-[a-zA-Z]{0,8}u[a-zA-Z]{0,8}", word) or word == "nounset" for word in rest
+        )
+    yield from _judge_download(name, rest)
+    rule = _RULES.get("mkfs" if name.startswith("mkfs") else name)
+    if rule is not None:
+        yield from rule(name, rest, scene)
+    if name in SQL_CLIENTS:
+        for word in rest:
+            if " " in word:
+                yield from judge_sql(word, " ".join(rest))
+    if any(re.match(r"/dev/(?:tcp|udp)/", word) for word in rest):
+        yield "opens a remote shell (/dev/tcp)", "destructive"
+
+
+def _judge_download(name: str, rest: list[str]) -> Iterator[Judgement]:
+    if name.startswith("$(") and name[2:].rstrip(")") in DOWNLOADERS:
+        yield "runs a download unread", "destructive"
+    if name in INTERPRETERS or name in {"eval", "source", "."}:
+        for word in rest:
+            if any(f"{mark}({loader})" in word for loader in DOWNLOADERS for mark in "$<"):
+                yield f"runs a download unread (by {name})", "destructive"
+                return
+    if name in {"curl", "wget"}:
+        sends = [
+            w
+            for w in rest
+            if re.search(r"@(?:~|\$\{HOME\}|/root|/home|/etc/(?:passwd|shadow))|--post-file", w)
+        ]
+        if any(re.search(r"\.ssh|\.aws|\.gnupg|\.kube|id_rsa|passwd|shadow|\.env\b", w) for w in sends):
+            yield "sends private files away", "destructive"
+
+
+_SYSTEM = words(
+    "/etc /usr /var /bin /sbin /lib /lib64 /boot /opt /srv /dev /proc /sys /root /home /Users /Applications "
+    "/System /Library /usr/bin /usr/lib /usr/sbin /usr/local /usr/share "
+    "/var/lib /var/log /var/www /etc/ssh /etc/systemd "
+    "/etc/nginx /etc/kubernetes /mnt /media /data /backup /backups /run /C: /c /mnt/c /boot/efi "
+    "/usr/local/bin /var/backups /var/spool /var/lib/postgresql /var/lib/mysql /var/lib/mongodb /var/lib/docker "
+    "/var/lib/redis /var/lib/etcd /var/lib/kubelet /var/lib/elasticsearch /etc/passwd /etc/shadow "
+    "/etc/sudoers /etc/ssl"
+)
+_HOME = re.compile(r"(?:~[a-z0-9_-]{0,32}|\$\{HOME\}|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|/root)")
+_PRECIOUS = re.compile(r"/(?:\.ssh|\.gnupg|\.aws|\.kube|\.config|Documents|Desktop|Pictures)$")
+_GIVEN = words(  # variables that CI systems and shells set, never empty there
+    "GITHUB_WORKSPACE RUNNER_TEMP TMPDIR CI_PROJECT_DIR WORKSPACE PWD OLDPWD BUILD_SOURCESDIRECTORY item"
+)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w{0,80})\}")
+
+
+def _wipes(target: str, scene: Scene) -> Judgement | None:
+    """What removing ``target`` with all below it would do."""
+    path = re.sub(r"/{2,8}", "/", target)
+    if scene.directory and path[:1] not in {"/", "~", "$", ""} and scene.directory[:1] in {"/", "~", "$"}:
+        path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
+    bare = re.sub(r"(?:/\.?\*{0,2}|/\{[^}]{0,80}\}|/\.)$", "", path)
+    if bare in {"", "/"} and path:
+        return "removes the whole file system", "destructive"
+    if _HOME.fullmatch(bare):
+        return "removes a home folder", "destructive"
+    if bare in _SYSTEM:
+        return f"removes {bare}", "destructive"
+    if (home := _HOME.match(bare)) and _PRECIOUS.fullmatch(bare[home.end() :]):
+        return "removes keys or documents of a home folder", "destructive"
+    if _may_be_root(path, scene):
+        return "removes everything if a variable is empty", "risky"
+    if bare in {"..", "../..", "../../.."}:
+        return "removes folders outside of the project", "risky"
+    if path in {".", "*", "./*", ".git", "./.git"} and not scene.directory:
+        return "removes the whole project or its history", "risky"
+    return None
+
+
+def _may_be_root(path: str, scene: Scene) -> bool:
+    """Whether unguarded variables, were they empty, would leave ``/`` or ``/*``."""
+    names = _VARIABLE.findall(path)
+    if not names or scene.stops_on_unset or all(name in _GIVEN for name in names):
+        return False
+    emptied = _VARIABLE.sub("", path)
+    return re.fullmatch(r"/{1,6}\.?\*{0,2}", emptied) is not None
+
+
+def _options(rest: list[str]) -> tuple[set[str], list[str]]:
+    """(short letters and long names, operands) of a command's words."""
+    options: set[str] = set()
+    operands: list[str] = []
+    for at, word in enumerate(rest):
+        if word == "--":
+            return options, operands + rest[at + 1 :]
+        if word.startswith("--"):
+            options.add(word.split("=", 1)[0])
+        elif word.startswith("-") and len(word) > 1:
+            options.update(word[1:])
+        else:
+            operands.append(word)
+    return options, operands
+
+
+def _rm(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
+    options, targets = _options(rest)
+    if "--no-preserve-root" in options:
+        yield "removes the whole file system", "destructive"
+    recursive = options & {"r", "R", "--recursive"}
+    for target in targets:
+        found = _wipes(target, scene)
+        if found and (recursive or "*" in target or target in {"/etc/passwd", "/etc/shadow", "/etc/sudoers"}):
+            yield found
+
+
+def _find(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
+    places = []
+    for word in rest:
+        if word.startswith(("-", "(", "!")):
+            break
+        places.append(word)
+    filtered = any(
+        w in {"-name", "-iname", "-path", "-mtime", "-mmin", "-regex", "-empty", "-user"} for w in rest
+    )
+    deletes = "-delete" in rest or any(
+        a in {"-exec", "-execdir"} and base_name(b) in {"rm", "shred", "unlink"} for a, b in pairwise(rest)
+    )
+    for place in places if deletes else []:
+        found = _wipes(place, scene)
+        if found and not (filtered and found[1] != "destructive"):
+            yield found[0], "risky" if filtered else found[1]
+
+
+_DISK = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|rdisk|\$\{)")
+
+
+def _dd(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    if any(word.startswith("of=") and _DISK.match(word[3:]) for word in rest):
+        yield "overwrites a disk (dd)", "destructive"
+
+
+def _disk(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    if any(_DISK.match(word) for word in rest):
+        yield f"overwrites a disk ({name})", "destructive"
+
+
+def _mode(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    options, operands = _options(rest)
+    if not operands:
+        return
+    recursive = bool(options & {"R", "--recursive"})
+    open_to_all = name == "chmod" and re.fullmatch(
+        r"0?777|[augo]{0,4}\+rwx|o\+w|a\+w|[0-7]{0,1}666", operands[0]
+    )
+    root = any(re.sub(r"/\*?$", "", path) in _SYSTEM | {"", "~", "${HOME}"} for path in operands[1:])
+    if recursive and root:
+        yield f"changes {'modes' if name == 'chmod' else 'owners'} of the whole system", "destructive"
+    elif open_to_all and (recursive or root):
+        yield "opens files to everybody (chmod -R 777)", "risky"
+    elif open_to_all and operands[0] not in {"a+w", "+rwx"}:
+        yield "opens a file to everybody (chmod 777)", "notable"
+
+
+def _git(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    while rest[:1] in (["-C"], ["-c"]):
+        rest = rest[2:]
+    if not rest:
+        return
+    options, operands = _options(rest[1:])
+    if rest[0] == "push":
+        lease = bool(options & {"--force-with-lease", "--force-if-includes"})
+        forced = bool(options & {"f", "--force", "--mirror", "d", "--delete"}) or any(
+            o[0] in "+:" for o in operands[1:] if o
+        )
+        targets = [re.sub(r"^.*:|^\+|refs/heads/", "", o) for o in operands[1:]]
+        shared = (
+            any(t in {"main", "master", "production", "prod", "release", "trunk"} for t in targets)
+            or "--mirror" in options
+        )
+        if forced and not (lease and not options & {"f", "--force"}):
+            yield (
+                "rewrites a shared branch (git push --force)"
+                if shared
+                else "rewrites a branch (git push --force)",
+                ("risky" if shared or not targets else "notable"),
+            )
+        elif lease and shared:
+            yield "rewrites a shared branch (git push --force-with-lease)", "notable"
+    elif rest[0] == "reset" and "--hard" in options:
+        yield "discards uncommitted work (git reset --hard)", "notable"
+    elif rest[0] == "clean" and "f" in options:
+        yield "removes untracked files (git clean)", "notable"
+    elif rest[0] in {"filter-branch", "filter-repo"}:
+        yield "rewrites history", "risky"
+
+
+def _remote(kind: str, grade: Grade, command: str) -> Judgement:
+    """A remote resource's removal, graded by what its words say of its reach."""
+    return kind, {"limited": "notable", "wide": "destructive", "unsaid": grade}[reach(command)]  # type: ignore[return-value]
+
+
+def _cloud(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    command = " ".join(rest)
+    verbs = [word for word in rest if not word.startswith("-")]
+    if name in {"kubectl", "oc"} and "delete" in verbs[:3]:
+        large = words("ns namespace namespaces pv pvc persistentvolumeclaim crd node nodes project")
+        everything = any(word in {"--all", "-A", "--all-namespaces"} for word in rest)
+        big = everything or any(re.split(r"[/,]", word)[0] in large for word in verbs)
+        yield (
+            _remote("deletes a namespace, volume or everything (kubectl)", "destructive", command)
+            if big
+            else _remote("deletes a resource (kubectl)", "notable", command)
+        )
+    elif name in {"terraform", "tofu", "terragrunt", "pulumi", "cdk"} and "destroy" in rest:
+        blind = any(re.fullmatch(r"--?(?:auto-approve|force|yes|y)(?:=true)?|-f|-y", word) for word in rest)
+        yield _remote(f"destroys infrastructure ({name})", "destructive" if blind else "risky", command)
+    elif name == "aws" and verbs[:2] == ["s3", "rb"]:
+        yield _remote(
+            "removes a bucket (aws s3 rb)", "destructive" if "--force" in rest else "risky", command
+        )
+    elif name == "aws" and verbs[:2] == ["s3", "rm"] and "--recursive" in rest:
+        yield _remote("removes a bucket's content (aws s3 rm)", "risky", command)
+    elif (
+        name == "aws"
+        and len(verbs) > 1
+        and verbs[1].startswith(("delete-", "terminate-", "deregister-", "schedule-key"))
+    ):
+        yield _remote(f"deletes a cloud resource (aws {verbs[0]})", "risky", command)
+    elif name in {"gcloud", "az", "doctl", "heroku", "flyctl", "fly"} and re.search(
+        r"(?:^| |:)(?:delete|destroy|purge)\b", command
+    ):
+        yield _remote(f"deletes a cloud resource ({name})", "risky", command)
+    elif (name == "gsutil" and verbs[:1] in (["rm"], ["rb"])) or (
+        name == "helm" and verbs[:1] in (["uninstall"], ["delete"])
+    ):
+        yield _remote(f"deletes a remote resource ({name})", "risky", command)
+    elif name in {"dropdb", "mysqladmin"} and (name == "dropdb" or "drop" in verbs):
+        yield _remote("drops a database", "destructive", command)
+    elif name == "redis-cli" and any(word.lower() in {"flushall", "flushdb"} for word in verbs):
+        yield _remote("empties a database (redis)", "destructive", command)
+    elif name in {"docker", "podman"} and "prune" in verbs and "--volumes" in rest:
+        yield "removes volumes (docker prune)", "risky"
+
+
+def _service(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    text = " ".join(rest)
+    guard = re.search(
+        r"\b(?:firewalld|ufw|iptables|nftables|auditd|apparmor|fail2ban|falcon-sensor|clamav)", text
+    )
+    off = re.search(r"\b(?:stop|disable|mask)\b", text)
+    if (
+        (name in {"systemctl", "service", "rc-service", "chkconfig"} and guard and off)
+        or (name == "ufw" and re.search(r"\b(?:disable|reset)\b", text))
+        or (
+            name in {"iptables", "ip6tables"}
+            and re.search(r"(?:^| )(?:-F|--flush)\b|-P (?:INPUT|FORWARD) ACCEPT", text)
+        )
+        or (name == "nft" and "flush ruleset" in text)
+        or (name == "setenforce" and rest[:1] in (["0"], ["Permissive"]))
+        or (name == "netsh" and "off" in rest)
+    ):
+        yield "disables a firewall or guard", "risky"
+    elif (
+        name in {"shutdown", "reboot", "halt", "poweroff"}
+        or (name == "init" and rest[:1] in (["0"], ["6"]))
+        or (name == "systemctl" and re.match(r"(?:poweroff|reboot|halt)\b", text))
+    ):
+        yield "shuts the machine down", "risky"
+
+
+def _kill(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    if name == "killall5" or (len(rest) > 1 and rest[-1] == "-1"):
+        yield "ends every process", "destructive"
+
+
+def _crontab(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    if "-r" in rest:
+        yield "removes every scheduled job (crontab -r)", "risky"
+
+
+def _mv(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
+    operands = _options(rest)[1]
+    if operands[-1:] == ["/dev/null"]:
+        for target in operands[:-1]:
+            found = _wipes(target, scene)
+            if found:
+                yield found
+
+
+def _netcat(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
+    options, _ = _options(rest)
+    if options & {"e", "c", "--exec", "--sh-exec"} and any(base_name(word) in SHELLS for word in rest):
+        yield f"opens a remote shell ({name})", "destructive"
+
+
+_RULES: dict[str, Callable[[str, list[str], Scene], Iterator[Judgement]]] = {
+    **dict.fromkeys(["rm", "srm"], _rm), "find": _find, "dd": _dd,
+    **dict.fromkeys(["mkfs", "wipefs", "shred", "blkdiscard", "sgdisk", "fdisk", "parted", "mkswap"], _disk),
+    **dict.fromkeys(["chmod", "chown", "chgrp"], _mode), "git": _git, "mv": _mv, "crontab": _crontab,
+    **dict.fromkeys(["kill", "killall5"], _kill), **dict.fromkeys(["nc", "ncat", "netcat"], _netcat),
+    **dict.fromkeys(["systemctl", "service", "rc-service", "chkconfig", "ufw", "iptables", "ip6tables", "nft",
+                     "setenforce", "netsh", "shutdown", "reboot", "halt", "poweroff", "init"], _service),
+    **dict.fromkeys(["kubectl", "oc", "terraform", "tofu", "terragrunt", "pulumi", "cdk", "aws", "gcloud",
+                     "az", "doctl", "heroku", "flyctl", "fly", "gsutil", "helm", "dropdb", "mysqladmin",
+                     "redis-cli", "docker", "podman"], _cloud),
+}  # fmt: skip
+
+
+def judge_write(target: str, *, append: bool) -> Iterator[Judgement]:
+    """What redirecting output to ``target`` does."""
+    if _DISK.match(target):
+        yield "overwrites a disk", "destructive"
+    elif target in {"/etc/passwd", "/etc/shadow", "/etc/sudoers"} and not append:
+        yield f"overwrites {target}", "destructive"
+    elif re.match(r"/dev/(?:tcp|udp)/", target):
+        yield "opens a connection by /dev/tcp", "risky"
+
+
+_SQL_DROP = re.compile(
+    r"\bdrop\s{1,20}(database|schema|table)\b|\btruncate\s{1,20}(?:table\s{1,20})?\w", re.IGNORECASE
+)
+_SQL_ALL = re.compile(r"\bdelete\s{1,20}from\s{1,20}[\w.\"`]{1,120}\s{0,20}(?:;|$|\"|')", re.IGNORECASE)
+_SQL_COMMENT = re.compile(r"--[^\n]{0,2000}|/\*[^*]{0,2000}\*/")
+_MONGO = re.compile(r"\.dropDatabase\(|\.drop\(\)")
+
+
+def judge_sql(sql: str, around: str = "") -> Iterator[Judgement]:
+    """What an SQL text destroys; ``around`` is the command that carries it, for its reach."""
+    sql = _SQL_COMMENT.sub(" ", sql)
+    named = f"{sql} {around}"
+    if match := _SQL_DROP.search(sql):
+        whole = (match.group(1) or "").lower() in {"database", "schema"}
+        yield _remote(
+            "drops a database" if whole else "drops or empties a table",
+            "destructive" if whole else "risky",
+            named,
+        )
+    elif _SQL_ALL.search(sql):
+        yield _remote("deletes every row of a table", "risky", named)
+    elif _MONGO.search(sql):
+        yield _remote("drops a database", "destructive", named)

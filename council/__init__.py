@@ -1,0 +1,72 @@
+"""Three minds vote before an agent acts. The public names, loaded when they are first used.
+
+Importing this package imports neither Ray nor any mind.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from council.agents.mind import Case, Mind, Opinion, Ruling, RulingMind, ShownBallot
+    from council.client import AsyncCouncil, Council, Event
+    from council.core.state import Ballot, Decision, Escalation, Tally
+    from council.protocol.envelope import Envelope
+    from council.protocol.errors import CouncilError, NotApproved
+    from council.settings import CouncilConfig, SeatConfig
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncCouncil": "council.client",
+    "Ballot": "council.core.state",
+    "Case": "council.agents.mind",
+    "Council": "council.client",
+    "CouncilConfig": "council.settings",
+    "CouncilError": "council.protocol.errors",
+    "Decision": "council.core.state",
+    "Envelope": "council.protocol.envelope",
+    "Escalation": "council.core.state",
+    "Event": "council.client",
+    "Mind": "council.agents.mind",
+    "NotApproved": "council.protocol.errors",
+    "Opinion": "council.agents.mind",
+    "Ruling": "council.agents.mind",
+    "RulingMind": "council.agents.mind",
+    "SeatConfig": "council.settings",
+    "ShownBallot": "council.agents.mind",
+    "Tally": "council.core.state",
+}
+
+__all__ = [
+    "AsyncCouncil",
+    "Ballot",
+    "Case",
+    "Council",
+    "CouncilConfig",
+    "CouncilError",
+    "Decision",
+    "Envelope",
+    "Escalation",
+    "Event",
+    "Mind",
+    "NotApproved",
+    "Opinion",
+    "Ruling",
+    "RulingMind",
+    "SeatConfig",
+    "ShownBallot",
+    "Tally",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'council' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,106 @@
+"""Puts a council in front of a function. Knows nothing of how the council decides."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from council.core.state import Decision, RiskLevel
+from council.protocol.envelope import SUMMARY_CHARS_MAX
+from council.protocol.errors import CallerError, NotApproved
+
+if TYPE_CHECKING:
+    from council.client import Council
+
+# Arguments are shown to the seats; what is longer is shown by its beginning.
+SHOWN_CHARS_MAX = 2_000
+
+
+class Guard:
+    """The decorator that ``Council.guard`` gives; works on plain and on async functions."""
+
+    def __init__(
+        self,
+        council: Council,
+        risk: RiskLevel,
+        describe: str | Callable[..., str] | None,
+        wait_for_human: bool,
+        timeout_s: float | None,
+    ) -> None:
+        self._council = council
+        self._describe = describe
+        self._details: dict[str, Any] = {"risk": risk, "timeout_s": timeout_s}
+        self._wait_for_human = wait_for_human
+
+    def __call__(self, function: Any) -> Any:
+        signature = inspect.signature(function)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def asked_async(*args: Any, **kwargs: Any) -> Any:
+                details = self._proposal(function, signature, args, kwargs)
+                decision = await self._council.aio.propose(**details)
+                _refuse_unless_approved(function, decision)
+                return await function(*args, **kwargs)
+
+            return asked_async
+
+        @functools.wraps(function)
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            details = self._proposal(function, signature, args, kwargs)
+            decision = self._council.propose(**details)
+            _refuse_unless_approved(function, decision)
+            return function(*args, **kwargs)
+
+        return asked
+
+    def _proposal(
+        self, function: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What is proposed. A call that the function would not take raises its TypeError, unproposed."""
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        name = f"{function.__module__}.{function.__qualname__}"
+        shown = {key: _shown(value) for key, value in bound.arguments.items()}
+        return {
+            "proposal": self._summary(function, bound, shown)[:SUMMARY_CHARS_MAX],
+            "action": {"tool": name[:200], "args": shown},
+            "wait_for_human": self._wait_for_human,
+            **self._details,
+        }
+
+    def _summary(self, function: Any, bound: inspect.BoundArguments, shown: dict[str, Any]) -> str:
+        if callable(self._describe):
+            return self._describe(*bound.args, **bound.kwargs)
+        if self._describe is None:
+            return f"Call {function.__qualname__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        try:
+            return self._describe.format(**bound.arguments)
+        except (KeyError, IndexError, AttributeError) as error:
+            raise CallerError(
+                f"describe={self._describe!r} names {error}, which is no argument of {function.__qualname__}; "
+                f"its arguments are {', '.join(bound.arguments)}"
+            ) from error
+
+
+def _shown(value: Any) -> Any:
+    """An argument as data: itself where JSON can hold it, else its repr, shortened where it is long."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+        return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+    return json.loads(text) if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+
+
+def _refuse_unless_approved(function: Any, decision: Decision) -> None:
+    if decision:
+        return
+    if not decision.final:
+        how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
+    else:
+        how = f"{decision.outcome}: {decision.reason}" + (f"; {decision.dissent}" if decision.dissent else "")
+    raise NotApproved(f"{function.__qualname__} was not run: {how}", decision=decision)

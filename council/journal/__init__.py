@@ -1,0 +1,1 @@
+"""Keeps the record of what happened. Knows nothing of what it means."""

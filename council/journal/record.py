@@ -1,0 +1,50 @@
+"""One record of the journal, the interface of what keeps them, and a journal in memory.
+
+The driver appends every event before any effect that tells somebody of it is performed (rules 4.7). The
+journal in memory lasts as long as its coordinator; a durable one satisfies the same interface.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from council.core.events import Event
+from council.core.state import Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An event with its moment, and the sealed envelope that brought it, if one did."""
+
+    moment: Moment
+    event: Event
+    sealed: bytes | None = None
+
+    @property
+    def position(self) -> int:
+        return self.moment.position
+
+
+class Journal(Protocol):
+    """Keeps records in the order of their positions."""
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Returns once all ``records`` are kept. Raises if they are not; then none of them is."""
+
+    async def close(self) -> None: ...
+
+
+class MemoryJournal:
+    """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
+
+    def __init__(self, kept_max: int = 20_000) -> None:
+        self.records: deque[Record] = deque(maxlen=kept_max)
+
+    async def append(self, records: Sequence[Record]) -> None:
+        self.records.extend(records)
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,359 @@
+"""The coordinator's shell: carries bytes between seats, clients, journal and driver, and keeps one timer.
+
+It runs on one event loop, as a Ray actor or in process; what differs is the ``Transport`` to the seats.
+Knows nothing of rules: it asks the driver what to do, in the order that the driver's docstring gives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from council.agents.exchange import Courier, Mailbox, Reply
+from council.core.state import Rules
+from council.journal.record import Journal
+from council.protocol import signing
+from council.protocol.errors import CouncilError, OperatorError, Refused
+from council.runtime import messages
+from council.runtime.driver import Driver
+from council.runtime.messages import Told
+
+log = structlog.get_logger("council")
+
+# A client that has not called for so long is gone; what it proposed stays open, and it may join again.
+SESSION_IDLE_S = 600.0
+SESSIONS_MAX = 10_000
+# Wall time may jump, so the timer for a human's deadline looks again at least this often.
+WALL_CHECK_S = 60.0
+# Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
+REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
+EVENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the shell has the time from: monotonic seconds of uptime, and Unix seconds."""
+
+    uptime: Callable[[], float]
+    wall: Callable[[], float]
+
+    def now(self) -> tuple[float, float]:
+        return self.uptime(), self.wall()
+
+
+class Transport(Protocol):
+    """How seats are reached. Every method may raise whatever its transport raises when a seat is gone."""
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        """One call of the seat's ``exchange``."""
+
+    async def attend(self, seat: str, boot: int) -> None:
+        """Has the seat beat as run ``boot``; lasts until the seat is gone."""
+
+    async def revive(self, seat: str) -> None:
+        """Makes sure that the seat exists again."""
+
+    async def close(self) -> None:
+        """Ends all seats."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """One client's connection: whom it speaks for, and what waits for it."""
+
+    sender: str
+    key: bytes
+    mailbox: Mailbox
+    seen_s: float
+
+
+class Coordinator:
+    """One council, running. All methods but the constructor belong to one event loop.
+
+    Methods that clients call take and give bytes or plain data, so that they cross process borders alike.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        council_id: str,
+        keys: Mapping[str, bytes],
+        transport: Transport,
+        journal: Journal,
+        clock: Clock,
+        *,
+        events_kept: int = 20_000,
+    ) -> None:
+        self.council_id = council_id
+        self._transport = transport
+        self._journal = journal
+        self._clock = clock
+        self._driver = Driver(
+            rules,
+            council_id,
+            keys,
+            clock.now(),
+            new_id=lambda: secrets.token_hex(8),
+            events_kept=events_kept,
+        )
+        self._couriers = {seat: self._courier(seat) for seat in rules.seats}
+        self._lost: dict[str, asyncio.Future[str]] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._feed_waiters: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._broken: CouncilError | None = None
+
+    async def open(self) -> None:
+        """Begins to attend to the seats, which must exist."""
+        for seat in self._couriers:
+            self._spawn(self._supervise(seat))
+        self._settle()
+
+    async def close(self) -> None:
+        """Ends the council: its seats, timers and parked calls. Open proposals end with it, undecided."""
+        self._broken = self._broken or OperatorError("the council was closed; launch it again")
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        for courier in self._couriers.values():
+            courier.drop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
+        for session in self._sessions.values():
+            session.mailbox.release()
+        self._wake_feed()
+        await self._journal.close()
+
+    # What clients and seats call
+
+    async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
+        """Admits a client or human; gives the session to call ``exchange`` with, and the council's id."""
+        self._refuse_if_broken()
+        self._driver.join(name, role, key)
+        self._drop_idle_sessions()
+        session = secrets.token_hex(16)
+        self._sessions[session] = _Session(name, key, Mailbox(), self._clock.uptime())
+        return {"council_id": self.council_id, "session": session}
+
+    async def leave(self, session: str) -> None:
+        """The client is done; what it proposed stays open."""
+        gone = self._sessions.pop(session, None)
+        if gone is not None:
+            self._driver.forget(session)
+            gone.mailbox.release()
+
+    async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
+        """Takes a client's sealed envelopes; returns answers as they come, and whether more will come."""
+        self._refuse_if_broken()
+        known = self._sessions.get(session)
+        if known is None:
+            raise Refused(
+                "this session is not known, or was idle for too long: join again", code="no_session"
+            )
+        known.seen_s = self._clock.uptime()
+        now = self._clock.now()
+        for sealed in batch:
+            self._driver.receive(sealed, now, session)
+        self._settle()
+        reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
+        known.seen_s = self._clock.uptime()
+        self._refuse_if_broken()
+        return reply
+
+    async def hear(self, sealed: bytes) -> None:
+        """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""
+        self._refuse_if_broken()
+        self._driver.receive(sealed, self._clock.now())
+        self._settle()
+
+    async def status(self) -> dict[str, Any]:
+        """The council at a glance, as plain data (``Driver.status``)."""
+        self._refuse_if_broken()
+        sessions = [session.sender for session in self._sessions.values()]
+        return {**self._driver.status(self._clock.now()), "sessions": sessions}
+
+    async def decision(self, proposal_id: str) -> bytes | None:
+        """The packed decision on a proposal, or how it stands; None while it is deliberated."""
+        decision = self._driver.decision(proposal_id)
+        return None if decision is None else messages.to_bytes(Told(decision))
+
+    async def escalations(self) -> bytes:
+        """The packed escalations that wait for a human."""
+        return messages.escalations_to_bytes(self._driver.escalations())
+
+    async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
+        """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
+        limit = max(1, min(limit, EVENTS_MAX))
+        found = self._driver.events(after, limit)
+        if not found and wait_s > 0:
+            self._refuse_if_broken()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._feed_waiters.add(waiter)
+            try:
+                await asyncio.wait_for(waiter, min(wait_s, WALL_CHECK_S))
+            except TimeoutError:
+                return []
+            finally:
+                self._feed_waiters.discard(waiter)
+            self._refuse_if_broken()
+            found = self._driver.events(after, limit)
+        return found
+
+    # Seats
+
+    def _courier(self, seat: str) -> Courier:
+        async def call(batch: list[bytes]) -> Reply:
+            return await self._transport.exchange(seat, batch)
+
+        def receive(items: Sequence[bytes]) -> None:
+            now = self._clock.now()
+            for sealed in items:
+                self._driver.receive(sealed, now)
+            if items:
+                self._settle()
+
+        def failed(batch: list[bytes], error: Exception) -> None:
+            lost = self._lost.get(seat)
+            if lost is not None and not lost.done():
+                lost.set_result(f"it can't be reached: {_first_line(error)}")
+
+        return Courier(call, receive, failed)
+
+    async def _supervise(self, seat: str) -> None:
+        """Keeps a seat attended to; when it is gone, says so, and has it back as soon as that can be."""
+        pause_s = REVIVE_FIRST_S
+        while True:
+            began_s = self._clock.uptime()
+            why = await self._until_gone(seat)
+            log.warning("seat lost", seat=seat, why=why)
+            self._couriers[seat].drop()  # it will be told anew what is open
+            self._driver.seat_died(seat, why, self._clock.now())
+            self._settle()
+            if self._clock.uptime() - began_s > REVIVE_LAST_S:
+                pause_s = REVIVE_FIRST_S  # it had been well for a while
+            while True:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, REVIVE_LAST_S)
+                try:
+                    await self._transport.revive(seat)
+                    break
+                except Exception as error:  # noqa: BLE001 - tried again, and visible in the log and on the roll
+                    log.warning("seat not back yet", seat=seat, why=_first_line(error))
+
+    async def _until_gone(self, seat: str) -> str:
+        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._lost[seat] = lost
+        attending = asyncio.ensure_future(self._transport.attend(seat, self._driver.boot(seat)))
+        try:
+            waiting: set[asyncio.Future[Any]] = {lost, attending}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if attending.done():
+                error = attending.exception()
+                return "its heartbeat ended" if error is None else f"its actor died: {_first_line(error)}"
+            return lost.result()
+        finally:
+            attending.cancel()
+
+    # Keeping and telling
+
+    def _settle(self) -> None:
+        """Sends what may leave, has the rest written, and arms the timer; after every turn of the driver."""
+        driver = self._driver
+        while driver.to_seats:
+            seat, item = driver.to_seats.popleft()
+            self._couriers[seat].send(item)
+        if driver.awaits_saving and not self._writing:
+            self._writing = True
+            self._spawn(self._write())
+        self._arm()
+
+    async def _write(self) -> None:
+        """Group commit: what came in while one append ran is written by the next (rules 4.7)."""
+        driver = self._driver
+        try:
+            while driver.awaits_saving:
+                records, driver.unsaved = driver.unsaved, []
+                position = driver.position
+                if records:
+                    await self._journal.append(records)
+                driver.saved(position)
+                self._deliver()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
+            log.error("journal failed", why=_first_line(error))
+            self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
+            for session in self._sessions.values():
+                session.mailbox.release()
+        finally:
+            self._writing = False
+
+    def _deliver(self) -> None:
+        driver = self._driver
+        while driver.to_sessions:
+            name, message = driver.to_sessions.popleft()
+            session = self._sessions.get(name)
+            if session is not None:
+                packed = messages.to_bytes(message)
+                session.mailbox.put(signing.seal_to(packed, session.key, self.council_id, session.sender))
+        while driver.to_seats:
+            seat, item = driver.to_seats.popleft()
+            self._couriers[seat].send(item)
+        self._wake_feed()
+
+    def _wake_feed(self) -> None:
+        for waiter in self._feed_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _arm(self) -> None:
+        deadlines = self._driver.deadlines()
+        uptime_s, wall_s = self._clock.now()
+        at_s = deadlines.uptime_s if deadlines.uptime_s is not None else float("inf")
+        if deadlines.wall_s is not None:
+            at_s = min(at_s, uptime_s + min(max(deadlines.wall_s - wall_s, 0.0), WALL_CHECK_S))
+        if at_s >= self._timer_at or at_s == float("inf") or self._broken is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at_s
+        self._timer = asyncio.get_running_loop().call_later(max(at_s - uptime_s, 0.0), self._wake)
+
+    def _wake(self) -> None:
+        self._timer_at = float("inf")
+        self._driver.wake(self._clock.now())
+        self._settle()
+
+    # House-keeping
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _drop_idle_sessions(self) -> None:
+        oldest_s = self._clock.uptime() - SESSION_IDLE_S
+        for name, session in list(self._sessions.items()):
+            if session.seen_s < oldest_s:
+                del self._sessions[name]
+                self._driver.forget(name)
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise OperatorError(f"{SESSIONS_MAX} clients are connected, the most a council admits")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,0 +1,574 @@
+"""Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
+
+A shell calls ``receive`` with each sealed envelope and ``wake`` when a deadline is due, then empties
+``unsaved`` into the journal, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order
+is receive → step → journal → tell: what tells somebody of an event is held until ``saved`` says that the
+event's record is kept (rules 4.7); what only makes seats think leaves at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.proposals import how_it_stands
+from council.core.state import (
+    Answer,
+    Ballot,
+    CouncilState,
+    Decision,
+    Escalation,
+    Moment,
+    Rules,
+    Ruling,
+    Submission,
+    found,
+    plain,
+)
+from council.core.step import Deadlines, next_deadline, next_due, step
+from council.journal.record import Record
+from council.protocol import codec, signing
+from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
+from council.protocol.envelope import Escalation as EscalationBody
+from council.protocol.envelope import plain as plain_json
+from council.protocol.errors import (
+    CouncilError,
+    EnvelopeError,
+    EnvelopeTooLarge,
+    NameTaken,
+    OperatorError,
+    PositionLost,
+    Refused,
+)
+from council.runtime.messages import Acknowledged, Failed, Message, Told
+
+# A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
+PROPOSAL_BYTES_MAX = 768 * 2**10
+SHOWN_REASON_MAX = 4_000
+# Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
+SENDERS_MAX = 10_000
+COORDINATOR = "coordinator"
+T = TypeVar("T")
+
+
+class Driver:
+    """One council's core with its keys, its feed of events, and what waits to be kept or sent.
+
+    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats'; ``new_id`` gives message ids.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        council_id: str,
+        keys: Mapping[str, bytes],
+        now: tuple[float, float],
+        *,
+        new_id: Callable[[], str],
+        events_kept: int = 20_000,
+    ) -> None:
+        self.council_id = council_id
+        self.rules = rules
+        self.state: CouncilState = found(rules, Moment(*now, 0))
+        self.roles: dict[str, str] = dict.fromkeys(rules.seats, "voter")
+        self.keyring = signing.Keyring()
+        for seat, key in keys.items():
+            self.keyring.add(seat, key)
+        self.feed: deque[tuple[int, float, do.Effect]] = deque(maxlen=events_kept)
+        self.feed_position = 0
+        self.to_seats: deque[tuple[str, bytes]] = deque()
+        self.to_sessions: deque[tuple[str, Message]] = deque()
+        self.unsaved: list[Record] = []
+        self.counts: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
+        self._new_id = new_id
+        self._position = 0
+        self._saved = 0
+        self._wall_s = now[1]
+        self._held: deque[tuple[int, float, do.Effect, str | None]] = deque()
+        self._replies: deque[tuple[int, str, Message]] = deque()
+        self._payloads: dict[str, bytes] = {}
+        self._watchers: dict[str, set[str]] = {}
+        self._watched: dict[str, set[str]] = {}
+        self._owed: Counter[str] = Counter()
+
+    # Who may speak
+
+    def join(self, name: str, role: str, key: bytes) -> None:
+        """Admits a client (``proposer``) or human (``human``) with a key of its own (rules 1.14).
+
+        The same name, role and key again is a retry. Raises NameTaken, and Refused for a role or a name
+        that can't be had.
+        """
+        if role not in ("proposer", "human"):
+            raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
+        if name == COORDINATOR:
+            raise NameTaken(f"the name {name} is the council's own; choose another", name=name)
+        if name in self.keyring:
+            if self.roles[name] == role and self.keyring.matches(name, key):
+                return
+            raise NameTaken(f"the name {name} belongs to a {self.roles[name]} with another key", name=name)
+        if len(self.keyring) >= SENDERS_MAX:
+            raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
+        self.keyring.add(name, key)
+        self.roles[name] = role
+
+    # What arrives
+
+    def receive(self, sealed: bytes, now: tuple[float, float], session: str | None = None) -> None:
+        """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered."""
+        self.wake(now)
+        sender, msg_id = "?", "?"
+        try:
+            envelope = self.keyring.open(sealed, self.council_id)
+            sender, msg_id = envelope.sender, envelope.msg_id
+            event = self._event(envelope, sealed)
+            self._step(event, now, sealed, session)
+        except CouncilError as error:
+            if self._was_unreadable_ballot(error, now, sealed):
+                return
+            if isinstance(error, EnvelopeError):
+                sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
+            self._refuse(error, sender, msg_id, now, sealed, session)
+            return
+        if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
+            self._watch(event.what.proposal_id, session)
+        else:
+            self._reply(session, Acknowledged(reference(sealed)))
+
+    def wake(self, now: tuple[float, float]) -> None:
+        """Handles whatever time has brought by ``now``."""
+        self._wall_s = now[1]
+        while (event := next_due(self.state, Moment(*now, self._position + 1))) is not None:
+            self._step(event, now)
+
+    def seat_died(self, name: str, why: str, now: tuple[float, float]) -> None:
+        """The shell knows that a seat's actor is dead, or can't be reached."""
+        self.wake(now)
+        self._step(ev.SeatDied(name, why[:500]), now)
+
+    def boot(self, name: str) -> int:
+        """The number of the run that a seat is in, for its heartbeats to name."""
+        return self.state.seats[name].boot
+
+    def deadlines(self) -> Deadlines:
+        return next_deadline(self.state)
+
+    def _step(
+        self,
+        event: ev.Event,
+        now: tuple[float, float],
+        sealed: bytes | None = None,
+        session: str | None = None,
+    ) -> None:
+        moment = Moment(*now, self._position + 1)
+        self.state, effects = step(self.state, event, moment)
+        if _leaves_a_record(event, effects):
+            self._position += 1
+            self.unsaved.append(Record(moment, event, sealed))
+        if isinstance(event, ev.ProposalSubmitted) and any(
+            isinstance(e, do.AnnounceProposal) for e in effects
+        ):
+            assert sealed is not None
+            self._payloads[event.what.proposal_id] = signing.payload_of(sealed)
+        for effect in effects:
+            if isinstance(effect, do.THINK):
+                self._make_think(effect)
+            elif isinstance(effect, do.NoteIgnored):
+                self.ignored[effect.what] += 1
+            elif isinstance(effect, do.AnswerAgain):
+                if effect.decision is not None:
+                    self._reply(session, Told(effect.decision))
+            else:
+                self._held.append((self._position, now[1], effect, session))
+
+    def _refuse(
+        self,
+        error: CouncilError,
+        sender: str,
+        msg_id: str,
+        now: tuple[float, float],
+        sealed: bytes,
+        session: str | None,
+    ) -> None:
+        self.refused[error.code] += 1
+        self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:2_000]), now)
+        failed = Failed(reference(sealed), error.code, type(error).__name__, error.message)
+        self._reply(session, failed)
+
+    def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
+        """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
+        facts = error.facts
+        if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
+            return False
+        event = ev.BallotUnreadable(facts["parent_id"] or "", facts["sender"], error.message[:2_000])
+        try:
+            self._step(event, now, sealed)
+        except Refused:
+            return False
+        self.refused["unreadable_ballot"] += 1
+        return True
+
+    # From envelopes to events
+
+    def _event(self, envelope: Envelope, sealed: bytes) -> ev.Event:
+        """The event that an authentic envelope stands for. Raises Refused where its sender may not say it."""
+        content, sender = envelope.content, envelope.sender
+        role = self.roles.get(sender)
+        if isinstance(content, Proposal):
+            return self._submission(envelope, content, sealed)
+        if isinstance(content, Info):
+            return self._info(envelope, content, sealed)
+        if role != "voter":
+            raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
+        if isinstance(content, Vote):
+            gates = (content.control_packet or {}).get("safety_gates") or {}
+            return ev.BallotCast(
+                Ballot(
+                    proposal_id=content.proposal_id,
+                    seat=sender,
+                    vote=content.vote,
+                    reason=content.reason,
+                    confidence=envelope.confidence,
+                    risk_level=envelope.risk_level,
+                    msg_id=envelope.msg_id,
+                    digest=digest(sealed),
+                    asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
+                )
+            )
+        if isinstance(content, EscalationBody):
+            return ev.EscalationRaised(content.proposal_id, sender, content.reason, envelope.msg_id)
+        assert isinstance(content, Heartbeat)
+        return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
+
+    def _submission(self, envelope: Envelope, content: Proposal, sealed: bytes) -> ev.ProposalSubmitted:
+        """Any seat and any client may propose; a human's part is to answer (rules 1.1)."""
+        if self.roles.get(envelope.sender) == "human":
+            raise Refused(f"{envelope.sender} joined as a human and may not propose", code="wrong_role")
+        if len(sealed) > PROPOSAL_BYTES_MAX:
+            raise EnvelopeTooLarge(
+                f"the proposal has {len(sealed):,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
+                field="content.body",
+                limit=PROPOSAL_BYTES_MAX,
+                found=len(sealed),
+            )
+        return ev.ProposalSubmitted(
+            Submission(
+                proposal_id=envelope.msg_id,
+                proposer=envelope.sender,
+                digest=digest(sealed),
+                summary=content.summary,
+                time_budget_s=content.time_budget_s,
+                wait_for=content.wait_for,
+                confidence=envelope.confidence,
+                risk_level=envelope.risk_level,
+                tool=content.action.tool if content.action is not None else None,
+                supersedes=content.supersedes,
+            )
+        )
+
+    def _info(self, envelope: Envelope, content: Info, sealed: bytes) -> ev.Event:
+        """The acts that travel as INFO of kinds of their own (rules 1.2)."""
+        sender, role = envelope.sender, self.roles.get(envelope.sender)
+        proposal_id = envelope.parent_id or ""
+        speaker = {"answer": "human", "cancel": "any"}.get(content.kind, "voter")
+        if speaker != "any" and role != speaker:
+            raise Refused(
+                f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
+            )
+        match content.kind:
+            case "cancel":
+                return ev.ProposalCancelled(proposal_id, sender, content.text)
+            case "answer":
+                approve = _fact(content, "approve", bool)
+                answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest(sealed))
+                return ev.HumanAnswered(answer)
+            case "fault":
+                return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
+            case "observation":
+                return ev.StreamObserved(
+                    proposal_id=proposal_id,
+                    observer=sender,
+                    stream=_fact(content, "stream", str),
+                    interrupt=_fact(content, "interrupt", bool),
+                    text=content.text,
+                    msg_id=envelope.msg_id,
+                )
+            case "ruling":
+                word = _fact(content, "ruling", str)
+                if word not in ("confirm", "reject", "human"):
+                    raise EnvelopeError(
+                        f"content.data.ruling is {word!r}, expected confirm, reject or human",
+                        field="content.data.ruling",
+                    )
+                return ev.RulingGiven(
+                    Ruling(
+                        proposal_id=proposal_id,
+                        seat=sender,
+                        ruling=word,  # type: ignore[arg-type]  # checked just above
+                        reason=content.text,
+                        confidence=envelope.confidence,
+                        risk_level=envelope.risk_level,
+                        msg_id=envelope.msg_id,
+                        digest=digest(sealed),
+                    )
+                )
+        raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
+
+    # What leaves
+
+    @property
+    def position(self) -> int:
+        """The position of the newest record."""
+        return self._position
+
+    @property
+    def awaits_saving(self) -> bool:
+        """Whether there is something to keep, or to tell once it is kept."""
+        return bool(self.unsaved or self._held or self._replies)
+
+    def saved(self, position: int) -> None:
+        """Records up to ``position`` are kept: performs the effects that waited for it."""
+        self._saved = max(self._saved, position)
+        while self._held and self._held[0][0] <= self._saved:
+            _, wall_s, effect, session = self._held.popleft()
+            self._tell(effect, wall_s, session)
+        while self._replies and self._replies[0][0] <= self._saved:
+            self._pay(*self._replies.popleft()[1:])
+
+    def _make_think(self, effect: do.Think) -> None:
+        if isinstance(effect, do.WithdrawProposal):
+            self._send_info(effect.seat, effect.proposal_id, "withdraw", "")
+            return
+        if effect.again:
+            self._send_info(effect.seat, effect.proposal_id, "ask_again", effect.again)
+        payload = self._payloads.get(effect.proposal_id)
+        if payload is not None and not effect.again:
+            self._send(effect.seat, payload)
+
+    def _send(self, seat: str, payload: bytes) -> None:
+        key = self.keyring.key(seat)
+        self.to_seats.append((seat, signing.seal_to(payload, key, self.council_id, seat)))
+
+    def _send_info(
+        self, seat: str, proposal_id: str, kind: str, text: str, data: dict[str, Any] | None = None
+    ) -> None:
+        envelope = Envelope.build(
+            msg_id=self._new_id(),
+            parent_id=proposal_id,
+            timestamp=datetime.fromtimestamp(self._wall_s, UTC),
+            sender=COORDINATOR,
+            role="coordinator",
+            type="INFO",
+            content={"kind": kind, "text": text[:20_000], "data": data or {}},
+        )
+        self._send(seat, codec.encode(envelope))
+
+    def _tell(self, effect: do.Effect, wall_s: float, session: str | None) -> None:
+        """Performs an effect that somebody outside hears of."""
+        match effect:
+            case do.RequestRuling(seat, proposal_id, ballots, escalated_for):
+                self._request_ruling(seat, proposal_id, ballots, escalated_for)
+                return
+            case do.AnnounceDecision(decision):
+                self._announce(decision)
+                self.counts[decision.outcome or ""] += 1
+                self._payloads.pop(decision.proposal_id, None)
+                self._unwatch(decision.proposal_id)
+            case do.AnnounceEscalation(_, standing):
+                self._announce(standing)
+        self.feed_position += 1
+        self.feed.append((self.feed_position, wall_s, effect))
+
+    def _announce(self, decision: Decision) -> None:
+        for session in self._watchers.get(decision.proposal_id, ()):
+            self.to_sessions.append((session, Told(decision)))
+
+    def _request_ruling(
+        self, seat: str, proposal_id: str, ballots: tuple[Ballot, ...], escalated_for: tuple[str, ...]
+    ) -> None:
+        payload = self._payloads.get(proposal_id)
+        if payload is None:
+            return  # it was decided while the request waited for the journal
+        envelope = codec.decode(payload)
+        content = envelope.content
+        assert isinstance(content, Proposal)
+        case = {
+            "proposal_id": proposal_id,
+            "proposer": envelope.sender,
+            "summary": content.summary,
+            "body": content.body,
+            "action": plain_json(content.action.model_dump()) if content.action is not None else None,
+            "confidence": envelope.confidence,
+            "risk_level": envelope.risk_level,
+            "time_left_s": content.time_budget_s,
+        }
+        shown = [
+            {
+                "seat": ballot.seat,
+                "vote": ballot.vote,
+                "reason": ballot.reason[:SHOWN_REASON_MAX],
+                "confidence": ballot.confidence,
+                "risk_level": ballot.risk_level,
+            }
+            for ballot in ballots
+        ]
+        why = "; ".join(escalated_for)
+        self._send_info(seat, proposal_id, "ruling_request", why, {"case": case, "ballots": shown})
+
+    # Who waits for what
+
+    def _watch(self, proposal_id: str, session: str | None) -> None:
+        if session is not None and proposal_id in self.state.open:
+            self._watchers.setdefault(proposal_id, set()).add(session)
+            self._watched.setdefault(session, set()).add(proposal_id)
+
+    def _unwatch(self, proposal_id: str) -> None:
+        for session in self._watchers.pop(proposal_id, ()):
+            watched = self._watched[session]
+            watched.discard(proposal_id)
+            if not watched:
+                del self._watched[session]
+
+    def owes(self, session: str) -> bool:
+        """Whether something will still be told to this session."""
+        return session in self._watched or session in self._owed
+
+    def forget(self, session: str) -> None:
+        """The session is gone: nothing is kept for it. What it proposed stays open."""
+        for proposal_id in self._watched.pop(session, ()):
+            watchers = self._watchers[proposal_id]
+            watchers.discard(session)
+            if not watchers:
+                del self._watchers[proposal_id]
+
+    def _reply(self, session: str | None, message: Message) -> None:
+        if session is not None:
+            self._owed[session] += 1
+            self._replies.append((self._position, session, message))
+
+    def _pay(self, session: str, message: Message) -> None:
+        self._owed[session] -= 1
+        if not self._owed[session]:
+            del self._owed[session]
+        self.to_sessions.append((session, message))
+
+    # What can be asked
+
+    def decision(self, proposal_id: str) -> Decision | None:
+        """The decision on a proposal or how it stands with a human; None while it is deliberated."""
+        return how_it_stands(self.state, proposal_id)
+
+    def escalations(self) -> list[Escalation]:
+        """The proposals that wait for a human, oldest first."""
+        return [p.escalation for p in self.state.open.values() if p.escalation is not None]
+
+    def events(self, after: int, limit: int) -> list[dict[str, Any]]:
+        """Up to ``limit`` events after position ``after``. Raises PositionLost if some are kept no more."""
+        oldest = self.feed[0][0] if self.feed else self.feed_position + 1
+        if after + 1 < oldest:
+            raise PositionLost(
+                f"events after position {after} were asked for, but the oldest kept is {oldest}",
+                asked=after,
+                oldest=oldest,
+            )
+        start = after + 1 - oldest
+        stop = min(start + limit, len(self.feed))
+        return [as_event(*self.feed[index]) for index in range(start, stop)]
+
+    def status(self, now: tuple[float, float]) -> dict[str, Any]:
+        """The council at a glance, as plain data: seats, what is open, what was decided and refused."""
+        return {
+            "council_id": self.council_id,
+            "uptime_s": now[0],
+            "position": self._position,
+            "events": self.feed_position,
+            "prime": self.rules.prime,
+            "quorum": self.rules.quorum,
+            "seats": [
+                {
+                    "name": seat.name,
+                    "active": seat.active,
+                    "heartbeat_age_s": now[0] - seat.last_beat_s,
+                    "heartbeats": seat.beat + 1,
+                    "restarts": seat.boot,
+                    "why": seat.why,
+                }
+                for seat in self.state.seats.values()
+            ],
+            "inactivity_limit_s": self.rules.inactivity_limit_s,
+            "shared": plain(self.rules.shared),
+            "open": [
+                {
+                    "proposal_id": proposal.what.proposal_id,
+                    "summary": proposal.what.summary,
+                    "proposer": proposal.what.proposer,
+                    "risk_level": proposal.what.risk_level,
+                    "stage": proposal.stage,
+                    "age_s": now[0] - proposal.opened_s,
+                    "time_left_s": proposal.deadline_s - now[0] if proposal.stage != "human" else None,
+                    "voted": {ballot.seat: ballot.vote for ballot in proposal.ballots},
+                    "lost": dict(proposal.lost),
+                    "escalated_for": list(proposal.escalated_for),
+                }
+                for proposal in list(self.state.open.values())[:200]
+            ],
+            "open_count": len(self.state.open) - self.state.with_human,
+            "with_human": self.state.with_human,
+            "decided": dict(self.counts),
+            "refused": dict(self.refused),
+            "ignored": dict(self.ignored),
+        }
+
+
+def digest(sealed: bytes) -> str:
+    """Identifies an envelope's canonical bytes (rules 1.12)."""
+    return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()
+
+
+def reference(sealed: bytes) -> str:
+    """Names a sealed envelope in the reply to whoever sent it, even where its id can't be read."""
+    return hashlib.blake2b(sealed, digest_size=8).hexdigest()
+
+
+def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:
+    """Whether the event changed something; ordinary heartbeats and duplicates did not (rules 1.10)."""
+    if isinstance(event, ev.SeatBeat):
+        return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
+    return not (len(effects) == 1 and isinstance(effects[0], (do.NoteIgnored, do.AnswerAgain)))
+
+
+def _fact(content: Info, name: str, kind: type[T]) -> T:
+    """A fact that an INFO of this kind must carry. Raises EnvelopeError, naming the field."""
+    value = content.data.get(name)
+    if not isinstance(value, kind):
+        field = f"content.data.{name}"
+        raise EnvelopeError(f"{field} is {value!r}, expected {kind.__name__}", field=field)
+    return value
+
+
+EVENT_KINDS: dict[type, str] = {
+    do.AnnounceProposal: "proposal",
+    do.AnnounceBallot: "ballot",
+    do.AnnounceLoss: "loss",
+    do.AnnounceObservation: "observation",
+    do.AnnouncePrimeEscalation: "to_prime",
+    do.AnnounceRuling: "ruling",
+    do.AnnounceEscalation: "to_human",
+    do.AnnounceDecision: "decision",
+    do.AnnounceRoll: "roll",
+    do.RaiseAlert: "alert",
+    do.AnnounceRefusal: "refusal",
+}
+
+
+def as_event(position: int, wall_s: float, effect: do.Effect) -> dict[str, Any]:
+    """An effect as an event of the feed: plain data with its position, time and kind."""
+    data = plain(effect)
+    return {"position": position, "at": wall_s, "kind": EVENT_KINDS[type(effect)], "data": data}

@@ -1,0 +1,107 @@
+"""A council in process: the coordinator and its seats on one event loop, without Ray."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import UTC, datetime
+
+from council.agents.exchange import Reply
+from council.agents.seat import SeatHost
+from council.core.state import Rules
+from council.importing import build_mind
+from council.journal.record import MemoryJournal
+from council.runtime.coordinator import Clock, Coordinator
+from council.settings import CouncilConfig
+
+
+def rules_of(config: CouncilConfig) -> Rules:
+    """The part of the configuration that decisions depend on."""
+    shared: dict[str, list[str]] = {}
+    for seat in config.seats:
+        for kind, label in (("model", seat.model), ("vendor", seat.vendor)):
+            if label is not None:
+                shared.setdefault(f"{kind} {label}", []).append(seat.name)
+    return Rules(
+        seats=tuple(seat.name for seat in config.seats),
+        prime=config.prime,
+        quorum=config.quorum,
+        inactivity_limit_s=config.inactivity_s,
+        escalation_ttl_s=config.escalation_ttl_s,
+        sole_seat=config.sole_seat,
+        open_max=config.open_max,
+        escalations_max=config.escalations_max,
+        shared=tuple((label, tuple(names)) for label, names in shared.items() if len(names) > 1),
+    )
+
+
+def system_clock() -> Clock:
+    """The machine's clocks; uptime counts from now."""
+    began_s = time.monotonic()
+    return Clock(uptime=lambda: time.monotonic() - began_s, wall=time.time)
+
+
+def new_council_id(name: str) -> str:
+    """An id that no other council, nor an earlier one of this name, has (rules 1.12)."""
+    return f"{name}.{secrets.token_hex(8)}"
+
+
+def new_seat(config: CouncilConfig, name: str, key: bytes, council_id: str) -> SeatHost:
+    """The seat of that name, with its mind built. Raises MindError."""
+    seat = next(seat for seat in config.seats if seat.name == name)
+    return SeatHost(
+        name,
+        build_mind(seat),
+        key,
+        council_id,
+        wall=lambda: datetime.now(UTC),
+        uptime=time.monotonic,
+        new_id=lambda: secrets.token_hex(8),
+        heartbeat_s=config.heartbeat_s,
+        concurrent_max=seat.max_concurrent,
+    )
+
+
+class InlineTransport:
+    """Seats on the coordinator's own loop: a call of theirs is a call."""
+
+    def __init__(self, hosts: dict[str, SeatHost]) -> None:
+        self._hosts = hosts
+        self.coordinator: Coordinator | None = None
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        return await self._hosts[seat].exchange(batch)
+
+    async def attend(self, seat: str, boot: int) -> None:
+        async def send(sealed: bytes, name: str) -> None:
+            assert self.coordinator is not None
+            await self.coordinator.hear(sealed)
+
+        await self._hosts[seat].attend(boot, send)
+
+    async def revive(self, seat: str) -> None:
+        return  # a seat in process is there as long as the process is
+
+    async def close(self) -> None:
+        for host in self._hosts.values():
+            host.close()
+
+
+async def start(config: CouncilConfig) -> Coordinator:
+    """A council in process, running on this event loop. Raises MindError."""
+    council_id = new_council_id(config.name)
+    keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+    hosts = {name: new_seat(config, name, key, council_id) for name, key in keys.items()}
+    transport = InlineTransport(hosts)
+    coordinator = Coordinator(
+        rules_of(config),
+        council_id,
+        keys,
+        transport,
+        MemoryJournal(config.events_kept),
+        system_clock(),
+        events_kept=config.events_kept,
+    )
+    transport.coordinator = coordinator
+    await coordinator.open()
+    return coordinator

@@ -1,0 +1,76 @@
+"""What a coordinator answers its clients, as bytes and back. Knows nothing of who asked.
+
+``ref`` names the sealed envelope that an answer is to, even where its id could not be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from council.core.state import Decision, Escalation
+from council.protocol import errors
+from council.protocol.errors import CouncilError, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The decision on a proposal, or how it stands while it waits for a human."""
+
+    decision: Decision
+    kind: Literal["told"] = "told"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """An act was taken: a cancellation, a human's answer."""
+
+    ref: str
+    kind: Literal["ack"] = "ack"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An envelope was refused; ``type`` names the error's class."""
+
+    ref: str
+    code: str
+    type: str
+    message: str
+    kind: Literal["failed"] = "failed"
+
+    def error(self) -> CouncilError:
+        """The error, as its own type."""
+        kind = _ERRORS.get(self.type, CouncilError)
+        if issubclass(kind, Refused):
+            return kind(self.message, code=self.code)
+        return kind(self.message)
+
+
+Message = Told | Acknowledged | Failed
+
+_MESSAGE: TypeAdapter[Message] = TypeAdapter(Message)
+_ESCALATIONS: TypeAdapter[list[Escalation]] = TypeAdapter(list[Escalation])
+_ERRORS = {
+    kind.__name__: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, CouncilError)
+}
+
+
+def to_bytes(message: Message) -> bytes:
+    return _MESSAGE.dump_json(message)
+
+
+def from_bytes(data: bytes) -> Message:
+    return _MESSAGE.validate_json(data)
+
+
+def escalations_to_bytes(escalations: list[Escalation]) -> bytes:
+    return _ESCALATIONS.dump_json(escalations)
+
+
+def escalations_from_bytes(data: bytes) -> list[Escalation]:
+    return _ESCALATIONS.validate_json(data)

@@ -1,0 +1,228 @@
+"""A client's side of a council: sends signed envelopes and waits for what becomes of them. Knows no Ray.
+
+Whatever fails on the way is sent again, byte for byte, until its deadline: the council knows an envelope
+by its id, so that a retry is never a second proposal (rules 1.12). Lives on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from council.agents.exchange import Courier, Reply
+from council.core.state import Decision
+from council.protocol import signing
+from council.protocol.envelope import Envelope, Proposal
+from council.protocol.errors import CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
+from council.runtime import messages
+from council.runtime.driver import reference
+
+T = TypeVar("T")
+# After a call that failed, so long until the next: a coordinator that restarts is back within seconds.
+RETRY_S = 0.2
+
+
+class Port(Protocol):
+    """A coordinator, as its clients reach it.
+
+    Methods raise CouncilError alone: Unreachable where trying again may help, CouncilDied where not.
+    """
+
+    async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]: ...
+    async def leave(self, session: str) -> None: ...
+    async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply: ...
+    async def status(self) -> dict[str, Any]: ...
+    async def decision(self, proposal_id: str) -> bytes | None: ...
+    async def escalations(self) -> bytes: ...
+    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One envelope on its way: its bytes, to be sent again, and who waits for what it came to."""
+
+    sealed: bytes
+    told: asyncio.Future[Decision | None]
+    final: asyncio.Future[Decision] | None = None
+
+
+class Session:
+    """One sender's connection to a council. ``key`` signs; ``call_timeout_s`` bounds the council's answers."""
+
+    def __init__(self, port: Port, name: str, role: str, key: bytes, call_timeout_s: float) -> None:
+        self.name = name
+        self.role = role
+        self.council_id = ""
+        self._port = port
+        self._key = key
+        self._call_timeout_s = call_timeout_s
+        self._session = ""
+        self._courier = Courier(self._call, self._receive, self._failed)
+        self._proposals: dict[str, _Waiting] = {}
+        self._acts: dict[str, _Waiting] = {}
+        self._refs: dict[str, tuple[dict[str, _Waiting], str]] = {}
+        self._retrying: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Joins the council. Raises NameTaken, Unreachable, CouncilDied, NoAnswer."""
+        joined = await self._within(self._port.join(self.name, self.role, self._key), "join")
+        self.council_id, self._session = joined["council_id"], joined["session"]
+
+    async def close(self) -> None:
+        """Leaves. What was proposed stays open; whoever still waits here is told so."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+        self._courier.drop()
+        open_ids = list(self._proposals)
+        self._fail_all(
+            CouncilDied(
+                "the connection was closed; what is open stays open", name=self.name, open_ids=open_ids
+            )
+        )
+        try:
+            await self._within(self._port.leave(self._session), "leave")
+        except CouncilError:
+            return  # a council that is gone has forgotten us already
+
+    async def propose(
+        self, envelope: Envelope, *, wait_for_human: bool = False, human_timeout_s: float | None = None
+    ) -> Decision:
+        """The decision on a proposal, or how it stands once it waits for a human, unless that is waited for.
+
+        Raises what the council refuses it with, CouncilDied, and NoAnswer when nothing was heard within
+        the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
+        """
+        content = envelope.content
+        assert isinstance(content, Proposal)
+        waiting = self._proposals.get(envelope.msg_id)
+        if waiting is None:
+            waiting = self._send(envelope, self._proposals, envelope.msg_id)
+        limit_s = 2 * content.time_budget_s + self._call_timeout_s
+        standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
+        assert standing is not None
+        if standing.final or not wait_for_human:
+            return standing
+        if waiting.final is None:
+            waiting.final = asyncio.get_running_loop().create_future()
+        return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
+
+    async def act(self, envelope: Envelope) -> None:
+        """Sends an act (a cancellation, an answer); returns once the council has taken it.
+
+        Raises what the council refuses it with, NoAnswer, CouncilDied.
+        """
+        sealed = signing.sign(envelope, self._key, self.council_id)
+        waiting = self._send(envelope, self._acts, reference(sealed))
+        try:
+            await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
+        finally:
+            self._done(reference(sealed))
+
+    # On its way
+
+    def _send(self, envelope: Envelope, table: dict[str, _Waiting], key: str) -> _Waiting:
+        sealed = signing.sign(envelope, self._key, self.council_id)
+        waiting = table[key] = _Waiting(sealed, asyncio.get_running_loop().create_future())
+        self._refs[reference(sealed)] = (table, key)
+        self._courier.send(sealed)
+        return waiting
+
+    async def _answer(self, future: asyncio.Future[T], limit_s: float | None, msg_id: str) -> T:
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), limit_s)
+        except TimeoutError:
+            raise NoAnswer(
+                f"the council did not answer {msg_id} within {limit_s:g} s; it may still decide it: "
+                "ask for the decision by this id",
+                waited_s=limit_s,
+                proposal_id=msg_id,
+            ) from None
+
+    async def _call(self, batch: list[bytes]) -> Reply:
+        return await self._port.exchange(self._session, batch)
+
+    def _receive(self, items: Sequence[bytes]) -> None:
+        for sealed in items:
+            packed = signing.open_to(sealed, self._key, self.council_id, self.name)
+            message = messages.from_bytes(packed)
+            if isinstance(message, messages.Told):
+                self._told(message.decision)
+            elif isinstance(message, messages.Acknowledged):
+                _settle(self._done(message.ref), None)
+            else:
+                _settle(self._done(message.ref), message.error())
+
+    def _done(self, ref: str) -> _Waiting | None:
+        table, key = self._refs.pop(ref, ({}, ""))
+        return table.pop(key, None)
+
+    def _told(self, decision: Decision) -> None:
+        waiting = self._proposals.get(decision.proposal_id)
+        if waiting is None:
+            return
+        _settle(waiting, decision)
+        if decision.final:
+            self._done(reference(waiting.sealed))
+            if waiting.final is not None and not waiting.final.done():
+                waiting.final.set_result(decision)
+        elif waiting.final is None:
+            waiting.final = asyncio.get_running_loop().create_future()
+
+    # When a call fails
+
+    def _failed(self, batch: list[bytes], error: Exception) -> None:
+        if isinstance(error, Refused) and error.code == "no_session":
+            self._retry(join=True)
+        elif isinstance(error, Unreachable):
+            self._retry(join=False)
+        else:
+            known = isinstance(error, CouncilError)
+            self._fail_all(error if known else Unreachable(f"the council can't be reached: {error!r}"))
+
+    def _retry(self, *, join: bool) -> None:
+        if self._retrying is None or self._retrying.done():
+            self._retrying = asyncio.get_running_loop().create_task(self._send_again(join=join))
+
+    async def _send_again(self, *, join: bool) -> None:
+        await asyncio.sleep(RETRY_S)
+        try:
+            if join:
+                await self.open()
+        except CouncilError as error:
+            self._retrying = None
+            self._failed([], error)
+            return
+        for waiting in [*self._proposals.values(), *self._acts.values()]:
+            self._courier.send(waiting.sealed)
+
+    def _fail_all(self, error: Exception) -> None:
+        for waiting in [*self._proposals.values(), *self._acts.values()]:
+            _settle(waiting, error)
+            if waiting.final is not None and not waiting.final.done():
+                waiting.final.set_exception(error)
+                waiting.final.exception()  # there may be nobody waiting for it
+        self._proposals.clear()
+        self._acts.clear()
+        self._refs.clear()
+
+    async def _within(self, call: Awaitable[Any], what: str) -> Any:
+        try:
+            return await asyncio.wait_for(asyncio.ensure_future(call), self._call_timeout_s)
+        except TimeoutError:
+            raise NoAnswer(
+                f"the council did not answer within {self._call_timeout_s:g} s (call: {what})",
+                waited_s=self._call_timeout_s,
+            ) from None
+
+
+def _settle(waiting: _Waiting | None, result: Decision | Exception | None) -> None:
+    if waiting is None or waiting.told.done():
+        return
+    if isinstance(result, Exception):
+        waiting.told.set_exception(result)
+        waiting.told.exception()  # marks it as seen: its caller may have stopped waiting
+    else:
+        waiting.told.set_result(result)

@@ -1,0 +1,199 @@
+"""What a council can be configured with: keys, limits, defaults. Knows nothing of where values come from."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
+SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
+DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
+PATH_CHARS_MAX = 255  # of an import path
+SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
+OPTIONS_MAX = 64  # keyword arguments of one mind
+
+
+def _whole(default: int, low: int, high: int, about: str) -> Any:
+    expected = f"a whole number from {low} to {high}"
+    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def _seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
+    expected = f"a number of seconds from {low:g} to {high:g}"
+    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def _name(default: Any, about: str) -> Any:
+    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+    return Field(default, pattern=NAME_PATTERN, description=about, json_schema_extra={"expected": expected})
+
+
+def _label(about: str, *, longest: int = 128) -> Any:
+    expected = f"a text of 1 to {longest} characters"
+    return Field(
+        None, min_length=1, max_length=longest, description=about, json_schema_extra={"expected": expected}
+    )
+
+
+def is_import_path(path: str) -> bool:
+    """Whether ``path`` has the form ``package.module:Name``; nothing is looked up."""
+    module, _, attribute = path.partition(":")
+    parts = [*module.split("."), *attribute.split(".")]
+    return len(path) <= PATH_CHARS_MAX and all(part.isidentifier() for part in parts)
+
+
+def _may_be_mind(value: Any) -> Any:
+    """Refuse early what ``as_mind`` is sure to refuse later; nothing is imported or built here."""
+    if isinstance(value, str):
+        known = is_import_path(value)
+    else:
+        known = callable(value) or callable(getattr(value, "review", None))
+    if not known:
+        raise ValueError("expected an import path 'package.module:Name', or a mind")
+    return value
+
+
+class SeatConfig(BaseModel):
+    """One seat: its name, the mind that holds it, and what is told of that mind (rules 1.1)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str = _name(..., "the seat's name, and the sender of its ballots")
+    mind: Annotated[str | Any, AfterValidator(_may_be_mind)] = Field(
+        description="import path of the mind; from Python also an object, class or function",
+        json_schema_extra={"expected": "an import path 'package.module:Name' (from Python also a mind)"},
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=OPTIONS_MAX,
+        description="keyword arguments for the mind's class",
+        json_schema_extra={"expected": f"a table of at most {OPTIONS_MAX} keyword arguments"},
+    )
+    # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
+    model: str | None = _label("the model behind the mind, as decisions name it")
+    vendor: str | None = _label("who runs that model, as decisions name it")
+    # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
+    max_concurrent: int = _whole(16, 1, 256, "how many reviews the seat runs at once")
+
+    @model_validator(mode="after")
+    def _options_have_a_taker(self) -> Self:
+        if self.options and not isinstance(self.mind, str) and not inspect.isclass(self.mind):
+            raise ValueError("options are for a mind that is still to be built: an import path or a class")
+        return self
+
+
+DEFAULT_SEATS = (
+    SeatConfig(name="prime", mind="council.agents.prime:Prime"),
+    SeatConfig(name="lite", mind="council.agents.lite:Lite"),
+    SeatConfig(name="codemind", mind="council.agents.codemind:CodeMind"),
+)
+
+
+class CouncilConfig(BaseModel):
+    """Everything that a council is launched with.
+
+    ``inactivity_s`` must be at least twice ``heartbeat_s``: beats come up to ``heartbeat_s`` apart (rules
+    1.10), so below that one lost beat would silence a healthy seat. Three times, the default, bears two.
+    ``quorum`` may not exceed the number of seats, for then every proposal would go to a human. A council of
+    one seat is allowed and keeps quorum 2 (rules 1.4, 1.11): what its ``sole_seat`` does not let it decide
+    goes to a human.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str = _name("council", "the council's name, by which clients find it")
+    seats: tuple[SeatConfig, ...] = Field(
+        DEFAULT_SEATS,
+        strict=False,  # a list of seats is as good as a tuple
+        min_length=1,
+        max_length=SEATS_MAX,
+        description="who deliberates",
+        json_schema_extra={"expected": "tables keyed by the seats' names, as in [seats.lite]"},
+    )
+    prime: str = _name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
+    quorum: int = _whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
+    time_budget_s: float = _seconds(60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)")
+    # Below 0.05 s the beats of 15 seats alone would keep a coordinator busy (a call costs about 1 ms).
+    heartbeat_s: float = _seconds(30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05)
+    inactivity_s: float = _seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
+    escalation_ttl_s: float = _seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
+    sole_seat: Literal["never", "allow-low-risk"] = Field(
+        "never",
+        description="whether one active seat may decide low risk alone (1.11)",
+        json_schema_extra={"expected": "'never' or 'allow-low-risk'"},
+    )
+    # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
+    open_max: int = _whole(2000, 1, 100_000, "how many proposals may be open before new ones are refused")
+    escalations_max: int = _whole(10_000, 1, 100_000, "how many escalations may await a human")
+    events_kept: int = _whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    ray_address: str | None = _label("the Ray cluster to join; unset: one of the council's own", longest=255)
+    ray_namespace: str = _name("council", "the Ray namespace of the council's actors")
+    call_timeout_s: float = _seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        names = [seat.name for seat in self.seats]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        wrong = [("seats", f"two seats share the name {name}: give each its own") for name in twice]
+        wrong += contradictions(dict(self), names)
+        if wrong:
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
+        return self
+
+
+def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tuple[str, str]]:
+    """What values that are right by themselves get wrong together, as key and text. Absent keys pass."""
+    wrong = []
+    if not 1 <= len(seats) <= SEATS_MAX:
+        wrong.append(("seats", f"found {len(seats)} seats, expected 1 to {SEATS_MAX}"))
+    prime, quorum = values.get("prime"), values.get("quorum")
+    if prime is not None and seats and prime not in seats:
+        hint = did_you_mean(prime, seats)
+        wrong.append(("prime", f"prime is {prime!r}, expected one of the seats: {', '.join(seats)}{hint}"))
+    most = max(2, len(seats))
+    if quorum is not None and quorum > most:
+        why = f"there are {len(seats)} seats" if len(seats) > 1 else "one seat keeps the least quorum"
+        wrong.append(("quorum", f"quorum is {quorum}, expected at most {most}: {why}"))
+    beat, silence = values.get("heartbeat_s"), values.get("inactivity_s")
+    if beat is not None and silence is not None and silence < 2 * beat:
+        why = f"twice heartbeat_s ({beat:g}), so that one beat may be lost"
+        wrong.append(("inactivity_s", f"inactivity_s is {silence:g}, expected at least {2 * beat:g}: {why}"))
+    return wrong
+
+
+COUNCIL_KEYS = tuple(CouncilConfig.model_fields)
+SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
+ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
+
+
+def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
+    """One check for each key, so that every wrong value of every source can be told, not the first alone."""
+    adapter: Any = TypeAdapter  # its argument is a value here, which type checkers don't take for a type
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    return {
+        key: adapter(Annotated[(info.annotation, info)], config=strict)
+        for key, info in model.model_fields.items()
+    }
+
+
+CHECK_COUNCIL = _checkers(CouncilConfig)
+CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+
+
+def expected(key: str, model: type[BaseModel]) -> str:
+    """In words, what a key takes."""
+    if key == ENABLED and model is SeatConfig:
+        return "true or false"
+    extra = model.model_fields[key].json_schema_extra
+    return str(extra["expected"]) if isinstance(extra, dict) else "another value"
+
+
+def did_you_mean(found: Any, known: Iterable[str]) -> str:
+    """A hint at the known word that is closest to what was found, or nothing."""
+    # Compared by their beginnings: difflib's time grows with the square of the length.
+    close = difflib.get_close_matches(str(found)[:SHOWN_CHARS_MAX], list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

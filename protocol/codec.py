@@ -1,0 +1,473 @@
+"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack.
+
+An envelope is an array by position, so that names cost nothing and bytes have one form:
+
+    [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
+
+Ids are their bytes (as text where they have an odd number of digits), the timestamp is an integer of
+microseconds since 1970 in UTC, content an array by position too, and the keys of JSON objects stand in
+order of their code points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn, cast
+
+import msgpack  # type: ignore[import-untyped]
+
+from council.protocol.envelope import (
+    Action,
+    Body,
+    Envelope,
+    Escalation,
+    Heartbeat,
+    Info,
+    Proposal,
+    Vote,
+    validate,
+)
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
+from council.protocol.jsondata import (
+    ITEMS_MAX,
+    FrozenDict,
+    freeze_value,
+    items_of,
+    kind_of,
+    plain,
+    quoted,
+)
+
+WIRE_VERSION = (1, 0)
+# A change to review fits (bodies hold 900,000 characters); a council's inbox of 1,000 of them fits a laptop.
+ENVELOPE_BYTES_MAX = 1 << 20
+# The array's head up to the sender, at its longest 145 bytes with every id and name at its limit: all that
+# is read of an envelope whose signature is not checked yet.
+_HEAD_BYTES_MAX = 192
+# One more than may be, so that a value that is just too large is named by its field. Arrays are allocated
+# when their head is read, up to 512 deep: this also keeps a small message from asking for gigabytes.
+_LENGTH_MAX = ITEMS_MAX + 1
+# An id has 16 bytes at most. What is longer is refused unread; what is little longer is named by its field.
+_ID_BYTES_MAX = 64
+# A sender's name has 64 characters of one byte.
+_SENDER_BYTES_MAX = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_FIELDS = (
+    "msg_id",
+    "parent_id",
+    "sender",
+    "role",
+    "type",
+    "timestamp",
+    "confidence",
+    "risk_level",
+    "content",
+)
+_ALL_FIELDS = ("major", "minor", *_FIELDS)
+_CONTENT_FIELDS: dict[str, tuple[str, ...]] = {
+    "PROPOSAL": ("summary", "body", "action", "wait_for", "time_budget_s", "supersedes"),
+    "VOTE": ("proposal_id", "vote", "reason", "control_packet"),
+    "INFO": ("kind", "text", "data"),
+    "ESCALATION": ("proposal_id", "reason"),
+    "HEARTBEAT": ("beat", "busy_with", "uptime_s"),
+}
+_ACTION_FIELDS = ("tool", "args")
+
+
+class Head(NamedTuple):
+    """What an envelope claims to be, before anything of it is believed."""
+
+    version: tuple[int, int]
+    msg_id: str | None
+    parent_id: str | None
+    sender: str
+
+
+# Envelopes
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The canonical bytes of an envelope. Raises EnvelopeTooLarge past ENVELOPE_BYTES_MAX."""
+    data = _packed(_wire(envelope))
+    if len(data) > ENVELOPE_BYTES_MAX:
+        raise _over_size(len(data))
+    return data
+
+
+def decode(data: bytes) -> Envelope:
+    """The envelope that canonical bytes hold, validated.
+
+    Raises EnvelopeError that names the ``field``, EnvelopeTooLarge, or VersionError; nothing else,
+    whatever the bytes. Bytes that hold a valid envelope in another form than ``encode`` writes are refused,
+    so that one envelope has one identity (rules 1.12). Written by a higher minor version, they may have
+    trailing fields, which are ignored, and their form is that version's to judge.
+    """
+    _check_bytes(data)
+    found = _unpack(data, _ID_BYTES_MAX)
+    major, minor = _version(found)
+    envelope = _READERS[major](cast(tuple[Any, ...], found), minor)
+    if minor <= WIRE_VERSION[1] and encode(envelope) != data:
+        _refuse_form(envelope, cast(tuple[Any, ...], found))
+    return envelope
+
+
+def peek(data: bytes) -> Head:
+    """Who claims to have sent these bytes; reads no more than their first 192, whatever follows.
+
+    Raises EnvelopeError, EnvelopeTooLarge or VersionError.
+    """
+    found = _head(data)
+    msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
+    return Head(
+        (found[0], found[1]),
+        msg_id if isinstance(msg_id, str) else None,
+        parent_id if isinstance(parent_id, str) else None,
+        found[4],
+    )
+
+
+def sender_of(data: bytes) -> str:
+    """``peek(data).sender``, for one who is in a hurry."""
+    return cast(str, _head(data)[4])
+
+
+# Other values of the runtime
+
+
+def pack(value: object) -> bytes:
+    """Canonical bytes of a plain value: None, bool, int, float, str, bytes, lists and dicts of these.
+
+    Raises EnvelopeError with the ``field`` within ``value``, or EnvelopeTooLarge.
+    """
+    data = _packed(freeze_value(value, binary=True))
+    if len(data) > ENVELOPE_BYTES_MAX:
+        raise _over_size(len(data))
+    return data
+
+
+def unpack(data: bytes) -> Any:
+    """The plain value that ``pack`` wrote, in dicts and lists. Raises EnvelopeError, EnvelopeTooLarge."""
+    _check_bytes(data)
+    value = freeze_value(_unpack(data, ENVELOPE_BYTES_MAX), binary=True)
+    if _packed(value) != data:
+        raise EnvelopeError("these bytes are not in canonical form; write them with pack", field="envelope")
+    return plain(value)
+
+
+# To the wire
+
+
+def _wire(envelope: Envelope) -> tuple[Any, ...]:
+    content = envelope.content
+    return (
+        *WIRE_VERSION,
+        _id_out(envelope.msg_id),
+        _id_out(envelope.parent_id),
+        envelope.sender,
+        envelope.role,
+        envelope.type,
+        (envelope.timestamp - _EPOCH) // _MICROSECOND,
+        envelope.confidence,
+        envelope.risk_level,
+        _CONTENT_OUT[type(content)](content),
+    )
+
+
+def _id_out(value: str | None) -> bytes | str | None:
+    if value is None or len(value) & 1:  # Half a byte has no bytes: an id of odd length stays text.
+        return value
+    return bytes.fromhex(value)
+
+
+def _proposal_out(body: Proposal) -> tuple[Any, ...]:
+    action: Action | None = body.action
+    return (
+        body.summary,
+        body.body,
+        None if action is None else (action.tool, action.args),
+        body.wait_for,
+        body.time_budget_s,
+        _id_out(body.supersedes),
+    )
+
+
+def _vote_out(body: Vote) -> tuple[Any, ...]:
+    return _id_out(body.proposal_id), body.vote, body.reason, body.control_packet
+
+
+def _info_out(body: Info) -> tuple[Any, ...]:
+    return body.kind, body.text, body.data
+
+
+def _escalation_out(body: Escalation) -> tuple[Any, ...]:
+    return _id_out(body.proposal_id), body.reason
+
+
+def _heartbeat_out(body: Heartbeat) -> tuple[Any, ...]:
+    return body.beat, body.busy_with, body.uptime_s
+
+
+_CONTENT_OUT: dict[type[Body], Callable[[Any], tuple[Any, ...]]] = {
+    Proposal: _proposal_out,
+    Vote: _vote_out,
+    Info: _info_out,
+    Escalation: _escalation_out,
+    Heartbeat: _heartbeat_out,
+}
+
+
+def _packed(value: object) -> bytes:
+    # A packer for each call: one that is shared would mix what two threads write.
+    return cast(bytes, msgpack.Packer(default=_unfrozen).pack(value))
+
+
+def _unfrozen(value: object) -> dict[str, Any]:
+    """What msgpack can write of the one type of ours that it meets."""
+    if isinstance(value, FrozenDict):
+        return items_of(value)
+    raise TypeError(f"{type(value).__name__} reached the wire, which a valid envelope never lets it")
+
+
+# From the wire
+
+
+class _MsgpackExtension:
+    """A msgpack extension, which no field accepts: so the field that holds it is named."""
+
+    __slots__ = ()
+
+
+def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
+    """The layout of MAJOR 1. Positions become names here, so that each fault is told by its name."""
+    _, _, msg_id, parent_id, sender, role, word, time, confidence, risk_level, content = _counted(
+        found, _ALL_FIELDS, minor, ""
+    )
+    read_content = _CONTENT_IN.get(word) if type(word) is str else None
+    if read_content is not None and type(content) is tuple:
+        content = read_content(content, minor)
+    return validate(
+        {
+            "msg_id": msg_id.hex() if type(msg_id) is bytes else msg_id,
+            "parent_id": parent_id.hex() if type(parent_id) is bytes else parent_id,
+            "timestamp": _time_in(time),
+            "sender": sender,
+            "role": role,
+            "type": word,
+            "confidence": confidence,
+            "risk_level": risk_level,
+            "content": content,
+        }
+    )
+
+
+def _counted(values: tuple[Any, ...], names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
+    """As many values as there are names; those that a higher minor version appended are left out."""
+    if len(values) == len(names):
+        return values
+    if len(values) < len(names):
+        field = where + names[len(values)]
+        raise EnvelopeError(f"{field}: is missing, and so is all that comes after it", field=field)
+    if minor > WIRE_VERSION[1]:
+        return values[: len(names)]
+    field = where.removesuffix(".") or "envelope"
+    raise EnvelopeError(f"{field}: has {len(values)} fields where this version has {len(names)}", field=field)
+
+
+def _proposal_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+    names = _CONTENT_FIELDS["PROPOSAL"]
+    content = dict(zip(names, _counted(values, names, minor, "content."), strict=True))
+    content["supersedes"] = _id_in(content["supersedes"])
+    if type(content["action"]) is tuple:
+        action = _counted(content["action"], _ACTION_FIELDS, minor, "content.action.")
+        content["action"] = dict(zip(_ACTION_FIELDS, action, strict=True))
+    return content
+
+
+def _vote_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+    proposal_id, vote, reason, control_packet = _counted(values, _CONTENT_FIELDS["VOTE"], minor, "content.")
+    return {
+        "proposal_id": _id_in(proposal_id),
+        "vote": vote,
+        "reason": reason,
+        "control_packet": control_packet,
+    }
+
+
+def _info_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+    kind, text, data = _counted(values, _CONTENT_FIELDS["INFO"], minor, "content.")
+    return {"kind": kind, "text": text, "data": data}
+
+
+def _escalation_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+    proposal_id, reason = _counted(values, _CONTENT_FIELDS["ESCALATION"], minor, "content.")
+    return {"proposal_id": _id_in(proposal_id), "reason": reason}
+
+
+def _heartbeat_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+    beat, busy_with, uptime_s = _counted(values, _CONTENT_FIELDS["HEARTBEAT"], minor, "content.")
+    return {"beat": beat, "busy_with": busy_with, "uptime_s": uptime_s}
+
+
+# Of an unknown type the content stays as it is, and the type is refused.
+_CONTENT_IN: dict[str, Callable[[tuple[Any, ...], int], dict[str, Any]]] = {
+    "PROPOSAL": _proposal_in,
+    "VOTE": _vote_in,
+    "INFO": _info_in,
+    "ESCALATION": _escalation_in,
+    "HEARTBEAT": _heartbeat_in,
+}
+
+
+# One reader for each MAJOR that is understood: rules 7.4 ask for ours and the one before it. There is none
+# before 1; when there is a 2, its reader joins this table and 1's stays until there is a 3.
+_READERS: dict[int, Callable[[tuple[Any, ...], int], Envelope]] = {1: _read_1}
+
+
+def _head(data: bytes) -> list[Any]:
+    """The first five fields, of which the version and the sender are of the right kind."""
+    _check_bytes(data)
+    reader = msgpack.Unpacker(
+        max_buffer_size=_HEAD_BYTES_MAX,
+        max_str_len=_SENDER_BYTES_MAX,
+        max_bin_len=_SENDER_BYTES_MAX,
+        max_array_len=len(_FIELDS) + 32,  # minor versions may add some
+        max_map_len=0,
+        max_ext_len=0,
+    )
+    reader.feed(data[:_HEAD_BYTES_MAX])
+    try:
+        reader.read_array_header()
+        found = list(islice(reader, 5))
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise EnvelopeError(
+            f"envelope: its head, up to the sender, can't be read: {_told(error)}", field="envelope"
+        ) from None
+    _version(found)
+    if len(found) < 5:
+        raise EnvelopeError("sender: is missing; the bytes end before it", field="sender")
+    if type(found[4]) is not str:
+        raise EnvelopeError(f"sender: expected a text, found {kind_of(found[4])}", field="sender")
+    return found
+
+
+def _check_bytes(data: object) -> None:
+    if not isinstance(data, bytes):
+        raise EnvelopeError(f"envelope: expected bytes, found {kind_of(data)}", field="envelope")
+    if len(data) > ENVELOPE_BYTES_MAX:
+        raise _over_size(len(data))
+
+
+def _unpack(data: bytes, bytes_max: int) -> Any:
+    try:
+        return msgpack.unpackb(
+            data,
+            use_list=False,
+            strict_map_key=True,
+            object_pairs_hook=_no_key_twice,
+            ext_hook=_extension,
+            max_str_len=ENVELOPE_BYTES_MAX,
+            max_bin_len=bytes_max,
+            max_array_len=_LENGTH_MAX,
+            max_map_len=_LENGTH_MAX,
+            max_ext_len=_ID_BYTES_MAX,
+        )
+    except EnvelopeError:
+        raise
+    except msgpack.StackError:
+        raise EnvelopeTooLarge(
+            "envelope: nested more than 512 deep", field="envelope", limit=512, found=513
+        ) from None
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        if "exceeds max_" in str(error):
+            raise EnvelopeTooLarge(
+                f"envelope: a part of it is too long: {_told(error)}",
+                field="envelope",
+                limit=None,
+                found=None,
+            ) from None
+        raise EnvelopeError(f"envelope: not msgpack: {_told(error)}", field="envelope") from None
+
+
+def _no_key_twice(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise EnvelopeError("envelope: a key stands twice in one object", field="envelope")
+    return found
+
+
+def _extension(code: int, data: bytes) -> _MsgpackExtension:
+    return _MsgpackExtension()
+
+
+def _version(found: Any) -> tuple[int, int]:
+    if not isinstance(found, tuple | list) or len(found) < 2:
+        raise EnvelopeError(
+            f"envelope: expected an array that begins with two numbers of a version, found {kind_of(found)}",
+            field="envelope",
+        )
+    major, minor = found[:2]
+    if type(major) is not int or type(minor) is not int or minor < 0:
+        raise EnvelopeError("version: expected two whole numbers", field="version")
+    if major not in _READERS:
+        raise VersionError(
+            f"version: written in {major}.{minor} of the protocol; this reader knows "
+            f"{', '.join(f'{known}.x' for known in sorted(_READERS))}: bring both sides to the same release",
+            field="version",
+            found=(major, minor),
+            readable=tuple(sorted(_READERS)),
+        )
+    return major, minor
+
+
+def _id_in(value: Any) -> Any:
+    return value.hex() if type(value) is bytes else value
+
+
+def _time_in(value: Any) -> Any:
+    if type(value) is not int:
+        return value  # refused by the envelope, with its name
+    try:
+        return _EPOCH + timedelta(0, 0, value)
+    except OverflowError:
+        raise EnvelopeError(
+            f"timestamp: {value} microseconds since 1970 lie outside the years 1 to 9999", field="timestamp"
+        ) from None
+
+
+def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
+    """Name the field that is written in another form than ours."""
+    for name, ours, theirs in zip(_FIELDS, _wire(envelope)[2:], found[2:], strict=True):
+        if name == "content":
+            names = _CONTENT_FIELDS[envelope.type]
+            pairs = [(f"content.{n}", a, b) for n, a, b in zip(names, ours, theirs, strict=True)]
+        else:
+            pairs = [(name, ours, theirs)]
+        for field, mine, other in pairs:
+            # Differs as a value, or in the order of its keys, which shows when both are written.
+            if _packed(mine) != _packed(other):
+                _refuse(field)
+    _refuse("envelope")  # a number or a length is written in more bytes than it needs
+
+
+def _refuse(field: str) -> NoReturn:
+    raise EnvelopeError(
+        f"{field}: not in canonical form; write envelopes with codec.encode alone", field=field
+    )
+
+
+def _over_size(found: int) -> EnvelopeTooLarge:
+    return EnvelopeTooLarge(
+        f"envelope: {found:,} bytes; at most {ENVELOPE_BYTES_MAX:,} are sent: keep large texts elsewhere and "
+        "name them",
+        field="envelope",
+        limit=ENVELOPE_BYTES_MAX,
+        found=found,
+    )
+
+
+def _told(error: Exception) -> str:
+    return quoted(str(error) or type(error).__name__, 120)

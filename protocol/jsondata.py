@@ -1,0 +1,369 @@
+"""JSON values that can be trusted: read, limited, frozen, compared. Knows nothing of envelopes or wires.
+
+An object is frozen into a ``FrozenDict``, an array into a tuple; ``plain`` turns both back. Everything has
+a limit, because the values come from outside and are kept for as long as the journal lives.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
+
+# Deeper than any tool's arguments or control packet; shallow enough that walking a value by recursion
+# stays far from Python's own limit.
+DEPTH_MAX = 32
+# Objects' entries and arrays' elements altogether; a budget on what one message may make others walk.
+ITEMS_MAX = 10_000
+# Characters of all texts and keys together: no value needs more than what an envelope may hold in bytes.
+CHARS_MAX = 1 << 20
+# One byte of text may take six in JSON (``\\u0001``), and what was written must be readable again.
+JSON_BYTES_MAX = 8 << 20
+# Braces and brackets of a JSON text, counted before it is parsed: room for a value of DEPTH_MAX inside an
+# envelope, and for a too deep one to be named by its field; far below the parser's own recursion.
+_TEXT_DEPTH_MAX = 100
+# Commas outside strings, counted before parsing: ITEMS_MAX and the envelope's own fields, with room for a
+# value slightly too large to be named by its field.
+_TEXT_COMMAS_MAX = ITEMS_MAX + 1_000
+# Integers that every reader of 64 bits can hold, signed or not.
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+# How much of a foreign key is quoted in an error.
+_QUOTED_MAX = 40
+
+# Strings and the structure between them. Possessive, so that no input makes it backtrack; a string that
+# never ends is eaten whole, so that it is scanned once.
+_STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
+
+
+class FrozenDict(Mapping[str, Any]):
+    """A JSON object that cannot change, with its keys in order. Made by ``freeze`` alone.
+
+    Equal to another object exactly when their canonical bytes are: 1, 1.0 and True all differ.
+    """
+
+    __slots__ = ("_hash", "_items")
+    _items: dict[str, Any]
+    _hash: int | None
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_items", {})
+        object.__setattr__(self, "_hash", None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
+
+    def __getitem__(self, key: str) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return _same(self, other)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(tuple(self._items.items())))
+        return self._hash or 0
+
+    def __repr__(self) -> str:
+        return f"FrozenDict({self._items!r})"
+
+    def __copy__(self) -> FrozenDict:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (plain(self),)
+
+
+def freeze(value: object) -> FrozenDict:
+    """``value``, a mapping of JSON values, as a frozen object within the limits above.
+
+    Raises EnvelopeError, or EnvelopeTooLarge; ``field`` is the dotted path within ``value``.
+    """
+    if type(value) is FrozenDict:
+        return value
+    if not isinstance(value, Mapping):
+        raise EnvelopeError(f"expected an object, found {kind_of(value)}", field="")
+    frozen = freeze_value(value)
+    assert isinstance(frozen, FrozenDict)
+    return frozen
+
+
+def freeze_value(value: object, *, binary: bool = False) -> Any:
+    """Any JSON value (with ``binary``, bytes too) frozen within the limits; errors as ``freeze``'s."""
+    try:
+        return _Freezer(binary).value(value, 0)
+    except _Fault as fault:
+        facts: dict[str, Any] = {"field": _dotted(fault.path)}
+        if fault.limit is None:
+            raise EnvelopeError(fault.problem, **facts) from None
+        raise EnvelopeTooLarge(fault.problem, **facts, limit=fault.limit, found=fault.found) from None
+
+
+def plain(value: Any) -> Any:
+    """``value`` with every frozen object as a dict and every tuple as a list, all new."""
+    if isinstance(value, FrozenDict | dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def items_of(value: FrozenDict) -> dict[str, Any]:
+    """The one-level dict behind a frozen object, keys in order, for a serializer. Read, never change."""
+    return value._items
+
+
+def read_json(text: str | bytes, *, field: str) -> Any:
+    """The value that a JSON text holds: size and nesting checked first, no key twice, no NaN, all read.
+
+    Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
+    """
+    if isinstance(text, bytes):
+        text = _decoded(text, field)
+    if len(text) > JSON_BYTES_MAX:
+        raise _too_large(field, "characters of JSON", JSON_BYTES_MAX, len(text))
+    _check_structure(text, field)
+    try:
+        return json.loads(
+            text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=_short_int
+        )
+    except _Fault as fault:
+        raise EnvelopeError(f"{field}: {fault.problem}", field=field) from None
+    except ValueError as error:
+        raise EnvelopeError(f"{field}: not JSON: {error}", field=field) from None
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in words; never its content, which may be huge, deep or secret."""
+    if value is None:
+        return "null"
+    words = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", bytes: "bytes"}
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "an array"
+    return words.get(type(value)) or f"a value of type {type(value).__name__}"
+
+
+def quoted(text: str, most: int = _QUOTED_MAX) -> str:
+    """Text from outside as an error may show it: escaped, and cut."""
+    return ascii(text if len(text) <= most else text[:most] + "…")
+
+
+# Behind the names above
+
+
+class _Fault(Exception):
+    """What is wrong; the path grows as the exception climbs out of the value."""
+
+    def __init__(self, problem: str, *, limit: int | None = None, found: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.limit = limit
+        self.found = found
+        self.path: list[str | int] = []
+
+
+class _Freezer:
+    """One walk through one value, with what is left of its budgets."""
+
+    def __init__(self, binary: bool) -> None:
+        self.items_left = ITEMS_MAX
+        self.chars_left = CHARS_MAX
+        self.binary = binary
+
+    def value(self, value: object, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.text(value)  # type: ignore[arg-type]
+        if value is None or kind is bool:
+            return value
+        if isinstance(value, int):
+            if not INT_MIN <= value <= INT_MAX:
+                raise _Fault(f"an integer of {int.bit_length(value)} bits; at most 64 bits fit")
+            return int.__add__(value, 0)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise _Fault("NaN and infinities are no JSON numbers")
+            return float.__add__(value, 0.0)  # also makes -0.0 into 0.0: equal numbers, equal bytes
+        if isinstance(value, list | tuple):
+            return self.array(value, depth + 1)
+        if isinstance(value, str):
+            return self.text(str.__str__(value))
+        if isinstance(value, Mapping):
+            return self.object(value, depth + 1)
+        if self.binary and kind is bytes:
+            self.spend_chars(len(value))  # type: ignore[arg-type]
+            return value
+        raise _Fault(
+            f"{kind_of(value)} is no JSON value; use objects, arrays, texts, numbers, booleans, null"
+        )
+
+    def text(self, text: str) -> str:
+        self.spend_chars(len(text))
+        problem = text_problem(text)
+        if problem is not None:
+            raise _Fault(problem)
+        return text
+
+    def array(self, values: list[Any] | tuple[Any, ...], depth: int) -> tuple[Any, ...]:
+        self.enter(len(values), depth)
+        frozen = []
+        index = 0
+        try:
+            for inner in values:
+                frozen.append(self.value(inner, depth))
+                index += 1
+        except _Fault as fault:
+            fault.path.append(index)
+            raise
+        return tuple(frozen)
+
+    def object(self, values: Mapping[Any, Any], depth: int) -> FrozenDict:
+        self.enter(len(values), depth)
+        found: dict[str, Any] = {}
+        key: Any = None
+        try:
+            for key, inner in values.items():
+                if not isinstance(key, str):
+                    raise _Fault(f"a key is {kind_of(key)}; keys are texts")
+                if type(key) is not str:
+                    key = str.__str__(key)
+                self.text(key)
+                found[key] = self.value(inner, depth)
+        except _Fault as fault:
+            fault.path.append(key if isinstance(key, str) else kind_of(key))
+            raise
+        result = FrozenDict()
+        result._items.update(sorted(found.items()))  # sorted by code point, which is UTF-8's order too
+        return result
+
+    def enter(self, count: int, depth: int) -> None:
+        if depth > DEPTH_MAX:
+            raise _Fault(f"nested more than {DEPTH_MAX} deep", limit=DEPTH_MAX, found=depth)
+        self.items_left -= count
+        if self.items_left < 0:
+            raise _Fault(
+                f"more than {ITEMS_MAX:,} entries and elements altogether",
+                limit=ITEMS_MAX,
+                found=ITEMS_MAX - self.items_left,
+            )
+
+    def spend_chars(self, count: int) -> None:
+        self.chars_left -= count
+        if self.chars_left < 0:
+            raise _Fault(
+                f"more than {CHARS_MAX:,} characters of text altogether",
+                limit=CHARS_MAX,
+                found=CHARS_MAX - self.chars_left,
+            )
+
+
+def text_problem(text: str) -> str | None:
+    """What makes a text unfit to be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
+    if "\0" in text:
+        return "holds a NUL character, which databases refuse; remove it"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return f"holds half of a surrogate pair at character {error.start}, which is no text"
+    return None
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    """Strict equality; recursion ends with the frozen side, whose depth is limited."""
+    if isinstance(ours, FrozenDict):
+        return (
+            isinstance(theirs, Mapping)
+            and len(ours) == len(theirs)
+            and all(key in theirs and _same(inner, theirs[key]) for key, inner in ours._items.items())
+        )
+    if isinstance(ours, tuple):
+        return isinstance(theirs, tuple | list) and len(ours) == len(theirs) and all(map(_same, ours, theirs))
+    return type(ours) is type(theirs) and bool(ours == theirs)
+
+
+def _dotted(path: list[str | int]) -> str:
+    """The path from the outside in: ``args.files[3].name``."""
+    steps = []
+    for step in reversed(path):
+        if isinstance(step, int):
+            steps.append(f"[{step}]")
+        else:
+            steps.append("." + (step if step.isidentifier() and len(step) <= _QUOTED_MAX else quoted(step)))
+    return "".join(steps).removeprefix(".")
+
+
+def _decoded(raw: bytes, field: str) -> str:
+    if len(raw) > JSON_BYTES_MAX:
+        raise _too_large(field, "bytes of JSON", JSON_BYTES_MAX, len(raw))
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise EnvelopeError(f"{field}: not UTF-8 at byte {error.start}", field=field) from None
+
+
+def _too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
+    return EnvelopeTooLarge(
+        f"{field}: {found:,} {what}; at most {limit:,} are read", field=field, limit=limit, found=found
+    )
+
+
+def _check_structure(text: str, field: str) -> None:
+    """Refuse a text that would make the parser recurse or allocate without end, before it runs."""
+    depth = deepest = commas = 0
+    for found in _STRUCTURE.finditer(text):
+        mark = text[found.start()]
+        if mark == ",":
+            commas += 1
+            if commas > _TEXT_COMMAS_MAX:
+                raise _too_large(field, "or more entries", ITEMS_MAX, commas)
+        elif mark in "[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > _TEXT_DEPTH_MAX:
+                    raise _too_large(field, "or more levels of nesting", DEPTH_MAX, deepest)
+        elif mark in "]}":
+            depth -= 1
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Fault(f"the key {quoted(key)} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _short_int(digits: str) -> int:
+    # Parsing takes the square of the length; what is only a little too long is named by its field later.
+    if len(digits) > 300:
+        raise _Fault(f"an integer of {len(digits):,} digits; at most 64 bits fit")
+    return int(digits)
+
+
+def _no_constant(word: str) -> Any:
+    raise _Fault(f"{word} is no JSON number")

@@ -1,0 +1,216 @@
+"""Who sent this: keys, signatures on what goes over the wire, and the ring of all senders' keys.
+
+HMAC-SHA256 with a key of each sender's own (rules 1.14), over the council's id too, so that a message of
+one council is worth nothing in another (rules 1.12). Knows nothing of what a sender may do.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterator
+
+from council.protocol import codec
+from council.protocol.envelope import SENDER_PATTERN, Envelope
+from council.protocol.errors import (
+    ConfigError,
+    EnvelopeError,
+    EnvelopeTooLarge,
+    NameTaken,
+    SignatureError,
+    UnknownSender,
+)
+from council.protocol.jsondata import kind_of, quoted
+
+Key = bytes
+# As long as the hash's output: a longer key adds nothing, a shorter one weakens it (RFC 2104).
+KEY_BYTES = 32
+SIGNATURE_BYTES = 32
+SEALED_BYTES_MAX = SIGNATURE_BYTES + codec.ENVELOPE_BYTES_MAX
+# A council's id is a name and perhaps a random part; it is hashed with each message.
+COUNCIL_ID_CHARS_MAX = 200
+# Keeps a signature of ours from meaning anything elsewhere, should a key be used twice. Its number goes up
+# with the layout of what is signed.
+_DOMAIN = b"council/envelope/hmac-sha256/1\0"
+_SENDER = re.compile(SENDER_PATTERN.removesuffix("$"))
+
+
+def seal(payload: bytes, *, sender_key: Key, council_id: str) -> bytes:
+    """``payload`` behind its signature. Raises EnvelopeTooLarge, and ConfigError for a key or id unfit."""
+    if len(payload) > codec.ENVELOPE_BYTES_MAX:
+        raise _too_large(len(payload), codec.ENVELOPE_BYTES_MAX)
+    return _signature(payload, _checked_key(sender_key, "the sender"), council_id) + payload
+
+
+def open_sealed(sealed: bytes, *, sender_key: Key, council_id: str) -> bytes:
+    """The payload of ``sealed``, whose signature holds. Raises SignatureError, EnvelopeTooLarge."""
+    signature, payload = _split(sealed)
+    if not hmac.compare_digest(
+        signature, _signature(payload, _checked_key(sender_key, "the sender"), council_id)
+    ):
+        raise _forged(None, council_id)
+    return payload
+
+
+def sign(envelope: Envelope, key: Key, council_id: str) -> bytes:
+    """The envelope's canonical bytes, sealed. Raises as ``seal`` does."""
+    return seal(codec.encode(envelope), sender_key=key, council_id=council_id)
+
+
+def payload_of(sealed: bytes) -> bytes:
+    """What was sealed, without a look at the signature: for bytes that were opened before."""
+    return sealed[SIGNATURE_BYTES:]
+
+
+def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
+    """What the council says to ``peer``, sealed with the peer's own key.
+
+    The direction is signed too, so that nothing said to a peer can be sent back as the peer's own word.
+    """
+    return seal(payload, sender_key=key, council_id=_towards(council_id, peer))
+
+
+def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
+    """What the council said to ``peer``. Raises SignatureError, EnvelopeTooLarge."""
+    return open_sealed(sealed, sender_key=key, council_id=_towards(council_id, peer))
+
+
+def _towards(council_id: str, peer: str) -> str:
+    return f"{council_id} to {peer}"
+
+
+class Keyring:
+    """The keys of everybody who may speak in a council, by name. Its repr shows names, never keys."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        self._keys: dict[str, Key] = {}
+
+    def add(self, sender: str, key: Key) -> None:
+        """Let ``sender`` speak. Raises NameTaken, and ConfigError for a name or key unfit."""
+        if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
+            shown = quoted(sender) if isinstance(sender, str) else kind_of(sender)
+            problem = (
+                f"{shown} is no sender's name: expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+            )
+            raise ConfigError(problem, problems=(problem,))
+        if sender in self._keys:
+            raise NameTaken(f"{sender} speaks in this council already; take another name", name=sender)
+        self._keys[sender] = _checked_key(key, sender)
+
+    def key(self, sender: str) -> Key:
+        """The sender's key, to seal what the council says to it. Raises UnknownSender."""
+        key = self._keys.get(sender)
+        if key is None:
+            raise _unknown(sender)
+        return key
+
+    def matches(self, sender: str, key: Key) -> bool:
+        """Whether ``key`` is the sender's, compared in constant time."""
+        known = self._keys.get(sender)
+        return known is not None and hmac.compare_digest(known, key)
+
+    def remove(self, sender: str) -> None:
+        """Let ``sender`` speak no more. Raises UnknownSender."""
+        if self._keys.pop(sender, None) is None:
+            raise _unknown(sender)
+
+    def open(self, sealed: bytes, council_id: str) -> Envelope:
+        """The envelope in ``sealed``, authentic and valid.
+
+        Before the signature holds, no more is read than the few bytes that name the sender, and nothing is
+        computed but the signature. Raises EnvelopeError (malformed), EnvelopeTooLarge, VersionError,
+        UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises EnvelopeError
+        with ``authentic`` True, and with ``sender``, ``msg_id`` and ``parent_id``, so that the sender may be
+        asked again (rules 1.2).
+        """
+        signature, payload = _split(sealed)
+        sender = codec.sender_of(payload)
+        key = self._keys.get(sender)
+        if key is None:
+            raise _unknown(sender)
+        if not hmac.compare_digest(signature, _signature(payload, key, council_id)):
+            raise _forged(sender, council_id)
+        try:
+            return codec.decode(payload)
+        except EnvelopeError as error:
+            head = codec.peek(payload)
+            error.facts.update(
+                authentic=True, sender=head.sender, msg_id=head.msg_id, parent_id=head.parent_id
+            )
+            raise
+
+    def __contains__(self, sender: object) -> bool:
+        return sender in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __repr__(self) -> str:
+        return f"Keyring({', '.join(self._keys)})"
+
+
+def _signature(payload: bytes, key: Key, council_id: str) -> bytes:
+    # The length before the id keeps an id and the payload after it from being read as another pair.
+    council = _council_bytes(council_id)
+    return hmac.digest(key, b"%s%d:%s%s" % (_DOMAIN, len(council), council, payload), "sha256")
+
+
+def _council_bytes(council_id: str) -> bytes:
+    if isinstance(council_id, str) and 0 < len(council_id) <= COUNCIL_ID_CHARS_MAX:
+        try:
+            return council_id.encode()
+        except UnicodeEncodeError:
+            problem = "a council's id holds half of a surrogate pair, which is no text"
+    else:
+        problem = f"a council's id is a text of 1 to {COUNCIL_ID_CHARS_MAX} characters"
+    raise ConfigError(problem, problems=(problem,))
+
+
+def _split(sealed: bytes) -> tuple[bytes, bytes]:
+    if not isinstance(sealed, bytes):
+        raise EnvelopeError(f"envelope: expected sealed bytes, found {kind_of(sealed)}", field="envelope")
+    if len(sealed) > SEALED_BYTES_MAX:
+        raise _too_large(len(sealed), SEALED_BYTES_MAX)
+    if len(sealed) <= SIGNATURE_BYTES:
+        raise EnvelopeError(
+            f"envelope: {len(sealed)} bytes are less than a signature ({SIGNATURE_BYTES}) and an envelope",
+            field="envelope",
+        )
+    return sealed[:SIGNATURE_BYTES], sealed[SIGNATURE_BYTES:]
+
+
+def _checked_key(key: object, sender: str) -> Key:
+    """The key, if it is one; what is wrong with it is told by its length, never by its bytes."""
+    if isinstance(key, bytes) and len(key) == KEY_BYTES:
+        return key
+    found = f"{len(key)} bytes" if isinstance(key, bytes) else kind_of(key)
+    problem = f"the key of {sender} is {found}; a key is {KEY_BYTES} random bytes (secrets.token_bytes)"
+    raise ConfigError(problem, problems=(problem,))
+
+
+def _unknown(sender: str) -> UnknownSender:
+    return UnknownSender(
+        f"{quoted(sender)} has not joined this council; senders join at launch or with a key of their own",
+        sender=sender,
+    )
+
+
+def _forged(sender: str | None, council_id: str) -> SignatureError:
+    return SignatureError(
+        f"the signature does not hold for {sender or 'this key'} in council {quoted(council_id)}: the "
+        "message was altered, or signed with another key, or may belong to another council; sign it anew, "
+        "with the sender's own key and this council's id",
+        sender=sender,
+        council_id=council_id,
+    )
+
+
+def _too_large(found: int, limit: int) -> EnvelopeTooLarge:
+    return EnvelopeTooLarge(
+        f"envelope: {found:,} bytes; at most {limit:,} are read", field="envelope", limit=limit, found=found
+    )

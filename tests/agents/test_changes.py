@@ -1,0 +1,256 @@
+"""What read_changes makes of diffs as programs write them, of broken ones, and of any text at all."""
+
+from __future__ import annotations
+
+import difflib
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from council.agents.changes import FileChange, Reading, read_changes
+
+SMALL = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.email=a@example.org", "-c", "user.name=a", *arguments]
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+    }
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two commits, between which files of every kind change."""
+    folder = tmp_path_factory.mktemp("repository")
+    git(folder, "init", "-q")
+    long = "".join(f"x{at} = {at}\n" for at in range(30))
+    (folder / "app").mkdir()
+    (folder / "app/db.py").write_text(long)
+    (folder / "old.py").write_text(long.replace("x", "y"))
+    (folder / "my file.py").write_text("a = 1\n")
+    (folder / "café.py").write_text("a = 1\n")
+    (folder / "data.bin").write_bytes(bytes(range(256)))
+    (folder / "nonl.py").write_text("a = 1\nb = 2")
+    (folder / "crlf.py").write_bytes(b"a = 1\r\nb = 2\r\n")
+    (folder / "run.sh").write_text("echo\n")
+    (folder / "gone.py").write_text("g = 1\n")
+    (folder / "doc.md").write_text("x\n```python\na\n```\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    (folder / "app/db.py").write_text(long.replace("x0 = 0", "x0 = 100").replace("x20 = 20", "-- a/foo"))
+    (folder / "old.py").unlink()
+    (folder / "new name.py").write_text(long.replace("x", "y").replace("y3 = 3\n", "y3 = 33\n"))
+    (folder / "my file.py").write_text("a = 2\n")
+    (folder / "café.py").write_text("a = 2\n")
+    (folder / "data.bin").write_bytes(bytes(range(255, -1, -1)))
+    (folder / "nonl.py").write_text("a = 1\nb = 3")
+    (folder / "crlf.py").write_bytes(b"a = 1\r\nb = 3\r\n")
+    (folder / "run.sh").chmod(0o755)
+    (folder / "gone.py").unlink()
+    (folder / "new.py").write_text("n = 1\n")
+    (folder / "empty.py").write_text("")
+    (folder / "doc.md").write_text("x\n```python\nb\n```\n```\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "second")
+    return folder
+
+
+def by_path(reading: Reading) -> dict[str, FileChange]:
+    return {change.path: change for change in reading.files}
+
+
+COMMANDS = [
+    ("show", "HEAD"),
+    ("format-patch", "--stdout", "-1"),
+    ("diff", "HEAD~1"),
+    ("diff", "-U1000000", "HEAD~1"),
+    ("diff", "--no-prefix", "HEAD~1"),
+    ("diff", "--binary", "HEAD~1"),
+    ("diff", "-U0", "HEAD~1"),
+    ("-c", "diff.mnemonicPrefix=true", "diff", "HEAD~1"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_reads_every_form_that_git_writes(repository: Path, command: tuple[str, ...]) -> None:
+    text = f"Please apply:\n\n```diff\n{git(repository, *command)}```\n- and then rest\n"
+    reading = read_changes(text)
+    files = by_path(reading)
+    assert reading.faults == ()
+    assert {change.path: change.kind for change in reading.files} == {
+        "app/db.py": "modified",
+        "data.bin": "modified",
+        "café.py": "modified",
+        "crlf.py": "modified",
+        "doc.md": "modified",
+        "empty.py": "added",
+        "gone.py": "deleted",
+        "new name.py": "renamed",
+        "my file.py": "modified",
+        "new.py": "added",
+        "nonl.py": "modified",
+        "run.sh": "modified",
+    }
+    assert [change.path for change in reading.files if change.is_binary] == ["data.bin"]
+    assert files["new name.py"].old_path == "old.py"
+    assert files["run.sh"].mode_change == ("100644", "100755")
+    assert files["app/db.py"].added == [(1, "x0 = 100"), (21, "-- a/foo")]
+    assert files["app/db.py"].removed == [(1, "x0 = 0"), (21, "x20 = 20")]
+    assert files["crlf.py"].added == [(2, "b = 3")]
+    assert files["crlf.py"].hunks[0].new_text().endswith("b = 3\r\n")
+    assert files["nonl.py"].hunks[0].new_text().endswith("b = 3")
+    assert files["gone.py"].is_whole
+    assert files["new.py"].is_whole
+    assert [block.language for block in reading.blocks] == ["diff"]
+    assert reading.blocks[0].has_diff
+
+
+def test_whole_files_are_those_that_the_diff_proves_whole(repository: Path) -> None:
+    narrow = by_path(read_changes(git(repository, "diff", "HEAD~1")))
+    wide = by_path(read_changes(git(repository, "diff", "-U1000000", "HEAD~1")))
+    assert not narrow["app/db.py"].is_whole
+    assert not narrow["new name.py"].is_whole, "starts at line 1, ends in the middle"
+    assert narrow["my file.py"].is_whole, "git's hash of the new content proves it"
+    assert all(change.is_whole for change in wide.values() if change.hunks)
+    assert wide["app/db.py"].hunks[0].new_text() == (repository / "app/db.py").read_text()
+
+
+def test_a_whole_file_without_git_is_known_by_its_context() -> None:
+    old = [f"a{at} = {at}\n" for at in range(80)]
+    new = [*old[:40], "changed = 1\n", *old[41:]]
+    wide = "".join(difflib.unified_diff(old, new, "a/x.py", "b/x.py", n=10**6))
+    top = "".join(difflib.unified_diff(old, ["first = 1\n", *old], "a/x.py", "b/x.py"))
+    assert read_changes(wide).files[0].is_whole
+    assert not read_changes(top).files[0].is_whole
+
+
+def test_line_numbers_are_those_of_the_files() -> None:
+    hunk = read_changes(SMALL.replace("-1,2 +1,2", "-7,2 +9,2")).files[0].hunks[0]
+    assert [(line.tag, line.old_no, line.new_no) for line in hunk.lines] == [
+        (" ", 7, 9),
+        ("-", 8, None),
+        ("+", None, 10),
+    ]
+    assert hunk.old_text() == "a = 1\nb = 2\n"
+    assert hunk.new_text() == "a = 1\nb = 3\n"
+
+
+def test_a_diff_sent_with_crlf_and_with_trimmed_blank_lines_is_read() -> None:
+    text = "--- a/x.py\n+++ b/x.py\n@@ -1,3 +1,3 @@\n a = 1\n\n-b = 2\n+b = 3\n"
+    assert read_changes(text).files[0].added == [(3, "b = 3")]
+    assert read_changes(text.replace("\n", "\r\n")).files[0].added == [(3, "b = 3")]
+    assert read_changes(text.replace("\n", "\r\n")).faults == ()
+
+
+def test_a_diff_inside_a_diff_is_content() -> None:
+    inner = "".join(f"+{line}\n" for line in SMALL.splitlines())
+    text = f"--- /dev/null\n+++ b/x.patch\n@@ -0,0 +1,6 @@\n{inner}"
+    reading = read_changes(text)
+    assert [change.path for change in reading.files] == ["x.patch"]
+    assert reading.files[0].hunks[0].new_text() == SMALL
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SMALL.replace("+b = 3\n", ""), "ends early"),
+        (SMALL + "+c = 4\n", "longer than its header"),
+        (SMALL.replace("-1,2 +1,2", "-1,1 +1,1"), "longer than its header"),
+        (SMALL.replace("-1,2 +1,2", "-0,0 +0,0"), "promises no lines"),
+        (SMALL.replace("@@ -1,2 +1,2 @@", "@@ somewhere @@"), "header can't be read"),
+        ("@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "without a file header"),
+        ("--- a/x.py\n+++ b/x.py\n", "no readable change"),
+        ("diff --git a/x.py b/x.py\n", "no readable change"),
+        ("diff --cc x.py\n@@@ -1,1 -1,1 +1,1 @@@\n", "combined diff"),
+        ("```diff\n-a\n+b\n```\n", "without a file header"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, words: str) -> None:
+    faults = read_changes(text).faults
+    assert faults
+    assert words in faults[0]
+
+
+def test_the_readable_hunks_of_a_broken_diff_are_kept_and_marked() -> None:
+    change = read_changes(SMALL + "@@ -20,3 +20,3 @@\n a\n").files[0]
+    assert len(change.hunks) == 1
+    assert not change.is_complete
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain prose\n--- and a rule\n", "diff --git is a command\n", "a\n---\nb\n"]
+)
+def test_prose_is_no_diff(text: str) -> None:
+    assert read_changes(text) == Reading()
+
+
+def test_code_blocks() -> None:
+    text = "Intro\n\n```Python title=x\na = 1\n```\n- item\n  ~~~\n  b\n    c\n  ~~~\n```js\nnever closed"
+    blocks = read_changes(text).blocks
+    assert [(block.language, block.code, block.line) for block in blocks] == [
+        ("python", "a = 1\n", 3),
+        ("", "b\n  c\n", 7),
+        ("js", "never closed\n", 11),
+    ]
+
+
+def test_an_indented_block_may_hold_a_diff() -> None:
+    text = "1. do\n\n   ```diff\n" + "".join(f"   {line}\n" for line in SMALL.splitlines()) + "   ```\n"
+    assert read_changes(text).files[0].added == [(2, "b = 3")]
+
+
+PARTS = st.sampled_from(
+    [*SMALL.splitlines(), "diff --git a/x b/y", "rename from x", "rename to y", "```", "~~~ diff", "\\ No newline",
+     "", "GIT binary patch", "Binary files a and b differ", "@@ -0,0 +1 @@", "new file mode 100644", '+++ "b/\\30', "\r"]
+)  # fmt: skip
+
+
+@given(st.lists(PARTS | st.text(max_size=20), max_size=30))
+def test_any_text_gives_a_reading(lines: list[str]) -> None:
+    reading = read_changes("\n".join(lines))
+    for change in reading.files:
+        for hunk in change.hunks:
+            assert all(line.tag in " +-" for line in hunk.lines)
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=8), max_size=20
+    ),
+    st.lists(
+        st.text(st.characters(exclude_characters="\n\r", exclude_categories=["Cs"]), max_size=8), max_size=20
+    ),
+)
+def test_a_whole_diff_gives_both_files_back(old: list[str], new: list[str]) -> None:
+    """Caught if line counting, blank context lines or splitting at other separators than \\n went wrong."""
+    lines = difflib.unified_diff([f"{x}\n" for x in old], [f"{x}\n" for x in new], "a/x", "b/x", n=10**6)
+    reading = read_changes("".join(lines))
+    assert reading.faults == ()
+    if old != new:
+        (hunk,) = reading.files[0].hunks
+        assert hunk.old_text() == "".join(f"{x}\n" for x in old)
+        assert hunk.new_text() == "".join(f"{x}\n" for x in new)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["@@ -1 +1 @@\n" * 80_000, "--- a\n+++ b\n" * 80_000, "diff --git " + "a:// " * 200_000, "```\n" * 250_000,
+     "--- " + "a/ " * 300_000 + "\n+++ b\n", "Binary files " + " and " * 200_000 + " differ\n", "`" * 1_000_000,
+     "--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n" * 30_000, "@@ -1,999999999 +1,999999999 @@\n" + " a\n" * 300_000],
+    ids=range(9),
+)  # fmt: skip
+def test_a_megabyte_of_anything_takes_seconds_at_most(text: str) -> None:
+    started = time.perf_counter()
+    reading = read_changes(text)
+    assert time.perf_counter() - started < 5
+    assert len(reading.files) <= 2_000
+    assert len(reading.faults) <= 201

@@ -1,0 +1,389 @@
+"""What CodeMind votes down, what it lets pass, and what it says that it could not judge."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from council.agents.changes import read_changes
+from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind, findings
+from council.agents.fragments import Piece, parse_hunk
+from council.agents.linters import lint
+from council.agents.mind import Case, Opinion
+
+HEAD = """import ast, hashlib, hmac, os, pickle, random, re, requests, shlex, ssl, subprocess, time, yaml
+TABLE = "users"
+LIMIT = 5
+DEBUG = model = require_admin = verify_signature = delete = g = login_required = app = request = None
+"""
+PADDING = "".join(f"k{at} = {at}\n" for at in range(20))
+WHOLE = 10**6
+
+
+def body(lines: str) -> str:
+    """A function with these lines in its middle."""
+    inner = "".join(f"    {line}\n" if line else "\n" for line in lines.splitlines())
+    return f"def f(user, cmd, cur, x):\n    a = 1\n    b = 2\n{inner}    c = 3\n    d = 4\n    return a, b, c, d\n"
+
+
+def diff(old: str, new: str, path: str = "app/x.py", context: int = 3) -> str:
+    lines = difflib.unified_diff(
+        f"{HEAD}{PADDING}{old}\n\n{PADDING}".splitlines(True),
+        f"{HEAD}{PADDING}{new}\n\n{PADDING}".splitlines(True),
+        f"a/{path}",
+        f"b/{path}",
+        n=context,
+    )
+    return f"diff --git a/{path} b/{path}\n" + "".join(lines)
+
+
+def added(path: str, text: str) -> str:
+    """A diff that adds a file."""
+    lines = text.splitlines()
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+    return head + f"@@ -0,0 +1,{len(lines)} @@\n" + "".join(f"+{line}\n" for line in lines)
+
+
+def review(text: str, **case: object) -> Opinion:
+    return CodeMind().review(Case("id", "proposer", "summary", text, **case))  # type: ignore[arg-type]
+
+
+CHECK = "if not user.is_admin:\n    raise PermissionError('no')"
+SQL = "cur.execute('SELECT * FROM t WHERE id=?', (x,))"
+
+FAULTS = {
+    "unclosed bracket": ("q = 1", "q = (1"),
+    "no colon": ("q = 1", "if a\n    q = 1"),
+    "bad indent": ("q = 1", "q = 1\n      r = 2"),
+    "key of a known shape": ("", "region = 'AKIAQYLPMN5HFIQR7XYZ'"),
+    "key by name": ("", "api_token = 'f3b9c8d7e6a5b4c3d2e1f0a9b8c7d6e5'"),
+    "shell": ("subprocess.run(['ls', cmd])", "subprocess.run(f'ls {cmd}', shell=True)"),
+    "shell of a name": ("", "subprocess.check_output(cmd, shell=True)"),
+    "os.system": ("", "os.system('rm ' + cmd)"),
+    "sql f-string": (SQL, "cur.execute(f'SELECT * FROM t WHERE id={x}')"),
+    "sql concatenated": (SQL, "cur.execute('DELETE FROM t WHERE id=' + x)"),
+    "sql format": (SQL, "cur.execute('SELECT * FROM t WHERE id={}'.format(x))"),
+    "sql by a variable": (
+        "q = 'SELECT 1'\ncur.execute(q)",
+        "q = 'SELECT * FROM t WHERE id=%s' % x\ncur.execute(q)",
+    ),
+    "eval": ("", "y = eval(x)"),
+    "exec compiled": ("", "exec(compile(x, 'x', 'exec'))"),
+    "verify=False": ("requests.get(x, timeout=3)", "requests.get(x, timeout=3, verify=False)"),
+    "unverified context": ("", "ctx = ssl._create_unverified_context()"),
+    "CERT_NONE": ("", "x.verify_mode = ssl.CERT_NONE"),
+    "check_hostname": ("", "x.check_hostname = False"),
+    "pickle": ("", "y = pickle.loads(request.body)"),
+    "yaml": ("", "y = yaml.load(x)"),
+    "guard gone": (CHECK, ""),
+    "validation gone": ("if x <= 0:\n    raise ValueError('x')", ""),
+    "assert gone": ("assert x > 0", ""),
+    "one clause gone": ("if x <= 0 or x > LIMIT:\n    raise ValueError", "if x <= 0:\n    raise ValueError"),
+    "guard weakened": (CHECK, CHECK.replace("is_admin", "is_admin and not DEBUG")),
+    "guard does nothing": (CHECK, "if not user.is_admin:\n    pass"),
+    "guard only logs": (CHECK, "if not user.is_admin:\n    print('no')"),
+    "if around it gone": ("if user.is_admin:\n    delete(x)", "delete(x)"),
+    "verify call gone": ("verify_signature(x, user)", ""),
+    "compare gone": ("if not hmac.compare_digest(x, user):\n    return None", ""),
+}
+
+HARMLESS = {
+    "literal_eval": ("", "y = ast.literal_eval(x)"),
+    "docstring": ("", '"""password = hunter22; eval(x); os.system(x)"""'),
+    "comment": ("", "# password: abc12345 eval(x)"),
+    "messages": ("", "m = {'password': 'Password must have 8+ characters', 'token': 'token', 'secret': '***'}"),
+    "from the environment": ("", "password = os.environ['PASSWORD1']"),
+    "shell=False": ("", "subprocess.run(cmd, shell=False)"),
+    "list": ("", "subprocess.run(['git', 'status'], check=True)"),
+    "constant shell": ("", "subprocess.run('ls | wc', shell=True)"),
+    "quoted": ("", "os.system(f'ls {shlex.quote(x)}')"),
+    "table constant": ("", "cur.execute('SELECT * FROM ' + TABLE + ' WHERE id=?', (x,))"),
+    "table literal": ("", "t = 'users'\ncur.execute(f'SELECT * FROM {t} WHERE id=?', (x,))"),
+    "placeholders": ("", "m = ','.join('?' * len(x))\ncur.execute(f'SELECT a FROM t WHERE id IN ({m})', x)"),
+    "model.eval": ("", "model.eval()\nre.compile(x)"),
+    "safe yaml": ("", "y = yaml.load(x, Loader=yaml.SafeLoader)"),
+    "jitter": ("", "time.sleep(random.random())"),
+    "md5 not for security": ("", "hashlib.md5(x, usedforsecurity=False)"),
+    "shell removed": ("subprocess.run(cmd, shell=True)", "subprocess.run([cmd])"),
+    "inherited eval": ("y = eval(x)", "y = eval(x)\nz = y"),
+    "guard as call": (CHECK, "require_admin(user)"),
+    "guard reworded": ("if x <= 0:\n    raise ValueError('x')", "if not x > 0:\n    raise ValueError('more')"),
+    "guard as assert": ("if x <= 0:\n    raise ValueError('x')", "assert x > 0"),
+    "guard split": ("if x <= 0 or x > LIMIT:\n    raise ValueError", "if x > LIMIT:\n    raise ValueError\nif x <= 0:\n    raise ValueError"),
+    "kwargs": ("g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    e=4,\n    h=5,\n    i=6,\n)", "g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    **x,\n    e=4,\n    h=5,\n    i=6,\n)"),
+    "in an else": ("if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 6\n    b = 7", "if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 66\n    b = 7"),
+    "in an except": ("try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 6", "try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 66"),
+    "newer syntax": ("", "type Y = int"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("context", [3, WHOLE], ids=["hunk", "whole"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_sure_fault_is_voted_down(name: str, context: int) -> None:
+    old, new = FAULTS[name]
+    opinion = review(diff(body(old), body(new), context=context))
+    assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
+    assert opinion.confidence >= 0.9
+    assert "app/x.py:" in opinion.reason
+    assert opinion.reason.endswith(METHOD)
+
+
+@pytest.mark.parametrize("context", [3, WHOLE], ids=["hunk", "whole"])
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_only_looks_alarming_is_not_voted_down(name: str, context: int) -> None:
+    old, new = HARMLESS[name]
+    opinion = review(diff(body(old), body(new), context=context))
+    wanted = ("yes", "abstain") if name == "newer syntax" else ("yes",)
+    assert opinion.vote in wanted, opinion.reason
+    assert opinion.confidence >= 0.3
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *HARMLESS])
+def test_with_hardly_any_context_it_never_invents_a_fault(name: str) -> None:
+    old, new = (FAULTS | HARMLESS)[name]
+    opinion = review(diff(body(old), body(new), context=1))
+    if name in HARMLESS:
+        assert opinion.vote != "no", opinion.reason
+    assert opinion.confidence >= 0.3
+
+
+def test_a_decorator_that_guards() -> None:
+    old = "@app.post('/x')\n@login_required\n" + body("")
+    for context in (1, 3, WHOLE):
+        opinion = review(diff(old, old.replace("@login_required\n", ""), context=context))
+        assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
+        assert "login_required" in opinion.reason
+
+
+def test_what_is_inherited_or_moved_is_not_the_proposers() -> None:
+    moved = body("y = eval(x)\n" + CHECK)
+    removed = "".join(f"-{line}\n" for line in moved.splitlines())
+    count = len(moved.splitlines())
+    gone = f"diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n@@ -1,{count} +0,0 @@\n"
+    assert review(gone + removed + added("new.py", moved)).vote == "yes"
+    assert (
+        review(gone + removed + added("new.py", moved.replace("raise PermissionError('no')", "pass"))).vote
+        == "no"
+    )
+
+
+def test_deleting_a_function_deletes_no_check() -> None:
+    assert review(diff("def h(x):\n    assert x\n    return x\n\n\n" + body(""), body(""))).vote == "yes"
+
+
+@pytest.mark.parametrize("code", ["assert 'eval(' in x", "p = '/tmp/x'", "assert x", "password = 'hunter22'"])
+def test_tests_may_do_as_tests_do(code: str) -> None:
+    assert review(diff(body(""), body(code), path="tests/test_x.py")).vote == "yes"
+    assert review(diff(body(code), body(""), path="tests/test_x.py")).vote == "yes"
+
+
+def test_exec_in_a_test_is_a_medium_matter() -> None:
+    opinion = review(diff(body(""), body("exec(x)"), path="tests/test_x.py"))
+    assert (opinion.vote, opinion.risk_level) == ("no", "med")
+
+
+def test_an_undefined_name_is_seen_only_where_the_whole_file_is() -> None:
+    old, new = body(""), body("missing(x)")
+    whole = review(diff(old, new, context=WHOLE))
+    assert (whole.vote, whole.risk_level) == ("no", "med")
+    assert "missing" in whole.reason
+    assert review(diff(old, new)).vote == "yes"
+
+
+def test_an_import_whose_deletion_leaves_a_name_undefined() -> None:
+    old = "import os\n\nprint(os.name)\n"
+    text = "".join(difflib.unified_diff(old.splitlines(True), ["print(os.name)\n"], "a/x.py", "b/x.py", n=50))
+    text = text.replace("@@\n", "@@\n", 1) + "\\ No newline at end of file\n"
+    opinion = review(text)
+    assert opinion.vote == "no"
+    assert "F821" in opinion.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "vote"),
+    [
+        ("a.json", '{"a": 1}', "yes"),
+        ("a.json", '{"a": 1,}', "no"),
+        ("tsconfig.json", '{"a": 1,}', "abstain"),
+        ("a.toml", "a = 1", "yes"),
+        ("a.toml", "a = ", "no"),
+        ("a.yaml", "a: !Ref b\n---\nc: 1", "yes"),
+        ("a.yaml", "a: [1", "no"),
+        ("chart.yaml", "a: {{ .x }}: [", "abstain"),
+        ("a.js", "eval(x)", "abstain"),
+        ("README.md", "text", "abstain"),
+        ("a.json", "[" * 100_000, "abstain"),
+    ],
+)
+def test_other_files(path: str, text: str, vote: str) -> None:
+    assert review(added(path, text)).vote == vote
+
+
+def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshold() -> None:
+    clean = added("a.py", "a = 1")
+    alone, beside = review(clean), review(clean + added("b.js", "x") + added("README.md", "x"))
+    assert (alone.vote, beside.vote) == ("yes", "yes")
+    assert 0.3 <= beside.confidence < alone.confidence
+    assert "b.js" in beside.reason
+    assert "README.md" in beside.reason
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Let us paint the shed green.", "```\nsome output\n```\n", "```sql\nSELECT 1\n```\n"]
+)
+def test_without_code_it_abstains(text: str) -> None:
+    opinion = review(text)
+    assert opinion.vote == "abstain"
+    assert opinion.confidence >= 0.3
+
+
+def test_a_diff_that_cannot_be_read_is_no_clean_result() -> None:
+    good = added("a.py", "a = 1")
+    assert review(good + "--- a/b.py\n+++ b/b.py\n@@ -1,9 +1,9 @@\n a\n").vote == "abstain"
+    assert review(added("a.py", "eval(x)") + "@@ -1 +1 @@\n").vote == "no"
+
+
+def test_code_blocks_are_judged_too() -> None:
+    assert review("```python\nimport os\nos.system('rm ' + x)\n```").vote == "no"
+    assert review("```python\nprint('hello')\n```").vote == "yes"
+    assert review("```python\nprint(\n```").risk_level == "med"
+
+
+def test_code_in_the_action_is_judged() -> None:
+    bad = {"tool": "write_file", "args": {"path": "app/x.py", "content": "eval(input())\n"}}
+    assert review("", action=bad).vote == "no"
+    patch = {"tool": "apply", "args": {"edits": {"patch": added("x.py", "eval(x)")}}}
+    assert review("", action=patch).vote == "no"
+    assert review("", action={"tool": "say", "args": {"text": "hello"}}).vote == "abstain"
+
+
+def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ruff.toml").write_text('[lint]\nselect = []\n[per-file-ignores]\n"*" = ["ALL"]\n')
+    (tmp_path / ".bandit").write_text("[bandit]\nskips = B201\n")
+    (tmp_path / "bandit.py").write_text("raise SystemExit(0)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    text = (
+        "# ruff: noqa\nprint(nowhere)  # noqa\nfrom flask import Flask\nFlask('x').run(debug=True)  # nosec\n"
+    )
+    reason = review(added("ruff.toml.py", text)).reason
+    assert "F821" in reason
+    assert "B201" in reason
+
+
+def test_nothing_of_the_text_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = f"open({str(mark)!r}, 'w')\nimport conftest\n# -*- coding: utf-8 -*-\n"
+    review(added("sitecustomize.py", code) + added("conftest.py", code) + f"```python\n{code}```\n")
+    assert not mark.exists()
+
+
+def test_a_linter_that_fails_is_no_clean_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    opinion = review(added("a.py", "a = 1"))
+    assert opinion.vote == "abstain"
+    assert "ruff failed with exit code 1" in opinion.reason
+    assert "bandit failed" in opinion.reason
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "did not start" in review(added("a.py", "a = 1")).reason
+    assert review(added("a.py", "eval(x)")).vote == "no", "what it sees without them still counts"
+
+
+def test_a_linter_that_takes_too_long_is_stopped() -> None:
+    linted = lint({"a": "a = 1\n"}, {}, timeout_s=0)
+    assert [fault.split()[0] for fault in linted.faults] == ["ruff", "bandit"]
+
+
+def test_many_faults_make_no_endless_reason() -> None:
+    opinion = review(added("a.py", "\n".join(f"y{at} = eval(x{at})" for at in range(500))))
+    assert len(opinion.reason) <= REASON_CHARS_MAX
+    assert " more" in opinion.reason
+    assert opinion.reason.endswith(METHOD)
+
+
+def test_an_ordinary_review_takes_about_a_second() -> None:
+    text = diff(body(CHECK), body(""))
+    started = time.perf_counter()
+    review(text)
+    assert time.perf_counter() - started < 5, "usually a quarter of a second; the machine may be busy"
+
+
+def test_findings_name_place_and_rule() -> None:
+    (finding,) = findings(
+        read_changes(
+            added("app/db.py", "\n\ncur.execute(f'SELECT {x}')  # cur, x come from *\nfrom a import *")
+        )
+    )
+    assert (finding.path, finding.line, finding.rule) == ("app/db.py", 3, "sql, bandit B608")
+    assert (finding.risk_level, finding.sure) == ("high", True)
+    assert str(finding).startswith("app/db.py:3 builds SQL from a string")
+
+
+@given(st.integers(0, 40), st.integers(1, 25))
+@settings(max_examples=150)
+def test_any_cut_through_good_python_parses_or_is_left_unjudged(start: int, length: int) -> None:
+    """The mutation caught: a repair that takes an unfinished fragment of valid code for a syntax error."""
+    code = '''class A(
+    Base,
+):
+    """Doc.
+
+    Words: and more of them, as prose has.
+    """
+
+    @decorated(
+        1,
+    )
+    def f(self, x=(1,
+                   2)) -> int:
+        try:
+            y = {
+                "a": [1, 2],
+                "b": x,
+            }
+        except (OSError, ValueError):
+            if x:
+                pass
+            elif y:
+                return 1
+            else:
+                text = """
+  not indented: text
+"""
+        finally:
+            g(x, y=1,
+              **z)
+        return (
+            x
+            + y
+        )
+
+
+def h():
+    pass
+'''.splitlines()
+    cut = code[start : start + length]
+    if not cut:
+        return
+    middle = len(cut) // 2
+    indent = len(cut[middle]) - len(cut[middle].lstrip())
+    new = [*cut[:middle], cut[middle], " " * indent + "# a comment", *cut[middle + 1 :]]
+    lines = "".join(f" {line}\n" for line in new[: middle + 1])
+    lines += f"+{new[middle + 1]}\n" + "".join(f" {line}\n" for line in new[middle + 2 :])
+    text = f"--- a/x.py\n+++ b/x.py\n@@ -{start + 1},{len(cut)} +{start + 1},{len(new)} @@\n{lines}"
+    (hunk,) = read_changes(text).files[0].hunks
+    sides = parse_hunk("x.py", hunk)
+    assert sides.error is None
+    for piece in (sides.old, sides.new):
+        if isinstance(piece, Piece):
+            assert {number for number in piece.numbers if number} <= set(
+                range(start + 1, start + len(new) + 1)
+            )

@@ -1,0 +1,502 @@
+"""When the seats themselves decide: rules 1.2 to 1.7, 1.11, 1.13."""
+
+import math
+from itertools import permutations
+
+import pytest
+from council_in_hand import Hand, abstain, ballot, no, proposal, ruling, yes
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.state import SEATS_MAX, TieBreak
+
+NOT_NEEDED = "had not voted yet; its ballot was not needed"
+BY_DEADLINE = "had not voted by the deadline"
+
+
+# Early, and not early (1.5)
+
+
+@pytest.mark.parametrize(("vote", "outcome"), [("yes", "approved"), ("no", "rejected")])
+def test_the_second_agreeing_ballot_of_three_seats_decides_early(vote: str, outcome: str) -> None:
+    hand = Hand(shared=(("one-vendor", ("prime", "lite")),))
+    what = hand.submit()
+    first, second = ballot("lite", vote), ballot("codemind", vote)
+    assert hand.vote(first) == [do.AnnounceBallot(first, late=False)]
+    hand.move_to(3.5)
+    assert hand.vote(second) == [
+        do.AnnounceBallot(second, late=False),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                outcome,
+                f"a majority of {vote}",
+                first,
+                second,
+                early=True,
+                missing=(("prime", NOT_NEEDED),),
+                seconds=3.5,
+                position=3,
+                shared=(("one-vendor", ("prime", "lite")),),
+            )
+        ),
+    ]
+    assert bool(hand.closed()) is (outcome == "approved")
+
+
+def test_two_that_disagree_wait_for_the_third() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = yes("prime"), no("lite"), no("codemind")
+    hand.vote(ballots[0])
+    assert hand.vote(ballots[1]) == [do.AnnounceBallot(ballots[1], late=False)]
+    assert hand.vote(ballots[2]) == [
+        do.AnnounceBallot(ballots[2], late=False),
+        do.AnnounceDecision(
+            hand.decision(
+                what, "rejected", "a majority of no", *ballots, dissent="prime (yes, 0.90): prime says yes"
+            )
+        ),
+    ]
+
+
+def test_wait_for_all_hears_everybody_before_it_decides() -> None:
+    hand = Hand()
+    what = hand.submit(wait_for="all")
+    ballots = yes("prime"), yes("lite"), no("codemind", reason="it drops a table")
+    hand.vote(ballots[0])
+    assert hand.vote(ballots[1]) == [do.AnnounceBallot(ballots[1], late=False)]
+    assert hand.vote(ballots[2]) == [
+        do.AnnounceBallot(ballots[2], late=False),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                "approved",
+                "a majority of yes",
+                *ballots,
+                dissent="codemind (no, 0.90): it drops a table",
+            )
+        ),
+    ]
+
+
+def test_what_a_missing_ballot_might_say_about_risk_does_not_delay() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.closed().early
+
+
+@pytest.mark.parametrize("seats", range(1, SEATS_MAX + 1))
+def test_with_any_number_of_seats_one_more_than_half_decides(seats: int) -> None:
+    names = ["prime", *(f"s{i}" for i in range(1, seats))]
+    hand = Hand(names)
+    hand.submit()
+    needed = max(2, seats // 2 + 1)
+    for cast, name in enumerate(names, start=1):
+        if "p1" in hand.state.closed:
+            break
+        hand.vote(yes(name))
+        assert ("p1" in hand.state.closed) is (cast >= needed)
+    if seats == 1:
+        assert hand.open().stage == "deliberating"  # rules 1.11: one seat never decides by itself
+    else:
+        assert hand.closed().early is (needed < seats)
+        assert len(hand.closed().ballots) == needed
+
+
+def test_a_larger_quorum_holds_up_what_half_the_seats_agree_on() -> None:
+    hand = Hand(quorum=3)
+    hand.submit()
+    hand.vote(yes("prime"))
+    assert hand.vote(yes("lite")) == [do.AnnounceBallot(yes("lite"), late=False)]
+    hand.vote(yes("codemind"))
+    assert (hand.closed().outcome, hand.closed().quorum, hand.closed().early) == ("approved", 3, False)
+
+
+def test_abstentions_are_presence_and_one_side_of_one_is_a_majority() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = abstain("prime"), abstain("lite"), yes("codemind")
+    hand.vote(*ballots[:2])
+    assert hand.vote(ballots[2]) == [
+        do.AnnounceBallot(ballots[2], late=False),
+        do.AnnounceDecision(hand.decision(what, "approved", "a majority of yes", *ballots)),
+    ]
+
+
+def test_an_abstention_is_not_half_of_anything() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"))
+    assert hand.vote(abstain("lite")) == [do.AnnounceBallot(abstain("lite"), late=False)]
+
+
+@pytest.mark.parametrize("order", list(permutations(["prime", "lite", "codemind"])))
+def test_the_order_of_ballots_changes_nothing_but_their_order(order: tuple[str, ...]) -> None:
+    cast = {"prime": no("prime"), "lite": yes("lite"), "codemind": abstain("codemind")}
+    hand = Hand()
+    hand.submit(wait_for="all")
+    hand.vote(*(cast[name] for name in order))
+    decision = hand.closed()
+    assert (decision.outcome, decision.tally.yes, decision.tally.no) == ("rejected", 1, 1)
+    assert decision.tie_break == TieBreak("prime", "vote-prime-p1", "no")
+    assert [b.seat for b in decision.ballots] == list(order)
+
+
+def test_a_seat_may_propose_and_votes_once_on_it() -> None:
+    hand = Hand()
+    hand.submit(proposer="lite")
+    hand.vote(yes("lite"), yes("prime"))
+    assert hand.closed().outcome == "approved"
+
+
+# Ties (1.6)
+
+
+@pytest.mark.parametrize(("own", "outcome"), [("yes", "approved"), ("no", "rejected")])
+def test_primes_own_ballot_breaks_a_tie_in_an_act_of_its_own(own: str, outcome: str) -> None:
+    hand = Hand(("prime", "lite"))
+    what = hand.submit()
+    primes, other = ballot("prime", own), ballot("lite", "no" if own == "yes" else "yes")
+    hand.vote(primes)
+    assert hand.vote(other) == [
+        do.AnnounceBallot(other, late=False),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                outcome,
+                f"a tie, broken by prime's {own}",
+                primes,
+                other,
+                tie_break=TieBreak("prime", primes.msg_id, primes.vote),
+                dissent=f"lite ({other.vote}, 0.90): lite says {other.vote}",
+            )
+        ),
+    ]
+    assert len(hand.closed().ballots) == 2  # the act is no second ballot
+
+
+def test_a_tie_on_which_prime_abstained_goes_to_a_human() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = yes("lite"), no("codemind"), abstain("prime")
+    hand.vote(*ballots[:2])
+    assert hand.vote(ballots[2]) == [
+        do.AnnounceBallot(ballots[2], late=False),
+        hand.escalation(
+            what,
+            "tie",
+            *ballots,
+            dissent="lite (yes, 0.90): lite says yes; codemind (no, 0.90): codemind says no",
+        ),
+    ]
+
+
+def test_all_abstained_is_a_tie_for_a_human() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = abstain("prime"), abstain("lite"), abstain("codemind")
+    hand.vote(*ballots[:2])
+    assert hand.vote(ballots[2]) == [
+        do.AnnounceBallot(ballots[2], late=False),
+        hand.escalation(what, "tie", *ballots),
+    ]
+
+
+SPLIT = "lite (yes, 0.90): lite says yes; codemind (no, 0.90): codemind says no"
+
+
+def test_a_tie_on_which_prime_has_not_voted_by_the_deadline_goes_to_a_human() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = yes("lite"), no("codemind")
+    hand.vote(*ballots)
+    assert hand.wait(60.0) == []
+    effects = hand.wait(1.0)
+    hand.t = math.nextafter(60.0, math.inf)
+    assert effects == [
+        hand.escalation(
+            what, "tie", *ballots, degraded=True, missing=(("prime", BY_DEADLINE),), dissent=SPLIT
+        )
+    ]
+
+
+def test_a_tie_with_prime_inactive_goes_to_a_human() -> None:
+    hand = Hand()
+    hand.do(ev.SeatDied("prime", "killed"))
+    what = hand.submit()
+    ballots = yes("lite"), no("codemind")
+    hand.vote(*ballots)
+    hand.wait(61.0)
+    hand.position = hand.journal[-1][1].position
+    assert hand.open().escalation is not None
+    standing = hand.open().standing
+    assert standing is not None
+    assert (standing.standing, standing.outcome, standing.final) == ("escalated", None, False)
+    assert standing.missing == (("prime", "inactive: killed"),)
+    assert hand.open().escalation.reason == "tie"  # type: ignore[union-attr]
+    assert what.proposal_id in hand.state.open
+
+
+def test_a_tie_with_primes_ballot_lost_goes_to_a_human() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = yes("lite"), no("codemind")
+    hand.vote(*ballots)
+    assert hand.do(ev.WorkFailed("p1", "prime", "ballot", "its mind raised")) == [
+        do.AnnounceLoss("p1", "prime", "ballot", "its mind raised"),
+        hand.escalation(
+            what, "tie", *ballots, degraded=True, missing=(("prime", "its mind raised"),), dissent=SPLIT
+        ),
+    ]
+
+
+# The deadline (1.7)
+
+
+def test_a_ballot_at_exactly_the_deadline_counts() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"))
+    assert hand.wait(60.0) == []
+    assert hand.t == 60.0
+    hand.vote(yes("lite"))
+    assert (hand.closed().outcome, hand.closed().early, hand.closed().degraded) == ("approved", True, False)
+
+
+def test_a_quorum_at_the_deadline_decides_degraded_and_names_who_is_missing() -> None:
+    hand = Hand(("prime", "a", "b", "c", "d"))
+    hand.do(ev.SeatDied("d", "killed"))
+    what = hand.submit(wait_for="all")
+    ballots = yes("prime"), abstain("a")
+    hand.vote(*ballots)
+    hand.do(ev.WorkFailed("p1", "b", "ballot", "nonsense"))
+    assert hand.wait(60.0) == []
+    hand.move_to(math.nextafter(60.0, math.inf))
+    effects = hand.drain()
+    assert effects == [
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                "approved",
+                "a majority of yes",
+                *ballots,
+                degraded=True,
+                missing=(("b", "nonsense"), ("c", BY_DEADLINE), ("d", "inactive: killed")),
+            )
+        )
+    ]
+
+
+@pytest.mark.parametrize("cast", [0, 1])
+def test_no_quorum_at_the_deadline_goes_to_a_human(cast: int) -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = (yes("prime"),)[:cast]
+    hand.vote(*ballots)
+    hand.move_to(60.001)
+    missing = tuple((name, BY_DEADLINE) for name in hand.rules.seats[cast:])
+    effects = hand.drain()
+    assert effects == [hand.escalation(what, "quorum_lost", *ballots, degraded=True, missing=missing)]
+    escalation = hand.open().escalation
+    assert escalation is not None
+    assert escalation.gaps == tuple(f"{name} gave no ballot: {BY_DEADLINE}" for name, _ in missing)
+
+
+def test_a_deadline_that_has_not_passed_is_refused_and_so_is_one_of_another_stage() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.move_to(60.0)
+    hand.refused(ev.DeadlinePassed("p1"), "not_expired")
+    hand.move_to(61.0)
+    hand.drain()
+    assert hand.open().stage == "human"
+    hand.refused(ev.DeadlinePassed("p1"), "not_expired")
+    hand.refused(ev.DeadlinePassed("p9"), "unknown_proposal")
+    hand.submit(proposal_id="p2")
+    hand.vote(yes("prime", "p2"), yes("lite", "p2"))
+    hand.refused(ev.DeadlinePassed("p2"), "closed")
+
+
+def test_each_proposal_has_its_own_time_budget() -> None:
+    hand = Hand()
+    hand.submit(proposal_id="p1", time_budget_s=50.0)
+    hand.move_to(10.0)
+    hand.submit(proposal_id="p2", time_budget_s=5.0)
+    hand.move_to(15.0)
+    assert hand.drain() == []
+    hand.move_to(15.1)
+    hand.drain()
+    assert (hand.open("p1").stage, hand.open("p2").stage) == ("deliberating", "human")
+
+
+# Reduced quorum and the sole seat (1.11)
+
+
+def test_two_of_three_seats_left_decide() -> None:
+    hand = Hand()
+    hand.do(ev.SeatDied("prime", "killed"))
+    what = hand.submit()
+    ballots = yes("lite"), yes("codemind")
+    hand.vote(ballots[0])
+    assert hand.vote(ballots[1]) == [
+        do.AnnounceBallot(ballots[1], late=False),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                "approved",
+                "a majority of yes",
+                *ballots,
+                degraded=True,
+                missing=(("prime", "inactive: killed"),),
+            )
+        ),
+    ]
+
+
+def test_one_seat_left_decides_nothing_and_the_proposal_waits_for_its_deadline() -> None:
+    hand = Hand()
+    hand.do(ev.SeatDied("prime", "killed"))
+    hand.do(ev.SeatDied("lite", "killed"))
+    what = hand.submit()
+    assert hand.vote(yes("codemind")) == [do.AnnounceBallot(yes("codemind"), late=False)]
+    hand.move_to(60.5)
+    effects = hand.drain()
+    missing = ("prime", "inactive: killed"), ("lite", "inactive: killed")
+    assert effects == [hand.escalation(what, "quorum_lost", yes("codemind"), degraded=True, missing=missing)]
+
+
+def test_one_seat_left_and_another_comes_back_in_time() -> None:
+    hand = Hand()
+    hand.do(ev.SeatDied("prime", "killed"))
+    hand.do(ev.SeatDied("lite", "killed"))
+    hand.submit()
+    hand.vote(yes("codemind"))
+    hand.move_to(59.0)
+    hand.do(ev.SeatBeat("lite", 1, 0))
+    hand.vote(yes("lite"))
+    assert hand.closed().outcome == "approved"
+
+
+def test_a_proposal_that_nobody_is_there_for_is_taken_and_waits() -> None:
+    hand = Hand()
+    for name in hand.rules.seats:
+        hand.do(ev.SeatDied(name, "killed"))
+    what = proposal()
+    assert hand.do(ev.ProposalSubmitted(what)) == [do.AnnounceProposal(what)]
+    hand.move_to(61.0)
+    hand.drain()
+    assert hand.open().stage == "human"
+
+
+def _sole(vote: str = "yes", *, sole_seat: str = "allow-low-risk", **fields: object) -> Hand:
+    hand = Hand(sole_seat=sole_seat)
+    hand.do(ev.SeatDied("prime", "killed"))
+    hand.do(ev.SeatDied("lite", "killed"))
+    hand.submit(**{k: v for k, v in fields.items() if k in ("risk_level", "confidence", "wait_for")})
+    cast = {k.removeprefix("its_"): v for k, v in fields.items() if k.startswith("its_")}
+    hand.vote(ballot("codemind", vote, **cast))
+    return hand
+
+
+@pytest.mark.parametrize(("vote", "outcome"), [("yes", "approved"), ("no", "rejected")])
+@pytest.mark.parametrize("wait_for", ["decisive", "all"])
+def test_a_sole_seat_decides_low_risk_when_the_council_allows_it(
+    vote: str, outcome: str, wait_for: str
+) -> None:
+    hand = _sole(vote, wait_for=wait_for)
+    assert hand.closed() == hand.decision(
+        proposal(),
+        outcome,
+        "codemind alone is left, and the risk is low",
+        ballot("codemind", vote),
+        degraded=True,
+        missing=(("prime", "inactive: killed"), ("lite", "inactive: killed")),
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sole_seat": "never"},
+        {"risk_level": "med"},
+        {"risk_level": "high"},
+        {"confidence": 0.1},
+        {"its_risk_level": "med"},
+        {"its_risk_level": "high"},
+        {"its_confidence": 0.1},
+        {"its_asks_human": True},
+        {"vote": "abstain"},
+    ],
+)
+def test_a_sole_seat_does_not_decide_anything_else(fields: dict[str, object]) -> None:
+    hand = _sole(**fields)  # type: ignore[arg-type]
+    assert hand.open().stage == "deliberating"
+    hand.move_to(61.0)
+    hand.drain()
+    assert hand.open().escalation.reason == "quorum_lost"  # type: ignore[union-attr]
+
+
+def test_the_last_but_one_seat_falling_away_leaves_the_decision_to_the_sole_one() -> None:
+    hand = Hand(("prime", "lite"), sole_seat="allow-low-risk")
+    hand.submit()
+    assert hand.vote(yes("prime")) == [do.AnnounceBallot(yes("prime"), late=False)]
+    effects = hand.do(ev.SeatDied("lite", "killed"))
+    assert [type(effect) for effect in effects] == [do.AnnounceRoll, do.AnnounceDecision]
+    assert (hand.closed().outcome, hand.closed().degraded) == ("approved", True)
+
+
+def test_two_seats_of_which_one_failed_are_not_a_sole_seat() -> None:
+    hand = Hand(("prime", "lite"), sole_seat="allow-low-risk")
+    hand.submit()
+    hand.vote(yes("prime"))
+    hand.do(ev.WorkFailed("p1", "lite", "ballot", "nonsense"))
+    assert hand.open().stage == "deliberating"
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="1.11: 'a single active seat' may decide; here none is active, and the ballot of a dead seat decides",
+)
+def test_the_ballot_of_a_dead_seat_does_not_decide_alone() -> None:
+    hand = Hand(("prime", "lite"), sole_seat="allow-low-risk")
+    hand.submit()
+    hand.vote(yes("prime"))
+    hand.do(ev.SeatDied("prime", "killed"))
+    hand.do(ev.SeatDied("lite", "killed"))
+    assert hand.state.active() == frozenset()
+    assert "p1" in hand.state.open
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="1.11: what a sole seat decides is 'marked degraded'; in a council of one seat it is not",
+)
+def test_a_council_of_one_decides_degraded() -> None:
+    hand = Hand(("prime",), sole_seat="allow-low-risk")
+    hand.submit()
+    hand.vote(yes("prime"))
+    assert hand.closed().outcome == "approved"
+    assert hand.closed().degraded
+
+
+# What a missing ballot is called (1.13)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="1.13: a ballot that came late, after all active seats had voted, is told as 'had not voted by the "
+    "deadline' though no deadline had passed; the reasons are made from the roll at the answer, not at the end "
+    "of the vote",
+)
+def test_why_a_seat_is_missing_is_told_as_it_was_when_the_vote_ended() -> None:
+    hand = Hand()
+    hand.submit(risk_level="high")
+    hand.do(ev.SeatDied("codemind", "killed"))
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.open().stage == "ruling"
+    hand.do(ev.SeatBeat("codemind", 1, 0))
+    hand.do(ev.RulingGiven(ruling("confirm")))
+    assert hand.t == 0.0
+    assert hand.closed().missing == (("codemind", "inactive: killed"),)

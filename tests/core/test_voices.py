@@ -1,0 +1,266 @@
+"""What seats say: late, second, unreadable and lost ballots, and who may speak: rules 1.2, 1.3, 1.7."""
+
+import pytest
+from council_in_hand import Hand, abstain, no, yes
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.state import Ballot
+from council.protocol.errors import Refused
+
+# Late ballots (1.7)
+
+
+def _decided_early(hand: Hand) -> None:
+    hand.submit()
+    hand.vote(yes("prime"), yes("lite"))
+
+
+def test_a_late_ballot_is_shown_with_the_decision_and_does_not_change_it() -> None:
+    hand = Hand()
+    _decided_early(hand)
+    before = hand.closed()
+    late = no("codemind")
+    hand.move_to(10.0)
+    assert hand.vote(late) == [do.AnnounceBallot(late, late=True)]
+    after = hand.closed()
+    assert after.late == (late,)
+    assert before.late == ()
+    assert (after.outcome, after.ballots, after.tally, after.position, after.seconds) == (
+        before.outcome,
+        before.ballots,
+        before.tally,
+        before.position,
+        before.seconds,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "alerts"),
+    [
+        ({"risk_level": "high"}, True),
+        ({"risk_level": "med"}, False),
+        ({"confidence": 0.3}, False),
+        ({"confidence": 0.29}, True),
+        ({"confidence": float("nan")}, True),
+    ],
+)
+def test_a_grave_late_ballot_raises_an_alert(fields: dict[str, object], alerts: bool) -> None:
+    hand = Hand()
+    _decided_early(hand)
+    late = no("codemind", **fields)
+    alert = do.RaiseAlert("p1", "late_ballot", "codemind voted no after the vote had ended: codemind says no")
+    assert hand.vote(late) == [do.AnnounceBallot(late, late=True), *([alert] if alerts else [])]
+    assert hand.closed().outcome == "approved"
+    assert hand.closed().escalated_for == ()
+
+
+def test_a_late_ballot_again_is_ignored_and_a_second_one_refused() -> None:
+    hand = Hand()
+    _decided_early(hand)
+    late = no("codemind", risk_level="high")
+    hand.vote(late)
+    assert hand.vote(late) == [do.NoteIgnored("codemind", "the same ballot again")]
+    hand.refused(ev.BallotCast(yes("codemind")), "second_ballot")
+    assert hand.vote(yes("prime")) == [do.NoteIgnored("prime", "the same ballot again")]
+    hand.refused(ev.BallotCast(no("prime")), "second_ballot")
+
+
+def test_a_late_ballot_of_a_seat_that_was_never_asked_is_refused() -> None:
+    hand = Hand()
+    hand.do(ev.SeatDied("codemind", "killed"))
+    hand.submit()
+    hand.vote(yes("prime"), yes("lite"))
+    hand.do(ev.SeatBeat("codemind", 1, 0))
+    hand.refused(ev.BallotCast(yes("codemind")), "not_asked")
+
+
+def test_a_ballot_while_a_human_is_asked_is_late_and_shown_with_the_standing() -> None:
+    hand = Hand()
+    what = hand.submit()
+    hand.move_to(61.0)
+    hand.drain()
+    late = yes("prime", risk_level="high")
+    assert hand.vote(late) == [
+        do.AnnounceBallot(late, late=True),
+        do.RaiseAlert("p1", "late_ballot", "prime voted yes after the vote had ended: prime says yes"),
+    ]
+    (again,) = hand.do(ev.ProposalSubmitted(what))
+    assert isinstance(again, do.AnswerAgain)
+    assert again.decision is not None
+    assert again.decision.late == (late,)
+    assert again.decision.ballots == ()
+    assert hand.open().stage == "human"
+
+
+# One ballot for each seat (1.3)
+
+
+def test_the_same_bytes_again_are_ignored_and_other_bytes_refused() -> None:
+    hand = Hand()
+    hand.submit()
+    first = yes("prime")
+    hand.vote(first)
+    assert hand.vote(first) == [do.NoteIgnored("prime", "the same ballot again")]
+    error = hand.refused(ev.BallotCast(no("prime")), "second_ballot")
+    assert "its first ballot (yes) stands" in str(error)
+    assert hand.open().ballots == (first,)
+
+
+def test_the_same_seat_twice_is_no_quorum() -> None:
+    hand = Hand()
+    hand.submit()
+    first = yes("prime")
+    hand.vote(first, first, first)
+    hand.move_to(61.0)
+    hand.drain()
+    assert hand.open().escalation.reason == "quorum_lost"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("cast", "code"),
+    [(yes("mallory"), "not_a_seat"), (yes("client"), "not_a_seat"), (yes("prime", "p9"), "unknown_proposal")],
+)
+def test_who_may_not_vote_is_refused(cast: Ballot, code: str) -> None:
+    hand = Hand()
+    hand.submit()
+    hand.refused(ev.BallotCast(cast), code)
+
+
+# What can't be read, and what fails (1.2)
+
+
+def test_an_unreadable_vote_is_reported_and_asked_for_once_more() -> None:
+    hand = Hand()
+    hand.submit()
+    assert hand.do(ev.BallotUnreadable("p1", "prime", "no vote in it")) == [
+        do.AnnounceLoss("p1", "prime", "ballot", "no vote in it", retrying=True),
+        do.DeliverProposal("prime", "p1", again="no vote in it"),
+    ]
+    assert hand.open().ballots == ()
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.closed().outcome == "approved"
+
+
+def test_unreadable_twice_is_a_lost_ballot_and_never_an_abstention() -> None:
+    hand = Hand()
+    what = hand.submit(wait_for="all")
+    ballots = yes("prime"), yes("lite")
+    hand.vote(*ballots)
+    hand.do(ev.BallotUnreadable("p1", "codemind", "prose"))
+    why = "its ballot could not be read twice: prose again"
+    assert hand.do(ev.BallotUnreadable("p1", "codemind", "prose again")) == [
+        do.AnnounceLoss("p1", "codemind", "ballot", why),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                "approved",
+                "a majority of yes",
+                *ballots,
+                degraded=True,
+                missing=(("codemind", why),),
+            )
+        ),
+    ]
+
+
+def test_unreadable_on_what_is_decided_or_unknown_is_refused() -> None:
+    hand = Hand()
+    _decided_early(hand)
+    hand.refused(ev.BallotUnreadable("p1", "codemind", "prose"), "closed")
+    hand.refused(ev.BallotUnreadable("p9", "codemind", "prose"), "unknown_proposal")
+    hand.refused(ev.BallotUnreadable("p1", "mallory", "prose"), "not_a_seat")
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="1.3: a seat whose ballot is in is asked to vote once more when a second VOTE of it can't be read; "
+    "its honest answer is then refused as a second ballot",
+)
+def test_unreadable_after_a_ballot_does_not_ask_again() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"))
+    before = hand.open()
+    try:
+        effects = hand.do(ev.BallotUnreadable("p1", "prime", "garbage"))
+    except Refused:
+        effects = []
+    assert not [effect for effect in effects if isinstance(effect, do.DeliverProposal)]
+    assert hand.open() == before
+
+
+def test_work_that_failed_costs_the_ballot_and_is_not_waited_for() -> None:
+    hand = Hand()
+    what = hand.submit()
+    ballots = yes("prime"), abstain("lite")
+    hand.vote(*ballots)
+    assert hand.do(ev.WorkFailed("p1", "codemind", "ballot", "hung for 30 s")) == [
+        do.AnnounceLoss("p1", "codemind", "ballot", "hung for 30 s"),
+        do.AnnounceDecision(
+            hand.decision(
+                what,
+                "approved",
+                "a majority of yes",
+                *ballots,
+                degraded=True,
+                missing=(("codemind", "hung for 30 s"),),
+            )
+        ),
+    ]
+
+
+def test_every_ballot_lost_waits_for_the_deadline_and_goes_to_a_human() -> None:
+    hand = Hand()
+    what = hand.submit()
+    for name in hand.rules.seats:
+        assert hand.do(ev.WorkFailed("p1", name, "ballot", "down")) == [
+            do.AnnounceLoss("p1", name, "ballot", "down")
+        ]
+    assert hand.wait(60.0) == []
+    hand.move_to(60.5)
+    effects = hand.drain()
+    missing = tuple((name, "down") for name in hand.rules.seats)
+    assert effects == [hand.escalation(what, "quorum_lost", degraded=True, missing=missing)]
+
+
+def test_a_failure_after_the_ballot_or_twice_is_ignored() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.vote(yes("prime"))
+    done = [do.NoteIgnored("prime", "a failure on a proposal that it is done with")]
+    assert hand.do(ev.WorkFailed("p1", "prime", "ballot", "late crash")) == done
+    hand.do(ev.WorkFailed("p1", "lite", "ballot", "nonsense"))
+    assert hand.do(ev.WorkFailed("p1", "lite", "ballot", "nonsense")) == [
+        do.NoteIgnored("lite", "a failure on a proposal that it is done with")
+    ]
+    assert dict(hand.open().lost) == {"lite": "nonsense"}
+
+
+def test_a_failure_on_what_is_decided_is_ignored() -> None:
+    hand = Hand()
+    _decided_early(hand)
+    before = hand.closed()
+    assert hand.do(ev.WorkFailed("p1", "codemind", "ballot", "hung")) == [
+        do.NoteIgnored("codemind", "a failure on a proposal that is decided")
+    ]
+    assert hand.closed() == before
+
+
+def test_failures_of_strangers_and_on_unknown_proposals_are_refused() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.refused(ev.WorkFailed("p1", "mallory", "ballot", "x"), "not_a_seat")
+    hand.refused(ev.WorkFailed("p9", "prime", "ballot", "x"), "unknown_proposal")
+    hand.refused(ev.WorkFailed("p1", "prime", "ruling", "x"), "no_ruling_asked")
+
+
+def test_a_ballot_that_comes_after_its_failure_still_counts() -> None:
+    """A mind that was given up (it hung) answered after all, before the end: its ballot is in time."""
+    hand = Hand()
+    hand.submit(wait_for="all")
+    hand.do(ev.WorkFailed("p1", "lite", "ballot", "hung"))
+    assert hand.vote(no("lite")) == [do.AnnounceBallot(no("lite"), late=False)]
+    assert hand.open().lost == {}
+    hand.vote(yes("prime"), no("codemind"))
+    assert (hand.closed().outcome, hand.closed().degraded, hand.closed().missing) == ("rejected", False, ())

@@ -1,0 +1,267 @@
+"""Guards of the project's structure: where imports may point, what stays pure, how large things grow."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LINKED = ("protocol", "agents")  # folders of the top level that are imported through council
+MODULE_LINES_MAX = 500  # what one still reads in a sitting
+FUNCTION_LINES_MAX = 80
+
+# Where Ray may be imported: the one module that makes all calls to it, and what tries or measures it.
+RAY_MODULES = ("council/runtime/ray_side.py",)
+RAY_FOLDERS = ("tests/ray", "benchmarks")
+MSGPACK_MODULES = ("protocol/codec.py",)
+
+# The core and the protocol decide; what needs the time, an id or a file is handed it.
+PURE_FOLDERS = ("protocol", "council/core")
+IMPURE_MODULES = frozenset(
+    [
+        "asyncio",
+        "io",
+        "logging",
+        "os",
+        "pathlib",
+        "random",
+        "ray",
+        "secrets",
+        "shutil",
+        "socket",
+        "structlog",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "uuid",
+        "multiprocessing",
+        "concurrent",
+    ]
+)
+IMPURE_CALLS = frozenset({"open", "input", "print", "eval", "exec", "__import__"})
+CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
+
+
+def python_files(*folders: str, root: Path = ROOT) -> list[Path]:
+    """All Python files below the folders; links are not followed, for what they lead to is listed itself."""
+    found = []
+    for folder in folders:
+        for base, below, files in os.walk(root / folder):
+            below[:] = [name for name in below if not name.startswith(".") and name != "__pycache__"]
+            found += [Path(base, name) for name in files if name.endswith(".py")]
+    return sorted(found)
+
+
+def sources() -> list[Path]:
+    found = python_files("protocol", "agents", "council")
+    assert len(found) > 10, "the sources were not found, so nothing would be checked"
+    return found
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def package_of(path: Path) -> str:
+    """The package whose module this is, under the name it is imported by."""
+    parts = path.relative_to(ROOT).parent.parts
+    return ".".join(("council", *parts) if parts and parts[0] in LINKED else parts)
+
+
+def imports_in(tree: ast.AST, package: str) -> Iterator[str]:
+    """Every name that is imported anywhere in it, in full: ``from a import b`` is ``a.b``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__"):
+                yield str(node.args[0].value)
+
+
+def below(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def imports(path: Path) -> set[str]:
+    return set(imports_in(tree_of(path), package_of(path)))
+
+
+def offences(paths: list[Path], wrong: Callable[[str], bool]) -> list[str]:
+    return [
+        f"{place(path)} imports {name}" for path in paths for name in sorted(imports(path)) if wrong(name)
+    ]
+
+
+def impurities(tree: ast.AST) -> list[str]:
+    """What a pure module does that it may not, apart from imports."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            found.append(f"line {node.lineno} calls {node.func.id}()")
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_METHODS:
+            found.append(f"line {node.lineno} calls .{node.func.attr}()")
+    return found
+
+
+def long_functions(tree: ast.AST, limit: int) -> list[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    functions = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    lengths = [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions]
+    return [f"{name} has {lines} lines" for name, lines in lengths if lines > limit]
+
+
+# (1) The links
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_the_folder_is_linked_and_no_package_of_its_own(name: str) -> None:
+    link = ROOT / "council" / name
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{name}"
+    assert link.resolve() == ROOT / name
+    assert (ROOT / name).is_dir()
+    assert not (ROOT / name).is_symlink()
+    assert not (ROOT / name / "__init__.py").exists()
+
+
+# (2) Imports point one way: protocol ← agents ← council
+
+
+def test_protocol_imports_nothing_else_of_the_council() -> None:
+    paths = python_files("protocol")
+    assert not offences(paths, lambda name: below(name, "council") and not below(name, "council.protocol"))
+
+
+def test_agents_import_only_protocol_and_agents() -> None:
+    allowed = ("council.protocol", "council.agents")
+    paths = python_files("agents")
+    assert not offences(paths, lambda name: below(name, "council") and not below(name, *allowed))
+
+
+def test_the_core_imports_only_itself_and_the_errors() -> None:
+    allowed = ("council.core", "council.protocol.errors")
+    paths = python_files("council/core")
+    assert not offences(paths, lambda name: below(name, "council") and not below(name, *allowed))
+
+
+# (3) The core and the protocol are pure
+
+
+@pytest.mark.parametrize("folder", PURE_FOLDERS)
+def test_what_decides_has_no_clock_chance_files_or_network(folder: str) -> None:
+    paths = python_files(folder)
+    assert paths
+    assert not offences(paths, lambda name: name.split(".")[0] in IMPURE_MODULES)
+    assert not [f"{place(path)} {what}" for path in paths for what in impurities(tree_of(path))]
+
+
+# (4) Nobody imports the folders of the top level by their own name
+
+
+def test_nothing_imports_a_top_level_agents_or_protocol() -> None:
+    paths = python_files("protocol", "agents", "council", "tests", "benchmarks")
+    assert not offences(paths, lambda name: below(name, *LINKED))
+
+
+# (5) and (7) Ray and msgpack stand behind one module each
+
+
+def test_ray_is_imported_in_one_module() -> None:
+    paths = python_files("protocol", "agents", "council", "tests")
+    elsewhere = [path for path in paths if place(path) not in RAY_MODULES]
+    elsewhere = [path for path in elsewhere if not any(place(path).startswith(f"{f}/") for f in RAY_FOLDERS)]
+    assert not offences(elsewhere, lambda name: below(name, "ray"))
+
+
+@pytest.mark.parametrize(
+    "module", ["council", "council.client", "council.config", "council.protocol.envelope"]
+)
+def test_importing_does_not_load_ray(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('ray was loaded' if 'ray' in sys.modules else 0)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_msgpack_is_imported_in_one_module() -> None:
+    paths = [path for path in sources() if place(path) not in MSGPACK_MODULES]
+    assert not offences(paths, lambda name: below(name, "msgpack"))
+
+
+# (6) Readable sizes
+
+
+def test_every_source_file_begins_with_a_docstring() -> None:
+    silent = [place(path) for path in sources() if not ast.get_docstring(tree_of(path))]
+    assert not silent
+
+
+def test_no_module_and_no_function_is_too_long() -> None:
+    long = {place(path): len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
+    assert not {name: lines for name, lines in long.items() if lines > MODULE_LINES_MAX}
+    functions = [(place(path), long_functions(tree_of(path), FUNCTION_LINES_MAX)) for path in sources()]
+    assert not [entry for entry in functions if entry[1]]
+
+
+# The guards themselves: each finds a planted fault
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("import ray", "ray"),
+        ("import ray.util as u", "ray.util"),
+        ("from council import client", "council.client"),
+        ("def f():\n    from os import environ", "os.environ"),
+        ("from . import seat", "council.core.seat"),
+        ("from .state import Ballot", "council.core.state.Ballot"),
+        ("from ..runtime.driver import Driver", "council.runtime.driver.Driver"),
+        ("import importlib\nimportlib.import_module('ray')", "ray"),
+        ("__import__('time')", "time"),
+    ],
+)
+def test_an_import_is_seen_however_it_is_written(code: str, name: str) -> None:
+    assert name in set(imports_in(ast.parse(code), "council.core"))
+
+
+@pytest.mark.parametrize(
+    "code", ["datetime.now(UTC)", "datetime.datetime.utcnow()", "date.today()", "open('x')", "print('x')"]
+)
+def test_an_impure_call_is_seen(code: str) -> None:
+    assert len(impurities(ast.parse(code))) == 1
+
+
+def test_the_time_as_a_value_is_no_impurity() -> None:
+    assert not impurities(ast.parse("def step(now: datetime) -> datetime:\n    return now + timedelta(1)"))
+
+
+def test_a_long_function_is_seen() -> None:
+    tree = ast.parse("class A:\n    async def f(self):\n" + "        x = 1\n" * 5)
+    assert long_functions(tree, 5) == ["f has 6 lines"]
+    assert not long_functions(tree, 6)
+
+
+def test_files_are_found_once_and_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.py").touch()
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top" / "link").symlink_to(tmp_path / "real")
+    assert python_files("top", root=tmp_path) == []
+    assert python_files("real", root=tmp_path) == [tmp_path / "real" / "a.py"]
