@@ -103,6 +103,11 @@ class Courier:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
 
+    def flush(self) -> None:
+        """Lets what waits leave now, where the sender knows that no more comes in this turn."""
+        if self._waiting:
+            self._pump()
+
     def drop(self) -> list[bytes]:
         """Forgets and gives back what waits, and gives up the calls that are under way."""
         waiting = list(self._waiting)

@@ -158,6 +158,8 @@ def parse_hunk(path: str, hunk: Hunk) -> Sides:
                     only_old = only_old or old
             if budget < 0:
                 return Sides(only_old, None)
+        if error is not None:
+            break  # leaving off more of what parses would only hide it
     return Sides(only_old, None, error, broken)
 
 

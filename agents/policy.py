@@ -16,11 +16,12 @@ from council.agents import scripts
 from council.agents.changes import FileChange, Reading, read_changes, shown
 from council.agents.mind import Case
 from council.agents.secrets import Finding, find_private
-from council.agents.shell import read_shell
+from council.agents.shell import ShellReading, read_shell
 
 Weight = Literal["fault", "concern", "mention"]
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: a list of people, no longer somebody's signature
+SHELL_CHARS_MAX = 150_000  # in one case: hostile text of this length takes a few seconds, scripts 0.2 s
 NOTES_MAX = 200  # a reason names a few; a case with more is settled by the gravest
 ARG_DEPTH_MAX = 8  # nesting of an action's arguments that is walked
 ARGS_MAX = 2_000  # values of an action's arguments that are read
@@ -124,17 +125,17 @@ def look(case: Case) -> Sight:
             reading = Reading(
                 reading.files + more.files, reading.blocks + more.blocks, reading.faults + more.faults
             )
-    unread = list(reading.faults)
-    notes = [note for change in reading.files for note in _in_file(change, unread)]
-    notes += _in_prose(case, reading, unread)
-    notes += _in_action(case, args, unread)
+    shell = _Shell(list(reading.faults))
+    notes = [note for change in reading.files for note in _in_file(change, shell)]
+    notes += _in_prose(case, reading, shell)
+    notes += _in_action(case, args, shell)
     notes = sorted(dict.fromkeys(notes), key=lambda note: _RANK[note.weight])[:NOTES_MAX]
     written = [change for change in reading.files if not is_generated(change)]
     live = [change for change in written if change.kind != "deleted"]
     return Sight(
         reading,
         tuple(notes),
-        tuple(dict.fromkeys(unread)),
+        tuple(dict.fromkeys(shell.unread)),
         sum(len(change.added) for change in written),
         sum(len(change.removed) for change in written),
         tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
@@ -151,10 +152,29 @@ def readable(case: Case, sight: Sight) -> bool:
     return bool(case.summary.strip() or case.body.strip() or case.action)
 
 
+class _Shell:
+    """Reads the shell texts of one case, up to a limit for all of them, and keeps what was not read."""
+
+    def __init__(self, unread: list[str]) -> None:
+        self.unread = unread
+        self._left = SHELL_CHARS_MAX
+
+    def read(self, script: str, place: str) -> ShellReading:
+        self._left -= len(script)
+        result = (
+            read_shell(script)
+            if self._left >= 0
+            else ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
+        )
+        if result.fault:
+            self.unread.append(f"{place}: {result.fault}")
+        return result
+
+
 # Files of a diff
 
 
-def _in_file(change: FileChange, unread: list[str]) -> Iterator[Note]:
+def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     if change.kind == "deleted" or change.is_binary:
         return
     path, lines = shown(change.path), change.added
@@ -173,9 +193,10 @@ def _in_file(change: FileChange, unread: list[str]) -> Iterator[Note]:
         fresh = {number for number, _ in hunk.added}
         side = [(line.new_no or 0, line.text) for line in hunk.lines if line.tag != "-"]
         for script, origin in scripts.in_lines(change.path, side):
-            result = read_shell(script)
-            if result.fault and fresh.intersection(origin):
-                unread.append(f"{path}: {result.fault}")
+            if not fresh.intersection(origin):
+                continue
+            result = shell.read(script, path)
+            if result.fault:
                 yield Note("concern", "shell", result.fault, path)
             for danger in result.dangers:
                 number = origin[min(danger.line, len(origin)) - 1]
@@ -204,7 +225,7 @@ def _shell_weight(grade: str) -> Weight:
 # Text and action
 
 
-def _in_prose(case: Case, reading: Reading, unread: list[str]) -> Iterator[Note]:
+def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
     """Secrets in the words themselves; commands in fenced blocks and on lines that are commands."""
     first = min((change.line for change in reading.files), default=0)
     body = "\n".join(case.body.split("\n")[: first - 1]) if first > 0 else case.body
@@ -222,18 +243,16 @@ def _in_prose(case: Case, reading: Reading, unread: list[str]) -> Iterator[Note]
         if block.has_diff:
             continue
         for script, _ in scripts.in_block(block.language, block.code):
-            yield from _in_script(script, f"code block, line {block.line}", unread)
+            yield from _in_script(script, f"code block, line {block.line}", shell)
     for line in scripts.commands_in_prose(f"{case.summary}\n{body}"):
-        for note in _in_script(line, "text", unread):
+        for note in _in_script(line, "text", shell):
             if note.weight == "fault":
                 yield note  # of words that only may be a command, nothing less counts
 
 
-def _in_script(script: str, place: str, unread: list[str]) -> Iterator[Note]:
-    result = read_shell(script)
-    if result.fault:
-        # Not read is not passed: a command that hides in 100,000 characters must not get a yes for it.
-        unread.append(f"{place}: {result.fault}")
+def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
+    result = shell.read(script, place)
+    if result.fault:  # not read is not passed: a command hidden in 100,000 characters must not get a yes
         yield Note("concern", "shell", result.fault, place)
     for danger in result.dangers:
         yield Note(_shell_weight(danger.grade), "shell", danger.kind, place)
@@ -256,15 +275,15 @@ def is_shell_tool(action: Mapping[str, Any] | None) -> bool:
     )
 
 
-def _in_action(case: Case, args: list[tuple[str, str]], unread: list[str]) -> Iterator[Note]:
+def _in_action(case: Case, args: list[tuple[str, str]], shell: _Shell) -> Iterator[Note]:
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in args)
     for finding in find_private(text):
         if finding.grade != "fake":
             weight: Weight = "fault" if finding.grade == "sure" else "mention"
             yield Note(weight, finding.family, f"{finding.kind} {finding.masked}", "the action's arguments")
-    shell = is_shell_tool(case.action)
+    runs = is_shell_tool(case.action)
     for key, value in args:
-        if (shell and not _SQL_KEYS.match(key.lower())) or _SHELL_KEYS.match(key.lower()):
-            yield from _in_script(value, f"the action's {key[:40]!r}", unread)
+        if (runs and not _SQL_KEYS.match(key.lower())) or _SHELL_KEYS.match(key.lower()):
+            yield from _in_script(value, f"the action's {key[:40]!r}", shell)
         elif _SQL_KEYS.match(key.lower()):
-            yield from _in_script(f"psql -c {scripts.join([value])}", f"the action's {key[:40]!r}", unread)
+            yield from _in_script(f"psql -c {scripts.join([value])}", f"the action's {key[:40]!r}", shell)

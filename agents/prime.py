@@ -72,7 +72,8 @@ _DOCS_ONLY = re.compile(
     re.IGNORECASE,
 )
 _READ_ONLY = re.compile(
-    r"\s{0,4}(?:ls|cat|pwd|echo|head|tail|grep|rg|wc|date|whoami|uname|df|du|ps|uptime|git (?:status|log|diff|show))\b"
+    r"\s{0,4}(?:ls|cat|pwd|echo|head|tail|grep|rg|wc|date|whoami|uname|df|du|ps|uptime|"
+    r"git (?:status|log|diff|show))\b"
 )
 
 

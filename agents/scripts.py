@@ -16,6 +16,7 @@ Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
 PROSE_COMMANDS_MAX = 200  # lines of prose that are tried as commands
+PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
 PYTHON_CHARS_MAX = 200_000  # a hunk longer than this is data
 _SHELL_FILE = re.compile(
     r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
@@ -90,7 +91,7 @@ def commands_in_prose(text: str) -> Iterator[str]:
     for line in text.split("\n"):
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
-        if fenced or len(line) > 2_000 or not line.strip():
+        if fenced or len(line) > PROSE_LINE_CHARS_MAX or not line.strip():
             continue
         if count >= PROSE_COMMANDS_MAX:
             return

@@ -53,11 +53,12 @@ class ShellReading:
 
 def read_shell(script: str) -> ShellReading:
     """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass."""
+    script = script.replace("\r\n", "\n").replace("\r", " ")  # else "/\r" would be another word than "/"
     if len(script) > SCRIPT_CHARS_MAX:
         return ShellReading(fault=f"shell text of {len(script)} characters: more than {SCRIPT_CHARS_MAX}")
     if script.count("<<") > HEREDOCS_MAX:
         return ShellReading(fault=f"shell text with more than {HEREDOCS_MAX} heredocs")
-    if any(len(line) > PIECE_CHARS_MAX for line in script.splitlines()):
+    if any(len(line) > PIECE_CHARS_MAX for line in script.split("\n")):
         return ShellReading(fault=f"shell text with a line of more than {PIECE_CHARS_MAX} characters")
     reader = _Reader()
     reader.read(script, 0, 0)
@@ -283,12 +284,12 @@ def _pieces(script: str) -> Iterator[tuple[int, str]]:
     """(first line from 0, text) of pieces that the parser can be given, cut at line ends."""
     piece: list[str] = []
     size = first = 0
-    for number, line in enumerate(script.splitlines(keepends=True)):
+    for number, line in enumerate(script.split("\n")):
         if size + len(line) > PIECE_CHARS_MAX and piece:
             yield first, "".join(piece)
             piece, size, first = [], 0, number
-        piece.append(line[:PIECE_CHARS_MAX])
-        size += len(line)
+        piece.append(line[:PIECE_CHARS_MAX] + "\n")
+        size += len(line) + 1
     if piece:
         yield first, "".join(piece)
 

@@ -11,6 +11,7 @@ order of their code points. Equal envelopes have equal bytes, in every process. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -53,6 +54,8 @@ _LENGTH_MAX = ITEMS_MAX + 1
 _ID_BYTES_MAX = 64
 # A sender's name has 64 characters of one byte.
 _SENDER_BYTES_MAX = 64
+# What msgpack says where a length passes a limit; it has no error of its own for that.
+_LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1,20})\)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -247,7 +250,7 @@ def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
         found, _ALL_FIELDS, minor, ""
     )
     read_content = _CONTENT_IN.get(word) if type(word) is str else None
-    if read_content is not None and type(content) is tuple:
+    if read_content is not None:
         content = read_content(content, minor)
     return validate(
         {
@@ -266,6 +269,9 @@ def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
 
 def _counted(values: tuple[Any, ...], names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
     """As many values as there are names; those that a higher minor version appended are left out."""
+    if type(values) is not tuple:
+        field = where.removesuffix(".")
+        raise EnvelopeError(f"{field}: expected an array of its fields, found {kind_of(values)}", field=field)
     if len(values) == len(names):
         return values
     if len(values) < len(names):
@@ -281,7 +287,7 @@ def _proposal_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
     names = _CONTENT_FIELDS["PROPOSAL"]
     content = dict(zip(names, _counted(values, names, minor, "content."), strict=True))
     content["supersedes"] = _id_in(content["supersedes"])
-    if type(content["action"]) is tuple:
+    if content["action"] is not None:
         action = _counted(content["action"], _ACTION_FIELDS, minor, "content.action.")
         content["action"] = dict(zip(_ACTION_FIELDS, action, strict=True))
     return content
@@ -382,12 +388,13 @@ def _unpack(data: bytes, bytes_max: int) -> Any:
             "envelope: nested more than 512 deep", field="envelope", limit=512, found=513
         ) from None
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        if "exceeds max_" in str(error):
+        passed = _LIMIT_PASSED.match(str(error))
+        if passed is not None:
             raise EnvelopeTooLarge(
                 f"envelope: a part of it is too long: {_told(error)}",
                 field="envelope",
-                limit=None,
-                found=None,
+                limit=int(passed[2]),
+                found=int(passed[1]),
             ) from None
         raise EnvelopeError(f"envelope: not msgpack: {_told(error)}", field="envelope") from None
 

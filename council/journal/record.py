@@ -7,7 +7,7 @@ journal in memory lasts as long as its coordinator; a durable one satisfies the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,8 +31,11 @@ class Record:
 class Journal(Protocol):
     """Keeps records in the order of their positions."""
 
-    async def append(self, records: Sequence[Record]) -> None:
-        """Returns once all ``records`` are kept. Raises if they are not; then none of them is."""
+    def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
+        """Keeps ``records``: all of them once the awaitable is done, or on return where there is none.
+
+        Raises, or its awaitable does, if they are not kept; then none of them is.
+        """
 
     async def close(self) -> None: ...
 
@@ -43,7 +46,7 @@ class MemoryJournal:
     def __init__(self, kept_max: int = 20_000) -> None:
         self.records: deque[Record] = deque(maxlen=kept_max)
 
-    async def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[Record]) -> None:
         self.records.extend(records)
 
     async def close(self) -> None:

@@ -266,36 +266,52 @@ class Coordinator:
     # Keeping and telling
 
     def _settle(self) -> None:
-        """Sends what may leave, has the rest written, and arms the timer; after every turn of the driver."""
-        driver = self._driver
-        while driver.to_seats:
-            seat, item = driver.to_seats.popleft()
-            self._couriers[seat].send(item)
-        if driver.awaits_saving and not self._writing:
-            self._writing = True
-            self._spawn(self._write())
+        """Sends what may leave, has the rest kept, and arms the timer; after every turn of the driver."""
+        self._send_to_seats()
+        if not self._writing:
+            self._write()
         self._arm()
 
-    async def _write(self) -> None:
-        """Group commit: what came in while one append ran is written by the next (rules 4.7)."""
+    def _write(self) -> None:
+        """Has what the driver did kept, and tells of it: at once where the journal needs no time."""
         driver = self._driver
+        while driver.awaits_saving:
+            records, driver.unsaved = driver.unsaved, []
+            position = driver.position
+            try:
+                keeping = self._journal.append(records) if records else None
+            except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
+                self._break(error)
+                return
+            if keeping is not None:
+                self._writing = True
+                self._spawn(self._finish(keeping, position))
+                return
+            driver.saved(position)
+            self._deliver()
+
+    async def _finish(self, keeping: Awaitable[None], position: int) -> None:
+        """Group commit: what comes in while one append runs is written by the next (rules 4.7)."""
         try:
-            while driver.awaits_saving:
-                records, driver.unsaved = driver.unsaved, []
-                position = driver.position
-                if records:
-                    await self._journal.append(records)
-                driver.saved(position)
-                self._deliver()
+            await keeping
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
-            log.error("journal failed", why=_first_line(error))
-            self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
-            for session in self._sessions.values():
-                session.mailbox.release()
-        finally:
-            self._writing = False
+            self._break(error)
+            return
+        self._writing = False
+        self._driver.saved(position)
+        self._deliver()
+        self._write()
+
+    def _break(self, error: Exception) -> None:
+        """The journal failed: nothing more is told, and everybody who waits hears why."""
+        log.error("journal failed", why=_first_line(error))
+        self._writing = True  # for good: nothing is written after a gap
+        self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
+        for session in self._sessions.values():
+            session.mailbox.release()
+        self._wake_feed()
 
     def _deliver(self) -> None:
         driver = self._driver
@@ -305,10 +321,20 @@ class Coordinator:
             if session is not None:
                 packed = messages.to_bytes(message)
                 session.mailbox.put(signing.seal_to(packed, session.key, self.council_id, session.sender))
-        while driver.to_seats:
-            seat, item = driver.to_seats.popleft()
-            self._couriers[seat].send(item)
+        self._send_to_seats()
         self._wake_feed()
+
+    def _send_to_seats(self) -> None:
+        to_seats = self._driver.to_seats
+        if not to_seats:
+            return
+        touched = {}
+        while to_seats:
+            seat, item = to_seats.popleft()
+            courier = touched[seat] = self._couriers[seat]
+            courier.send(item)
+        for courier in touched.values():
+            courier.flush()
 
     def _wake_feed(self) -> None:
         for waiter in self._feed_waiters:

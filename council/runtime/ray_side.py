@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import platform
 import secrets
@@ -61,6 +62,7 @@ class SeatActor:
     """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own."""
 
     def __init__(self, config: CouncilConfig, name: str, key: bytes, council_id: str) -> None:
+        _spare_the_collector()
         self._title = f"Seat {name} of {council_id}"
         self._config, self._name, self._key, self._council_id = config, name, key, council_id
         self._host = new_seat(config, name, key, council_id)
@@ -89,6 +91,7 @@ class CoordinatorActor:
     """A council's coordinator; creates its seats, and ends them when it is closed."""
 
     def __init__(self, config: CouncilConfig, council_id: str) -> None:
+        _spare_the_collector()
         self._config = config
         self._council_id = council_id
         self._coordinator: Coordinator | None = None
@@ -236,6 +239,15 @@ def _mind_error(error: BaseException) -> MindError | None:
     if marker in text:
         return MindError(text.split(marker, 1)[1].strip().splitlines()[0], seat="?", mind="?")
     return None
+
+
+def _spare_the_collector() -> None:
+    """Has this actor's process look for garbage cycles seldom: it makes next to none, and many objects.
+
+    Python's default, every 700 objects, took a fifth of a coordinator's time.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 # The client's side

@@ -210,7 +210,8 @@ def test_an_indented_block_may_hold_a_diff() -> None:
 
 PARTS = st.sampled_from(
     [*SMALL.splitlines(), "diff --git a/x b/y", "rename from x", "rename to y", "```", "~~~ diff", "\\ No newline",
-     "", "GIT binary patch", "Binary files a and b differ", "@@ -0,0 +1 @@", "new file mode 100644", '+++ "b/\\30', "\r"]
+     "", "GIT binary patch", "Binary files a and b differ", "@@ -0,0 +1 @@", "new file mode 100644",
+     '+++ "b/\\30', "\r"]
 )  # fmt: skip
 
 

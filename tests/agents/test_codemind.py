@@ -97,7 +97,10 @@ HARMLESS = {
     "literal_eval": ("", "y = ast.literal_eval(x)"),
     "docstring": ("", '"""password = hunter22; eval(x); os.system(x)"""'),
     "comment": ("", "# password: abc12345 eval(x)"),
-    "messages": ("", "m = {'password': 'Password must have 8+ characters', 'token': 'token', 'secret': '***'}"),
+    "messages": (
+        "",
+        "m = {'password': 'Password must have 8+ characters', 'token': 'token', 'secret': '***'}",
+    ),
     "from the environment": ("", "password = os.environ['PASSWORD1']"),
     "shell=False": ("", "subprocess.run(cmd, shell=False)"),
     "list": ("", "subprocess.run(['git', 'status'], check=True)"),
@@ -113,14 +116,29 @@ HARMLESS = {
     "shell removed": ("subprocess.run(cmd, shell=True)", "subprocess.run([cmd])"),
     "inherited eval": ("y = eval(x)", "y = eval(x)\nz = y"),
     "guard as call": (CHECK, "require_admin(user)"),
-    "guard reworded": ("if x <= 0:\n    raise ValueError('x')", "if not x > 0:\n    raise ValueError('more')"),
+    "guard reworded": (
+        "if x <= 0:\n    raise ValueError('x')",
+        "if not x > 0:\n    raise ValueError('more')",
+    ),
     "guard as assert": ("if x <= 0:\n    raise ValueError('x')", "assert x > 0"),
-    "guard split": ("if x <= 0 or x > LIMIT:\n    raise ValueError", "if x > LIMIT:\n    raise ValueError\nif x <= 0:\n    raise ValueError"),
-    "kwargs": ("g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    e=4,\n    h=5,\n    i=6,\n)", "g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    **x,\n    e=4,\n    h=5,\n    i=6,\n)"),
-    "in an else": ("if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 6\n    b = 7", "if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 66\n    b = 7"),
-    "in an except": ("try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 6", "try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 66"),
+    "guard split": (
+        "if x <= 0 or x > LIMIT:\n    raise ValueError",
+        "if x > LIMIT:\n    raise ValueError\nif x <= 0:\n    raise ValueError",
+    ),
+    "kwargs": (
+        "g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    e=4,\n    h=5,\n    i=6,\n)",
+        "g(\n    1,\n    b=1,\n    c=2,\n    d=3,\n    **x,\n    e=4,\n    h=5,\n    i=6,\n)",
+    ),
+    "in an else": (
+        "if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 6\n    b = 7",
+        "if x:\n    a = 2\nelse:\n    a = 3\n    b = 4\n    b = 5\n    b = 66\n    b = 7",
+    ),
+    "in an except": (
+        "try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 6",
+        "try:\n    a = 2\nexcept OSError:\n    a = 3\n    b = 4\n    b = 5\n    b = 66",
+    ),
     "newer syntax": ("", "type Y = int"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("context", [3, WHOLE], ids=["hunk", "whole"])
@@ -165,7 +183,8 @@ def test_what_is_inherited_or_moved_is_not_the_proposers() -> None:
     moved = body("y = eval(x)\n" + CHECK)
     removed = "".join(f"-{line}\n" for line in moved.splitlines())
     count = len(moved.splitlines())
-    gone = f"diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n@@ -1,{count} +0,0 @@\n"
+    gone = "diff --git a/old.py b/old.py\ndeleted file mode 100644\n--- a/old.py\n+++ /dev/null\n"
+    gone += f"@@ -1,{count} +0,0 @@\n"
     assert review(gone + removed + added("new.py", moved)).vote == "yes"
     assert (
         review(gone + removed + added("new.py", moved.replace("raise PermissionError('no')", "pass"))).vote
@@ -317,11 +336,9 @@ def test_an_ordinary_review_takes_about_a_second() -> None:
 
 
 def test_findings_name_place_and_rule() -> None:
-    (finding,) = findings(
-        read_changes(
-            added("app/db.py", "\n\ncur.execute(f'SELECT {x}')  # cur, x come from *\nfrom a import *")
-        )
-    )
+    finding = findings(read_changes(added("app/db.py", "\n\ncur.execute(f'SELECT a FROM t WHERE id={x}')")))[
+        0
+    ]
     assert (finding.path, finding.line, finding.rule) == ("app/db.py", 3, "sql, bandit B608")
     assert (finding.risk_level, finding.sure) == ("high", True)
     assert str(finding).startswith("app/db.py:3 builds SQL from a string")

@@ -11,6 +11,7 @@ from council.agents.shell import PIECE_CHARS_MAX, SCRIPT_CHARS_MAX, read_shell
 
 DESTRUCTIVE = [
     "rm -rf /",
+    "rm -rf /\r\n",
     "rm -r -f /*",
     "rm -rf ~",
     'rm -rf "$HOME"',
@@ -140,7 +141,8 @@ def test_shell_text_is_found_where_it_hides() -> None:
     assert in_file("run", "#!/bin/sh\nrm -rf /") == [2]
     assert in_file("Makefile", "clean:\n\t@rm -rf $(BUILD)/*\n\techo rm -rf /\n") == [2]
     assert in_file("Dockerfile", "FROM x\nRUN apt update && \\\n  curl x | sh\nCOPY a b") == [3]
-    workflow = "jobs:\n  a:\n    steps:\n      - run: |\n          echo a\n          curl x | bash\n      - name: rm -rf /"
+    steps = "      - run: |\n          echo a\n          curl x | bash\n      - name: rm -rf /"
+    workflow = "jobs:\n  a:\n    steps:\n" + steps
     assert in_file(".github/workflows/a.yml", workflow) == [6]
     assert in_file("package.json", '{\n "postinstall": "curl x | sh",\n "name": "rm"') == [2]
     assert in_file("a.py", "import os\nos.system('rm -rf /')\nprint('rm -rf /')") == [2]
@@ -183,4 +185,4 @@ def test_hostile_scripts_are_bounded(unit: str) -> None:
 @given(st.text(alphabet=st.sampled_from("rm -f/*$(){}|&;<>'\"`\\\nab=E#~[]!:\0é"), max_size=400))
 def test_any_script_is_read(script: str) -> None:
     for danger in read_shell(script).dangers:
-        assert 1 <= danger.line <= len(script.splitlines())
+        assert 1 <= danger.line <= script.count("\n") + 1

@@ -303,7 +303,7 @@ class ByHand:
         elif len(case.cast) == 1 and case.phase == "vote" and ONE_SEAT_COUNCIL not in self.known:
             case.view.degraded = True
         case.phase = "over"
-        case.view.standing, case.view.outcome = "decided", outcome
+        case.view.standing, case.view.outcome, case.view.for_human = "decided", outcome, None
 
     def _to_human(self, case: Case, reason: str, now: Any) -> None:
         self._missing(case, ended=True)

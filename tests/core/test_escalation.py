@@ -1,6 +1,5 @@
 """To Prime, and to a human: rules 1.6, 1.8, 1.9."""
 
-
 import pytest
 from council_in_hand import (
     THREE,

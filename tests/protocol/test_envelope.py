@@ -537,17 +537,14 @@ def test_json_that_is_refused(text: str | bytes, field: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[" * 5_000, '{"data":' * 2_000, {"kind": "x", "data": {"a": json.loads("[" * 40 + "]" * 40)}}],
-    ids=["text", "objects", "forty"],
+    ['{"data":' * 2_000, {"kind": "x", "data": {"a": json.loads("[" * 40 + "]" * 40)}}],
+    ids=["text", "object"],
 )
 def test_deep_json_is_too_large(content: object) -> None:
-    kind = EnvelopeError if content == "[" * 5_000 else EnvelopeTooLarge  # in an INFO, that one is a note
-    given = json.dumps({**DOCUMENT, "content": content})
-    if kind is EnvelopeError:
-        assert Envelope.from_json(given).content == Info(kind="note", text="[" * 5_000)
-        given = json.dumps({**DOCUMENT, "type": "VOTE", "content": content})
     with pytest.raises(EnvelopeTooLarge):
-        Envelope.from_json(given)
+        Envelope.from_json(json.dumps({**DOCUMENT, "content": content}))
+    with pytest.raises(EnvelopeTooLarge):
+        Envelope.from_json('{"content":' + "[" * 5_000)
 
 
 def test_json_has_a_size() -> None:

@@ -1,0 +1,36 @@
+# Two commands do everything on a machine with Python 3.11+, make and git: make run, make test.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SEEDS ?= 10000
+
+.PHONY: run test check bench sim clean
+.DEFAULT_GOAL := run
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, found " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+run: $(INSTALLED)  ## a council on Ray reviews the newest change of this repository
+	$(BIN)/council demo
+
+test: $(INSTALLED)  ## all tests, Ray's included
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p council
+
+bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
+	$(BIN)/python -m benchmarks
+
+sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
+	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,639 @@
+"""Bytes: one form for each envelope, and only an EnvelopeError for whatever is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from council.protocol.codec import (
+    ENVELOPE_BYTES_MAX,
+    WIRE_VERSION,
+    decode,
+    encode,
+    pack,
+    peek,
+    sender_of,
+    unpack,
+)
+from council.protocol.envelope import Action, Envelope, Escalation, Heartbeat, Info, Proposal, Vote
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
+
+# Strategies: every envelope there can be, small
+
+TEXT_CHARACTERS = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+TEXTS = st.text(TEXT_CHARACTERS, max_size=30)
+NAMES = st.text(TEXT_CHARACTERS, min_size=1, max_size=20)
+IDS = st.text("0123456789abcdef", min_size=8, max_size=32)
+INTEGERS = st.integers(-(2**63), 2**64 - 1)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.none() | st.booleans() | INTEGERS | FLOATS | TEXTS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=3)
+ACTIONS = st.builds(Action, tool=NAMES, args=OBJECTS)
+CONTENTS = st.one_of(
+    st.builds(
+        Proposal,
+        summary=NAMES,
+        body=TEXTS,
+        action=st.none() | ACTIONS,
+        wait_for=st.sampled_from(["decisive", "all"]),
+        time_budget_s=st.floats(0, 86_400, exclude_min=True),
+        supersedes=st.none() | IDS,
+    ),
+    st.builds(
+        Vote,
+        proposal_id=IDS,
+        vote=st.sampled_from(["yes", "no", "abstain"]),
+        reason=TEXTS,
+        control_packet=st.none() | OBJECTS,
+    ),
+    st.builds(Info, kind=NAMES, text=TEXTS, data=OBJECTS),
+    st.builds(Escalation, proposal_id=IDS, reason=TEXTS),
+    st.builds(
+        Heartbeat,
+        beat=st.integers(0, 2**63 - 1),
+        busy_with=st.none() | NAMES,
+        uptime_s=st.floats(0, allow_infinity=False),
+    ),
+)
+
+
+@st.composite
+def envelopes(draw: st.DrawFn) -> Envelope:
+    content = draw(CONTENTS)
+    return Envelope.build(
+        msg_id=draw(IDS),
+        parent_id=content.proposal_id if isinstance(content, Vote) else draw(st.none() | IDS),
+        timestamp=draw(st.datetimes(timezones=st.just(UTC))),
+        sender=draw(st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)),
+        role=draw(st.sampled_from(["proposer", "voter", "observer", "coordinator", "human"])),
+        type=type(content).__name__.upper(),
+        confidence=draw(st.floats(0, 1)),
+        risk_level=draw(st.sampled_from(["low", "med", "high"])),
+        content=content,
+    )
+
+
+# Examples
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
+PROPOSED = "b6a9f42e00112233"
+
+
+def vote(**changes: Any) -> Envelope:
+    made: dict[str, Any] = {
+        "msg_id": "00ff00ff00ff00ff",
+        "parent_id": PROPOSED,
+        "timestamp": NOON,
+        "sender": "lite",
+        "role": "voter",
+        "type": "VOTE",
+        "confidence": 0.87,
+        "risk_level": "low",
+        "content": {"proposal_id": PROPOSED, "vote": "yes", "reason": "they are old"},
+    }
+    return Envelope.build(**{**made, **changes})
+
+
+def info(data: object, **changes: Any) -> Envelope:
+    return vote(type="INFO", parent_id=None, content={"kind": "note", "data": data}, **changes)
+
+
+def proposal(args: object) -> Envelope:
+    return vote(
+        type="PROPOSAL", parent_id=None, content={"summary": "x", "action": {"tool": "rm", "args": args}}
+    )
+
+
+def rewritten(envelope: Envelope, change: Callable[[list[Any]], object]) -> bytes:
+    """The envelope's bytes with its array changed by ``change``."""
+    found = msgpack.unpackb(encode(envelope))
+    change(found)
+    return msgpack.packb(found)
+
+
+def put(*path: int, value: object) -> Callable[[list[Any]], object]:
+    """A change that puts ``value`` at a path of positions."""
+
+    def change(found: list[Any]) -> None:
+        for step in path[:-1]:
+            found = found[step]
+        found[path[-1]] = value
+
+    return change
+
+
+def refused(data: bytes) -> EnvelopeError:
+    with pytest.raises(EnvelopeError) as caught:
+        decode(data)
+    return caught.value
+
+
+POSITIONS = {
+    "msg_id": 2,
+    "parent_id": 3,
+    "sender": 4,
+    "role": 5,
+    "type": 6,
+    "timestamp": 7,
+    "confidence": 8,
+    "risk_level": 9,
+    "content": 10,
+}
+
+
+# Round trips
+
+
+@settings(deadline=None)
+@given(envelopes())
+def test_an_envelope_survives_bytes_and_json(envelope: Envelope) -> None:
+    data = encode(envelope)
+    assert decode(data) == envelope
+    assert encode(decode(data)) == data
+    assert Envelope.from_json(envelope.to_json()) == envelope
+    assert encode(Envelope.from_json(envelope.to_json())) == data
+    head = peek(data)
+    assert head == (WIRE_VERSION, envelope.msg_id, envelope.parent_id, envelope.sender)
+    assert sender_of(data) == envelope.sender
+
+
+@settings(deadline=None)
+@given(envelopes(), envelopes())
+def test_equal_exactly_when_the_bytes_are(one: Envelope, other: Envelope) -> None:
+    assert (one == other) == (encode(one) == encode(other))
+    if one == other:
+        assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), (0.0, False), ("1", 1), ([], {})])
+def test_numbers_of_another_kind_have_other_bytes(one: object, other: object) -> None:
+    assert encode(info({"x": one})) != encode(info({"x": other}))
+    assert info({"x": one}) != info({"x": other})
+
+
+def test_the_order_in_which_keys_were_given_does_not_show() -> None:
+    assert encode(info({"a": {"x": 1, "y": 2}, "b": 3})) == encode(info({"b": 3, "a": {"y": 2, "x": 1}}))
+
+
+SCRIPT = """
+import json, sys
+from council.protocol.codec import encode
+from council.protocol.envelope import Envelope
+for line in json.load(sys.stdin):
+    print(encode(Envelope.from_json(line)).hex())
+"""
+
+
+def test_bytes_are_the_same_in_every_process() -> None:
+    made = [vote(), info({key: {key: 1, "x": []} for key in "qwertyuiop"}), proposal({"b": 1, "a": -0.0})]
+    wanted = [encode(envelope).hex() for envelope in made]
+    texts = json.dumps([envelope.to_json() for envelope in made])
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            input=texts,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        assert done.stdout.split() == wanted
+
+
+def test_the_layout_is_as_written_down() -> None:
+    """What was written once must be readable for as long as its MAJOR is: this fails if the layout moves."""
+    assert msgpack.unpackb(encode(vote(msg_id="abcdef012"))) == [
+        *(1, 0, "abcdef012", bytes.fromhex(PROPOSED), "lite", "voter", "VOTE"),
+        *(1_772_366_400_123_456, 0.87, "low", [bytes.fromhex(PROPOSED), "yes", "they are old", None]),
+    ]
+    assert msgpack.unpackb(encode(proposal({"f": 1})))[10] == ["x", "", ["rm", {"f": 1}], "all", 60.0, None]
+    assert msgpack.unpackb(encode(info({"f": [1]})))[10] == ["note", "", {"f": [1]}]
+
+
+@pytest.mark.parametrize("moment", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime.max])
+def test_times_at_the_edge(moment: datetime) -> None:
+    envelope = vote(timestamp=moment.replace(tzinfo=UTC))
+    assert decode(encode(envelope)).timestamp == moment.replace(tzinfo=UTC)
+
+
+# Versions
+
+
+def test_a_higher_minor_version_may_append() -> None:
+    def change(found: list[Any]) -> None:
+        found[1] = 7
+        found[10].append("new in the content")
+        found[10][2].append({"new": "in the action"})
+        found.extend(["new", {"and": ["more"]}])
+
+    envelope = proposal({"f": 1})
+    data = rewritten(envelope, change)
+    assert decode(data) == envelope
+    assert peek(data).version == (1, 7)
+
+
+def test_a_higher_minor_version_is_validated_too() -> None:
+    for value in (float("nan"), msgpack.ExtType(5, b"x"), b"raw"):
+        data = rewritten(
+            proposal({"f": 1}),
+            lambda found, v=value: (put(1, value=1)(found), put(10, 2, 1, value={"f": v})(found)),
+        )
+        assert refused(data).field == "content.action.args.f"
+    assert refused(rewritten(vote(), lambda found: (put(1, value=1)(found), found.pop()))).field == "content"
+
+
+@pytest.mark.parametrize("major", [0, 2, 3, 2**40, -1])
+def test_other_major_versions_are_named(major: int) -> None:
+    data = rewritten(vote(), put(0, value=major))
+    for read in (decode, peek):
+        with pytest.raises(VersionError) as caught:
+            read(data)
+        assert caught.value.field == "version"
+        assert (caught.value.found, caught.value.readable) == ((major, 0), (1,))
+
+
+@pytest.mark.parametrize(
+    ("at", "value"), [(0, "1"), (0, True), (0, 1.0), (0, None), (1, -1), (1, []), (1, False)]
+)
+def test_what_is_no_version(at: int, value: object) -> None:
+    data = rewritten(vote(), put(at, value=value))
+    assert refused(data).field == "version"
+    with pytest.raises(EnvelopeError):
+        peek(data)
+
+
+# Faults and the fields they name
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"\xff" * 20,
+        10**17,
+        True,
+        -1.5,
+        float("nan"),
+        "no\nword",
+        [],
+        {},
+        [[1]],
+        msgpack.ExtType(3, b"x"),
+    ],
+    ids=repr,
+)
+def test_a_fault_names_its_field_by_its_position(name: str, value: object) -> None:
+    if name == "timestamp" and value == 10**17:
+        value = 2**63 - 1
+    field = refused(rewritten(vote(), put(POSITIONS[name], value=value))).field
+    assert field.split(".")[0] == name
+
+
+@pytest.mark.parametrize("value", [{}, {"vote": "yes"}, "yes", 5, msgpack.ExtType(1, b"")], ids=repr)
+def test_content_and_action_are_arrays_in_every_minor_version(value: object) -> None:
+    for minor in (0, 1):
+        for envelope, path, field in ((vote(), (10,), "content"), (proposal({}), (10, 2), "content.action")):
+
+            def change(found: list[Any], path: tuple[int, ...] = path, minor: int = minor) -> None:
+                put(1, value=minor)(found)
+                put(*path, value=value)(found)
+
+            assert refused(rewritten(envelope, change)).field == field
+
+
+@pytest.mark.parametrize(
+    "value", [msgpack.Timestamp(5, 6), msgpack.ExtType(9, b""), msgpack.ExtType(9, b"x" * 60)]
+)
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ((7,), "timestamp"),
+        ((10, 1), "content.text"),
+        ((10, 2, "a"), "content.data.a"),
+        ((10, 2), "content.data"),
+    ],
+)
+def test_extension_types_are_refused_where_they_stand(
+    path: tuple[Any, ...], field: str, value: object
+) -> None:
+    assert refused(rewritten(info({"a": 1}), put(*path, value=value))).field == field
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "field"),
+    [(0, b"\x01" * 3, "proposal_id"), (1, "maybe", "vote"), (2, "a\0", "reason"), (3, [], "control_packet")],
+)
+def test_a_fault_of_a_ballot_names_its_field(position: int, value: object, field: str) -> None:
+    assert refused(rewritten(vote(), put(10, position, value=value))).field == f"content.{field}"
+
+
+def test_fields_that_are_missing_are_named() -> None:
+    names = list(POSITIONS)
+    for count in range(2, 11):
+        data = rewritten(vote(), lambda found, count=count: found.__delitem__(slice(count, None)))
+        assert refused(data).field == names[count - 2]
+    assert refused(rewritten(vote(), lambda found: found[10].pop())).field == "content.control_packet"
+    assert refused(rewritten(proposal({}), lambda found: found[10][2].pop())).field == "content.action.args"
+
+
+def test_fields_too_many_are_refused_in_our_own_version() -> None:
+    assert refused(rewritten(vote(), lambda found: found.append(1))).field == "envelope"
+    assert refused(rewritten(vote(), lambda found: found[10].append(1))).field == "content"
+    assert refused(rewritten(proposal({}), lambda found: found[10][2].append(1))).field == "content.action"
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x90", b"\x91\x01", b"\x80", b"\xc0", b"\x01", b"abc"])
+def test_what_is_no_envelope_at_all(data: bytes) -> None:
+    assert refused(data).field == "envelope"
+
+
+@pytest.mark.parametrize("value", ["text", bytearray(b"x"), None, memoryview(b"x")])
+def test_only_bytes_are_read(value: Any) -> None:
+    for read in (decode, peek, unpack):
+        with pytest.raises(EnvelopeError, match="expected bytes"):
+            read(value)
+
+
+# One form
+
+
+def test_other_forms_of_the_same_envelope_are_refused() -> None:
+    """Without the comparison of bytes in decode, each of these would be a second identity of one envelope."""
+    for name, path, value in [
+        ("msg_id", (2,), "00ff00ff00ff00ff"),
+        ("parent_id", (3,), PROPOSED),
+        ("content.proposal_id", (10, 0), PROPOSED),
+        ("confidence", (8,), 1),
+        ("confidence", (8,), 0),
+        ("confidence", (8,), -0.0),
+    ]:
+        assert refused(rewritten(vote(), put(*path, value=value))).field == name
+    assert refused(rewritten(info({"x": 0.0}), put(10, 2, "x", value=-0.0))).field == "content.data"
+    assert (
+        refused(rewritten(info({"a": 1, "b": 2}), put(10, 2, value={"b": 2, "a": 1}))).field == "content.data"
+    )
+    data = encode(vote())
+    assert refused(b"\xdc\x00\x0b" + data[1:]).field == "envelope"  # array 16 for 11 elements
+    assert refused(data[:1] + b"\xcc\x01" + data[2:]).field == "envelope"  # uint 8 for 1
+    assert refused(data[:1] + b"\xd3" + (1).to_bytes(8, "big") + data[2:]).field == "envelope"
+
+
+def test_keys_stand_once() -> None:
+    data = encode(info({"a": 1, "b": 2}))
+    twice = data.replace(b"\xa1b", b"\xa1a")
+    assert twice != data
+    error = refused(twice)
+    assert "twice" in str(error)
+    later = bytearray(twice)
+    later[2] = 3  # in a higher minor version, whose form is not compared
+    assert "twice" in str(refused(bytes(later)))
+
+
+def test_keys_are_texts() -> None:
+    assert refused(rewritten(info({"a": 1}), put(10, 2, value={b"a": 1}))).field == "content.data.bytes"
+    found = msgpack.unpackb(encode(info({"a": 1})))
+    found[10][2] = {7: 1}
+    assert refused(msgpack.packb(found)).field == "envelope"
+
+
+def test_nothing_follows() -> None:
+    assert refused(encode(vote()) + b"\x00").field == "envelope"
+    assert refused(encode(vote()) * 2).field == "envelope"
+
+
+def test_texts_are_utf8() -> None:
+    data = encode(vote()).replace(b"they are old", b"they are \xed\xa0\x80")
+    assert refused(data).field == "envelope"
+
+
+# Limits
+
+
+def test_an_envelope_has_a_size() -> None:
+    def body(size: int) -> Envelope:
+        return vote(type="PROPOSAL", parent_id=None, content={"summary": "x", "body": "\u4e2d" * size})
+
+    fits = ENVELOPE_BYTES_MAX // 3 - 100
+    assert decode(encode(body(fits))) == body(fits)
+    with pytest.raises(EnvelopeTooLarge) as caught:
+        encode(body(fits + 200))
+    assert caught.value.limit == ENVELOPE_BYTES_MAX < caught.value.found
+    for read in (decode, peek, unpack):
+        with pytest.raises(EnvelopeTooLarge):
+            read(encode(vote()) + bytes(ENVELOPE_BYTES_MAX))
+
+
+def deep(levels: int, inner: bytes = b"\xc0") -> bytes:
+    return b"\x91" * levels + inner
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        deep(33),
+        deep(400),
+        deep(1_000),
+        deep(100_000),
+        b"\x81\xa1x" * 1_000 + b"\xc0",
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\xdd\x00\x0f\xff\xff" * 500,
+        b"\xdc\x27\x11" + b"\xc0" * 10_001,
+        b"\xdc\x27\x12" + b"\xc0" * 10_002,
+    ],
+    ids=lambda bomb: bomb[:6].hex() + f"-{len(bomb)}",
+)
+def test_bombs_are_too_large(bomb: bytes) -> None:
+    """Alone, and as the value of a key in an envelope's data."""
+    data = encode(info({"a": 1})).replace(b"\xa1a\x01", b"\xa1a" + bomb)
+    for read, given_bytes in ((decode, data), (unpack, bomb)):
+        with pytest.raises(EnvelopeTooLarge):
+            read(given_bytes)
+
+
+@pytest.mark.parametrize(
+    "head", [b"\xdb\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\x00\x0f\xff\xff"], ids=bytes.hex
+)
+def test_texts_that_claim_to_be_longer_than_the_message(head: bytes) -> None:
+    for data in (head, b"\x9b\x01\x00" + head + bytes(1000)):
+        for read in (decode, peek, unpack):
+            with pytest.raises(EnvelopeError):
+                read(data)
+
+
+@pytest.mark.parametrize(
+    "bomb", [deep(150), b"\xdd\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\x81\x01\x01"]
+)
+def test_bombs_in_the_head_are_refused(bomb: bytes) -> None:
+    for data in (b"\x9b\x01\x00" + bomb, bomb):
+        with pytest.raises(EnvelopeError):
+            peek(data + bytes(200))
+
+
+# Any bytes
+
+
+def only_envelope_errors(read: Callable[[bytes], object], data: bytes) -> None:
+    try:
+        read(data)
+    except EnvelopeError as error:
+        told = str(error)
+    else:
+        told = "taken"
+    assert told
+    assert len(told) < 1_000
+
+
+MSGPACK_VALUES = st.recursive(
+    SCALARS
+    | st.binary(max_size=20)
+    | st.floats()
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=9)),
+    lambda inner: (
+        st.lists(inner, max_size=12)
+        | st.dictionaries(
+            st.text(max_size=5, alphabet=TEXT_CHARACTERS) | st.binary(max_size=3) | INTEGERS,
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.binary(max_size=300))
+def test_random_bytes(data: bytes) -> None:
+    for read in (decode, peek, unpack):
+        only_envelope_errors(read, data)
+        only_envelope_errors(read, b"\x9b\x01\x00" + data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(MSGPACK_VALUES, min_size=7, max_size=11), st.sampled_from(["VOTE", "PROPOSAL", "INFO", None]))
+def test_values_in_the_shape_of_an_envelope(values: list[Any], word: str | None) -> None:
+    found = [1, 0, *values]
+    if word:
+        found[6] = word
+    for read in (decode, peek, unpack):
+        only_envelope_errors(read, msgpack.packb(found))
+
+
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@given(envelopes(), st.data())
+def test_envelopes_with_a_byte_or_two_changed(envelope: Envelope, data: st.DataObject) -> None:
+    """A changed byte is refused, or is another envelope with those very bytes."""
+    mutant = bytearray(encode(envelope))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(mutant) - 1))
+        how = data.draw(st.sampled_from(["change", "insert", "delete", "cut"]))
+        if how == "change":
+            mutant[at] = data.draw(st.integers(0, 255))
+        elif how == "insert":
+            mutant.insert(at, data.draw(st.integers(0, 255)))
+        elif len(mutant) > 1:
+            del mutant[at : at + 1 if how == "delete" else len(mutant)]
+        if not mutant:
+            return
+    for read in (decode, peek, unpack):
+        only_envelope_errors(read, bytes(mutant))
+    try:
+        found = decode(bytes(mutant))
+    except EnvelopeError:
+        return
+    if mutant[1:3] == b"\x01\x00":
+        assert encode(found) == bytes(mutant)
+
+
+# Other values
+
+PLAIN = st.recursive(
+    SCALARS | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(PLAIN)
+def test_plain_values_survive(value: object) -> None:
+    data = pack(value)
+    assert unpack(data) == value
+    assert pack(unpack(data)) == data
+
+
+def test_plain_values_keep_their_kinds() -> None:
+    value = {"b": b"x", "t": (1, 2), "f": 1.0, "i": 1, "y": True, "n": None, "z": -0.0, "e": {}, "s": "é"}
+    again = unpack(pack(value))
+    assert again == {**value, "t": [1, 2], "z": 0.0}
+    assert [type(again[key]) for key in "btfiyn"] == [bytes, list, float, int, bool, type(None)]
+    assert type(again) is dict
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"a": [float("nan")]}, "a[0]"),
+        ({"a": {1: 2}}, "a.'an integer'"),
+        ({"a": NOON}, "a"),
+        ({"a": timedelta(1)}, "a"),
+        ([{1}], "[0]"),
+        ("\0", ""),
+        ("\ud800", ""),
+        (2**64, ""),
+        ([vote()], "[0]"),
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+def test_values_that_are_not_plain(value: object, field: str) -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        pack(value)
+    assert caught.value.field == field
+
+
+def test_values_that_are_too_large() -> None:
+    bottomless: list[Any] = []
+    bottomless.append(bottomless)
+    for value in (bottomless, [0] * 10_001, "x" * ENVELOPE_BYTES_MAX, "\u4e2d" * 500_000, b"x" * 2**21):
+        with pytest.raises(EnvelopeTooLarge):
+            pack(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        msgpack.packb(float("nan")),
+        msgpack.packb(msgpack.ExtType(4, b"abc")),
+        msgpack.packb([msgpack.Timestamp(1, 2)]),
+        b"\x82\xa1a\x01\xa1a\x02",
+        b"\x82\xa1b\x01\xa1a\x02",
+        b"\x81\xa1\x00\x01",
+        b"\x81\x01\x01",
+        b"\xcd\x00\x01",
+        b"\xca\x3f\x80\x00\x00",
+        b"\x01\x01",
+        b"\xa1\xff",
+        b"",
+    ],
+    ids=lambda data: data.hex(),
+)
+def test_bytes_that_hold_no_plain_value(data: bytes) -> None:
+    with pytest.raises(EnvelopeError):
+        unpack(data)
