@@ -11,6 +11,7 @@ order of their code points. Equal envelopes have equal bytes, in every process. 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -71,6 +72,7 @@ _FIELDS = (
     "content",
 )
 _ALL_FIELDS = ("major", "minor", *_FIELDS)
+_TYPE_AT = _ALL_FIELDS.index("type")
 _CONTENT_FIELDS: dict[str, tuple[str, ...]] = {
     "PROPOSAL": ("summary", "body", "action", "wait_for", "time_budget_s", "supersedes"),
     "VOTE": ("proposal_id", "vote", "reason", "control_packet"),
@@ -88,6 +90,7 @@ class Head(NamedTuple):
     msg_id: str | None
     parent_id: str | None
     sender: str
+    type: str | None
 
 
 # Envelopes
@@ -121,15 +124,18 @@ def decode(data: bytes) -> Envelope:
 def peek(data: bytes) -> Head:
     """Who claims to have sent these bytes; reads no more than their first 192, whatever follows.
 
+    ``type`` is None where it can't be read.
+
     Raises EnvelopeError, EnvelopeTooLarge or VersionError.
     """
-    found = _head(data)
+    found = _head(data, with_type=True)
     msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
     return Head(
         (found[0], found[1]),
         msg_id if isinstance(msg_id, str) else None,
         parent_id if isinstance(parent_id, str) else None,
         found[4],
+        found[_TYPE_AT] if len(found) > _TYPE_AT and isinstance(found[_TYPE_AT], str) else None,
     )
 
 
@@ -333,8 +339,11 @@ _CONTENT_IN: dict[str, Callable[[tuple[Any, ...], int], dict[str, Any]]] = {
 _READERS: dict[int, Callable[[tuple[Any, ...], int], Envelope]] = {1: _read_1}
 
 
-def _head(data: bytes) -> list[Any]:
-    """The first five fields, of which the version and the sender are of the right kind."""
+def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
+    """The fields up to the sender, and on to the type if that is wanted and can be read.
+
+    The version and the sender are of the right kind, the others as they were found.
+    """
     _check_bytes(data)
     reader = msgpack.Unpacker(
         max_buffer_size=_HEAD_BYTES_MAX,
@@ -357,6 +366,9 @@ def _head(data: bytes) -> list[Any]:
         raise EnvelopeError("sender: is missing; the bytes end before it", field="sender")
     if type(found[4]) is not str:
         raise EnvelopeError(f"sender: expected a text, found {kind_of(found[4])}", field="sender")
+    if with_type:
+        with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):  # decode says what is wrong
+            found += islice(reader, _TYPE_AT - 4)
     return found
 
 

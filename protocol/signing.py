@@ -68,16 +68,17 @@ def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
 
     The direction is signed too, so that nothing said to a peer can be sent back as the peer's own word.
     """
-    return seal(payload, sender_key=key, council_id=_towards(council_id, peer))
+    if len(payload) > codec.ENVELOPE_BYTES_MAX:
+        raise _too_large(len(payload), codec.ENVELOPE_BYTES_MAX)
+    return _signature(payload, _checked_key(key, peer), council_id, peer) + payload
 
 
 def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
     """What the council said to ``peer``. Raises SignatureError, EnvelopeTooLarge."""
-    return open_sealed(sealed, sender_key=key, council_id=_towards(council_id, peer))
-
-
-def _towards(council_id: str, peer: str) -> str:
-    return f"{council_id} to {peer}"
+    signature, payload = _split(sealed)
+    if not hmac.compare_digest(signature, _signature(payload, _checked_key(key, peer), council_id, peer)):
+        raise _forged(None, council_id)
+    return payload
 
 
 class Keyring:
@@ -138,7 +139,11 @@ class Keyring:
         except EnvelopeError as error:
             head = codec.peek(payload)
             error.facts.update(
-                authentic=True, sender=head.sender, msg_id=head.msg_id, parent_id=head.parent_id
+                authentic=True,
+                sender=head.sender,
+                msg_id=head.msg_id,
+                parent_id=head.parent_id,
+                type=head.type,
             )
             raise
 
@@ -155,15 +160,15 @@ class Keyring:
         return f"Keyring({', '.join(self._keys)})"
 
 
-def _signature(payload: bytes, key: Key, council_id: str) -> bytes:
-    return hmac.digest(key, _before(council_id) + payload, "sha256")
+def _signature(payload: bytes, key: Key, council_id: str, peer: str = "") -> bytes:
+    return hmac.digest(key, _before(council_id, peer) + payload, "sha256")
 
 
 @functools.lru_cache(maxsize=1_024)  # a council signs all it says with few of these
-def _before(council_id: str) -> bytes:
-    # The length before the id keeps an id and the payload after it from being read as another pair.
-    council = _council_bytes(council_id)
-    return b"%s%d:%s" % (_DOMAIN, len(council), council)
+def _before(council_id: str, peer: str) -> bytes:
+    # The lengths keep an id, a peer and the payload after them from being read as another three.
+    council, towards = _council_bytes(council_id), peer.encode()
+    return b"%s%d:%s%d:%s" % (_DOMAIN, len(council), council, len(towards), towards)
 
 
 def _council_bytes(council_id: str) -> bytes:

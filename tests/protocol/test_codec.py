@@ -168,7 +168,7 @@ def test_an_envelope_survives_bytes_and_json(envelope: Envelope) -> None:
     assert Envelope.from_json(envelope.to_json()) == envelope
     assert encode(Envelope.from_json(envelope.to_json())) == data
     head = peek(data)
-    assert head == (WIRE_VERSION, envelope.msg_id, envelope.parent_id, envelope.sender)
+    assert head == (WIRE_VERSION, envelope.msg_id, envelope.parent_id, envelope.sender, envelope.type)
     assert sender_of(data) == envelope.sender
 
 

@@ -1,0 +1,35 @@
+"""``python -m benchmarks [--only codec core import inline ray] [--scale 0.1]``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from benchmarks import pure, running
+from benchmarks.measure import Row, show
+
+GROUPS: dict[str, Callable[[float], list[Row]]] = {
+    "codec": lambda scale: pure.codec_rows(),
+    "core": lambda scale: pure.core_rows(),
+    "import": lambda scale: pure.import_rows(),
+    "inline": running.inline_rows,
+    "ray": running.ray_rows,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS))
+    parser.add_argument("--scale", type=float, default=1.0, help="fewer decisions, for a quick look")
+    arguments = parser.parse_args()
+    rows: list[Row] = []
+    for name in arguments.only:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        rows += GROUPS[name](arguments.scale)
+    show(rows)
+    return 1 if any(row.holds is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
