@@ -20,17 +20,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from council.background import Background
-from council.config import load
 from council.core.state import Decision, Escalation, RiskLevel
 from council.humans import human_key, me
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
-from council.settings import CouncilConfig
 
 if TYPE_CHECKING:
     pass
+
+if TYPE_CHECKING:
+    from council.settings import CouncilConfig
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -529,6 +530,9 @@ def _info(session: Session, proposal_id: str, kind: str, text: str, data: Mappin
 
 def _config(config: CouncilConfig | Path | str | None, settings: Mapping[str, Any]) -> CouncilConfig:
     """The configuration asked for: one that is complete, a file, or what is found; with settings on top."""
+    from council.config import load  # imported when it is used: so that importing the package stays quick
+    from council.settings import CouncilConfig
+
     given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(config, CouncilConfig):
         if not given:

@@ -45,7 +45,7 @@ from council.protocol.errors import (
     PositionLost,
     Refused,
 )
-from council.runtime.messages import Acknowledged, Failed, Message, Told
+from council.runtime.messages import Acknowledged, Failed, Message, Told, reference
 
 # A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -530,11 +530,6 @@ class Driver:
 def digest(sealed: bytes) -> str:
     """Identifies an envelope's canonical bytes (rules 1.12)."""
     return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()
-
-
-def reference(sealed: bytes) -> str:
-    """Names a sealed envelope in the reply to whoever sent it, even where its id can't be read."""
-    return hashlib.blake2b(sealed, digest_size=8).hexdigest()
 
 
 def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,3 +75,8 @@ def escalations_to_bytes(escalations: list[Escalation]) -> bytes:
 
 def escalations_from_bytes(data: bytes) -> list[Escalation]:
     return _ESCALATIONS.validate_json(data)
+
+
+def reference(sealed: bytes) -> str:
+    """Names a sealed envelope in the reply to whoever sent it, even where its id can't be read."""
+    return hashlib.blake2b(sealed, digest_size=8).hexdigest()

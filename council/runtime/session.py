@@ -17,7 +17,7 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
 from council.runtime import messages
-from council.runtime.driver import reference
+from council.runtime.messages import reference
 
 T = TypeVar("T")
 # After a call that failed, so long until the next: a coordinator that restarts is back within seconds.

@@ -29,7 +29,9 @@ from council.protocol.signing import (
     SIGNATURE_BYTES,
     Keyring,
     open_sealed,
+    open_to,
     seal,
+    seal_to,
     sign,
 )
 
@@ -266,3 +268,18 @@ def test_a_ring_travels(ring: Keyring) -> None:
     """It is handed to the coordinator's process when the council is launched."""
     again = pickle.loads(pickle.dumps(ring))
     assert again.open(sign(vote(), LITE, "north"), "north") == vote()
+
+
+def test_what_the_council_says_to_a_peer_is_not_the_peers_own_word(ring: Keyring) -> None:
+    """A reflected message must not pass: the direction is signed, and with it the peer's name."""
+    payload = codec.encode(vote())
+    towards = seal_to(payload, LITE, "north", "lite")
+    assert open_to(towards, LITE, "north", "lite") == payload
+    with pytest.raises(SignatureError):
+        ring.open(towards, "north")
+    with pytest.raises(SignatureError):
+        open_to(sign(vote(), LITE, "north"), LITE, "north", "lite")
+    with pytest.raises(SignatureError):
+        open_to(towards, LITE, "north", "prime")
+    with pytest.raises(SignatureError):
+        open_to(seal_to(payload, LITE, "north to lite", ""), LITE, "north", "lite")
