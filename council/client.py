@@ -28,7 +28,7 @@ from council.runtime import messages
 from council.runtime.session import Port, Session
 
 if TYPE_CHECKING:
-    pass
+    from council.settings import CouncilConfig
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
