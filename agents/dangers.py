@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from council.agents.checks import dotted
+
 Risk = Literal["low", "med", "high"]
 Built = Literal["constant", "unknown", "built"]
 
@@ -391,17 +393,6 @@ class _Names:
             else:
                 break
         return node.value[:200] if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def dotted(node: ast.AST | None) -> str:
-    """``a.b.c`` of a name or attribute; what it hangs on is left out where that is no name."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from council.agents import scripts
-from council.agents.changes import FileChange, Reading, read_changes, shown
+from council.agents.changes import FileChange, Hunk, Reading, read_changes, shown
 from council.agents.mind import Case
 from council.agents.secrets import Finding, find_private
 from council.agents.shell import ShellReading, read_shell
+from council.agents.shellrules import Scene
 
 Weight = Literal["fault", "concern", "mention"]
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
@@ -159,10 +161,10 @@ class _Shell:
         self.unread = unread
         self._left = SHELL_CHARS_MAX
 
-    def read(self, script: str, place: str) -> ShellReading:
+    def read(self, script: str, place: str, scene: Scene | None = None) -> ShellReading:
         self._left -= len(script)
         result = (
-            read_shell(script)
+            read_shell(script, scene)
             if self._left >= 0
             else ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
         )
@@ -187,21 +189,49 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
         weight = _weigh(finding, change.path, line, len(persons))
         number = numbers[finding.line - 1] if finding.line <= len(numbers) else 0
         yield Note(weight, finding.family, f"{finding.kind} {finding.masked}", f"{path}:{number}")
-    if is_docs(change.path):
-        return  # documentation shows commands, nobody runs them
+    if not is_docs(change.path):  # documentation shows commands, nobody runs them
+        yield from _in_scripts(change, shell)
+
+
+def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
+    """The dangers that the new side has and the old one had not, though their own lines may be old."""
+    path = shown(change.path)
+    before, after = Scene(), Scene()
+    had = Counter(
+        danger.kind
+        for hunk in change.hunks
+        for _, result in _read_side(change, hunk, "+", before, False, shell)
+        for danger in result.dangers
+    )
     for hunk in change.hunks:
         fresh = {number for number, _ in hunk.added}
-        side = [(line.new_no or 0, line.text) for line in hunk.lines if line.tag != "-"]
-        for script, origin in scripts.in_lines(change.path, side):
-            if not fresh.intersection(origin):
-                continue
-            result = shell.read(script, path)
-            if result.fault:
+        # `set -u` that is gone leaves every variable after it open, whatever stands between the hunks.
+        bared = before.stops_on_unset and not after.stops_on_unset
+        for origin, result in _read_side(change, hunk, "-", after, bared, shell):
+            if result.fault and fresh.intersection(origin):
                 yield Note("concern", "shell", result.fault, path)
             for danger in result.dangers:
                 number = origin[min(danger.line, len(origin)) - 1]
+                had[danger.kind] -= number not in fresh
                 if number in fresh:
                     yield Note(_shell_weight(danger.grade), "shell", danger.kind, f"{path}:{number}")
+                elif had[danger.kind] < 0 and danger.grade != "notable":  # what kept it safe was taken away
+                    yield Note("fault", "shell", f"{danger.kind}, now that nothing guards it", f"{path}:{number}")
+
+
+def _read_side(
+    change: FileChange, hunk: Hunk, other: str, scene: Scene, bared: bool, shell: _Shell
+) -> Iterator[tuple[list[int], ShellReading]]:
+    """What one side of a hunk runs. Of a shell script the scene is kept from hunk to hunk."""
+    lines = [line for line in hunk.lines if line.tag != other]
+    side = [((line.old_no if other == "+" else line.new_no) or 0, line.text) for line in lines]
+    first = side[0][1] if side else ""
+    keeps_scene = scripts.is_shell(change.path, first)
+    scene.directory = ""
+    # Otherwise what stands before this hunk is not shown, and may set what it uses.
+    scene.is_whole = bared or (hunk is change.hunks[0] and (hunk.new_start <= 1 or change.kind == "added"))
+    for script, origin in scripts.in_lines(change.path, side):
+        yield origin, shell.read(script, shown(change.path), scene if keeps_scene else Scene())
 
 
 def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:

@@ -35,11 +35,19 @@ def join(argv: Sequence[str]) -> str:
     return shlex.join(argv)
 
 
+def is_shell(path: str, first: str = "") -> bool:
+    """Whether a file is a shell script, by its name or by its first line."""
+    name = path.rsplit("/", 1)[-1]
+    if _SHELL_FILE.search(path):
+        return True
+    return "." not in name and re.match(r"#!.{0,60}\b(?:ba|z|da|k|a)?sh\b", first) is not None
+
+
 def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
     """The shell text in a file, or in a hunk of it."""
     first = next((text for number, text in lines if number == 1), "")
     name = path.rsplit("/", 1)[-1]
-    if _SHELL_FILE.search(path) or ("." not in name and re.match(r"#!.{0,60}\b(?:ba|z|da|k|a)?sh\b", first)):
+    if is_shell(path, first):
         yield _script(lines)
     elif _MAKE.search(path):
         yield from _makefile(lines)

@@ -51,8 +51,11 @@ class ShellReading:
     fault: str = ""
 
 
-def read_shell(script: str) -> ShellReading:
-    """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass."""
+def read_shell(script: str, scene: Scene | None = None) -> ShellReading:
+    """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass.
+
+    ``scene`` is what is known before it runs, and is brought up to what it leaves: for a script in parts.
+    """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # else "/\r" would be another word than "/"
     if len(script) > SCRIPT_CHARS_MAX:
         return ShellReading(fault=f"shell text of {len(script)} characters: more than {SCRIPT_CHARS_MAX}")
@@ -60,7 +63,7 @@ def read_shell(script: str) -> ShellReading:
         return ShellReading(fault=f"shell text with more than {HEREDOCS_MAX} heredocs")
     if any(len(line) > PIECE_CHARS_MAX for line in script.split("\n")):
         return ShellReading(fault=f"shell text with a line of more than {PIECE_CHARS_MAX} characters")
-    reader = _Reader()
+    reader = _Reader(scene or Scene())
     reader.read(script, 0, 0)
     unique = dict.fromkeys(sorted(reader.dangers, key=lambda danger: danger.line))
     fault = "" if reader.commands < COMMANDS_MAX else f"shell text with more than {COMMANDS_MAX} commands"
@@ -70,9 +73,9 @@ def read_shell(script: str) -> ShellReading:
 class _Reader:
     """Walks one script and what is nested in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
         self.dangers: list[Danger] = []
-        self.scene = Scene()
+        self.scene = scene
         self.commands = 0
         self._parser = Parser(_LANGUAGE)
 
@@ -111,6 +114,8 @@ class _Reader:
             self._redirect(node, line)
         elif node.type == "function_definition":
             self._function(node, line)
+        elif node.type == "test_command":
+            self.scene.looked_at.update(shellrules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
 
     def _assign(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -131,6 +136,8 @@ class _Reader:
                     self.read(self.word(child), line, depth + 1)
         for nested in shellrules.nested_scripts(argv):
             self.read(nested, line, depth + 1)
+        if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops where X is empty
+            self.scene.looked_at.update(shellrules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
         for kind, grade in shellrules.judge(argv, self.scene):
             self.add(kind, grade, line)
 

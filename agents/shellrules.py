@@ -48,11 +48,17 @@ def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
 
 @dataclass(slots=True)
 class Scene:
-    """What the script has said so far: variables, the directory, and whether unset variables stop it."""
+    """What the script has said so far: variables, the directory, and whether unset variables stop it.
+
+    ``looked_at`` are variables that a test has asked about; ``is_whole``: nothing was said before that is
+    not known here, so that what is not set is not set.
+    """
 
     variables: dict[str, str] = field(default_factory=dict)
     directory: str = ""
     stops_on_unset: bool = False
+    looked_at: set[str] = field(default_factory=set)
+    is_whole: bool = False
 
 
 def base_name(word: str) -> str:
@@ -179,10 +185,14 @@ def judge(argv: list[str], scene: Scene) -> Iterator[Judgement]:
     rest = argv[1:]
     if name == "cd" and rest:
         scene.directory = rest[0]
+    elif name in {"source", "."}:
+        scene.is_whole = False  # it may set anything
     elif name == "set":
-        scene.stops_on_unset = scene.stops_on_unset or any(
-            re.fullmatch(r"-[a-zA-Z]{0,8}u[a-zA-Z]{0,8}", word) or word == "nounset" for word in rest
-        )
+        for word in rest:
+            if re.fullmatch(r"[-+][a-zA-Z]{0,8}u[a-zA-Z]{0,8}", word):
+                scene.stops_on_unset = word[0] == "-"
+        if "nounset" in rest:
+            scene.stops_on_unset = "+o" not in rest
     yield from _judge_download(name, rest)
     rule = _RULES.get("mkfs" if name.startswith("mkfs") else name)
     if rule is not None:
@@ -227,7 +237,13 @@ _PRECIOUS = re.compile(r"/(?:\.ssh|\.gnupg|\.aws|\.kube|\.config|Documents|Deskt
 _GIVEN = words(  # variables that CI systems and shells set, never empty there
     "GITHUB_WORKSPACE RUNNER_TEMP TMPDIR CI_PROJECT_DIR WORKSPACE PWD OLDPWD BUILD_SOURCESDIRECTORY item"
 )
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w{0,80})\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w{0,80}|\d)\}")
+_ANY_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w{0,80}|\d)")
+
+
+def variables_in(text: str) -> list[str]:
+    """The variables that a piece of script names, in any form of expansion."""
+    return _ANY_VARIABLE.findall(text)
 
 
 def _wipes(target: str, scene: Scene) -> Judgement | None:
@@ -245,7 +261,9 @@ def _wipes(target: str, scene: Scene) -> Judgement | None:
     if (home := _HOME.match(bare)) and _PRECIOUS.fullmatch(bare[home.end() :]):
         return "removes keys or documents of a home folder", "destructive"
     if _may_be_root(path, scene):
-        return "removes everything if a variable is empty", "risky"
+        # Where all before it is known, nothing keeps the variable from being empty.
+        is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in _VARIABLE.findall(path))
+        return "removes everything if a variable is empty", "risky" if is_set_elsewhere else "destructive"
     if bare in {"..", "../..", "../../.."}:
         return "removes folders outside of the project", "risky"
     if path in {".", "*", "./*", ".git", "./.git"} and not scene.directory:
@@ -256,7 +274,7 @@ def _wipes(target: str, scene: Scene) -> Judgement | None:
 def _may_be_root(path: str, scene: Scene) -> bool:
     """Whether unguarded variables, were they empty, would leave ``/`` or ``/*``."""
     names = _VARIABLE.findall(path)
-    if not names or scene.stops_on_unset or all(name in _GIVEN for name in names):
+    if not names or scene.stops_on_unset or any(name in _GIVEN or name in scene.looked_at for name in names):
         return False
     emptied = _VARIABLE.sub("", path)
     return re.fullmatch(r"/{1,6}\.?\*{0,2}", emptied) is not None

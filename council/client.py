@@ -119,12 +119,15 @@ class Council:
     ) -> Council:
         """A council that runs already, by its name and the address of its Ray; it goes on after ``close``.
 
+        Without an address, one that ``council up`` brought up under that name is found by itself.
         ``sender`` and ``key`` (32 bytes) let a client be known by the same name again. Raises Unreachable,
         VersionMismatch, NameTaken, ConfigError.
         """
-        from council.runtime import ray_side
+        from council.runtime import known
 
-        found = _config(config, {**settings, "ray_address": address, "name": name})
+        found = known.located(_config(config, {**settings, "ray_address": address, "name": name}))
+        from council.runtime import ray_side  # after the token is set that Ray reads when it is imported
+
         port = ray_side.connect(found)
         return cls._open(port, found, sender, owned=False, release=port.release, key=key)
 
@@ -398,6 +401,11 @@ class Council:
             self._background.stop()
             if self._release is not None:
                 self._release()
+
+    def end(self) -> None:
+        """Ends the council itself, with whatever is open, also one that was only connected to."""
+        self._owned = True
+        self.close()
 
     async def _close(self) -> None:
         if self._human is not None:

@@ -466,6 +466,11 @@ def _check_versions(theirs: dict[str, Any]) -> None:
         )
 
 
+def address() -> str:
+    """Where the Ray is that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def running(namespace: str) -> list[str]:
     """The names of the councils that run in a namespace."""
     actors = ray.util.list_named_actors(all_namespaces=True)

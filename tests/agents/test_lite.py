@@ -72,7 +72,7 @@ def test_an_action_is_read(action: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        change("a.sh", ['rm -rf "$DIR"/*']),
+        change("Makefile", ["clean:", '\trm -rf "$(DIR)"/*']),
         change("a.py", ["owner = 'anna.schmidt@firma-weber.de'"]),
         change("app.py", ['password = "hunter2"']),
     ],

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from council.core import effects as do
 from council.core import events as ev
+from council.core.effects import AnnounceEscalation, Effect
 from council.core.invariants import check
 from council.core.state import (
     Answer,
@@ -136,7 +136,7 @@ class Hand:
         self.wall = WALL_0
         self.position = 0
         self.state: CouncilState = found(self.rules, self.moment())
-        self.journal: list[tuple[ev.Event, Moment, list[do.Effect]]] = []
+        self.journal: list[tuple[ev.Event, Moment, list[Effect]]] = []
         self.opened: dict[str, float] = {}
         self.beats: dict[str, int] = dict.fromkeys(self.rules.seats, -1)
 
@@ -146,7 +146,7 @@ class Hand:
         """The moment of the next event."""
         return Moment(self.t, self.wall, self.position + 1)
 
-    def _step(self, event: ev.Event) -> list[do.Effect]:
+    def _step(self, event: ev.Event) -> list[Effect]:
         now = self.moment()
         state, effects = step(self.state, event, now)
         assert state is self.state
@@ -157,9 +157,9 @@ class Hand:
             self.opened.setdefault(event.what.proposal_id, self.t)
         return effects
 
-    def drain(self) -> list[do.Effect]:
+    def drain(self) -> list[Effect]:
         """Handles what time has brought by now, as the shell does before every event."""
-        effects: list[do.Effect] = []
+        effects: list[Effect] = []
         while (due := next_due(self.state, self.moment())) is not None:
             effects += self._step(due)
         deadlines = next_deadline(self.state)
@@ -168,7 +168,7 @@ class Hand:
         assert wall_s is None or wall_s > self.wall, "the wall deadline lies in the past"
         return effects
 
-    def do(self, event: ev.Event) -> list[do.Effect]:
+    def do(self, event: ev.Event) -> list[Effect]:
         """Drains, then feeds ``event``; gives back the effects of ``event`` alone."""
         self.drain()
         return self._step(event)
@@ -191,7 +191,7 @@ class Hand:
         self.wall += uptime_s - self.t
         self.t = uptime_s
 
-    def wait(self, seconds: float, *, silent: Iterable[str] = ()) -> list[do.Effect]:
+    def wait(self, seconds: float, *, silent: Iterable[str] = ()) -> list[Effect]:
         """Lets time pass; all active seats but ``silent`` beat. Wakes at every deadline, like a shell."""
         until, quiet = self.t + seconds, set(silent)
         next_beat = self.t + BEAT_S
@@ -213,7 +213,7 @@ class Hand:
                         self.beat(name)
         return effects
 
-    def beat(self, seat: str, *, boot: int | None = None) -> list[do.Effect]:
+    def beat(self, seat: str, *, boot: int | None = None) -> list[Effect]:
         """The seat's next heartbeat, of the run that the coordinator told it."""
         self.beats[seat] += 1
         run = self.state.seats[seat].boot if boot is None else boot
@@ -226,9 +226,9 @@ class Hand:
         self.do(ev.ProposalSubmitted(given))
         return given
 
-    def vote(self, *ballots: Ballot) -> list[do.Effect]:
+    def vote(self, *ballots: Ballot) -> list[Effect]:
         """Casts ballots; gives back the effects of the last."""
-        effects: list[do.Effect] = []
+        effects: list[Effect] = []
         for cast in ballots:
             effects = self.do(ev.BallotCast(cast))
         return effects
@@ -262,7 +262,7 @@ class Hand:
         }
         return Decision(**given)
 
-    def escalation(self, what: Submission, reason: str, *ballots: Ballot, **fields: Any) -> do.Effect:
+    def escalation(self, what: Submission, reason: str, *ballots: Ballot, **fields: Any) -> Effect:
         """The announcement that ``what`` waits for a human for ``reason``; its texts are checked apart."""
         asked = self.open(what.proposal_id).escalation
         assert asked is not None
@@ -275,4 +275,4 @@ class Hand:
         assert asked.next_step
         assert asked.expires_wall_s - asked.asked_wall_s == self.rules.escalation_ttl_s
         given = {"escalation_id": asked.escalation_id, **fields}
-        return do.AnnounceEscalation(asked, self.decision(what, None, asked.detail, *ballots, **given))
+        return AnnounceEscalation(asked, self.decision(what, None, asked.detail, *ballots, **given))

@@ -40,6 +40,18 @@ def test_what_a_human_is_shown() -> None:
     assert (shown.asked_wall_s, shown.expires_wall_s) == (WALL_0, WALL_0 + 7_200.0)
 
 
+def test_a_human_is_shown_what_escalated_it_and_that_the_risk_is_high() -> None:
+    hand = Hand()
+    hand.submit(risk_level="low")
+    hand.vote(yes("prime"), yes("lite", risk_level="high"), yes("codemind"))
+    hand.do(ev.RulingGiven(ruling("human")))
+    shown = hand.open().escalation
+    assert shown is not None
+    assert shown.risk_level == "high"
+    approve, reject, _ = shown.options
+    assert approve.cons == reject.pros == ("lite sees high risk",)
+
+
 def test_what_the_proposer_is_told_meanwhile_is_not_final() -> None:
     hand = Hand()
     _to_human(hand)

@@ -153,6 +153,15 @@ def test_time_that_runs_backwards_is_an_internal_error() -> None:
     assert repr(hand.state) == before
 
 
+def test_every_step_moves_time_on() -> None:
+    hand = Hand()
+    hand.move_to(3.0)
+    hand.do(ev.EnvelopeRefused("mallory", "0f", "forged", "wrong signature"))
+    hand.t = 2.0
+    with pytest.raises(InternalError, match="backwards"):
+        step(hand.state, ev.SeatBeat("prime", 0, 0), hand.moment())
+
+
 def test_a_deadline_overslept_is_an_internal_error_and_changes_nothing() -> None:
     hand = Hand()
     hand.submit(time_budget_s=10.0)

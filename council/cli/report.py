@@ -1,0 +1,154 @@
+"""What a command leaves behind: its exit code, its document, its error. Knows nothing of councils' insides.
+
+======  ==========================================================================================
+ code   meaning
+======  ==========================================================================================
+   0    approved; or the command did what it was asked to
+   1    rejected or cancelled; for ``doctor``: something does not work
+   2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
+   3    not decided: it waits for a human, was deferred, or no answer came in time
+   4    the council, or its Ray, can't be reached, is of another version, or takes no more work
+  70    a fault of the council's own
+ 130    interrupted (Ctrl-C); 143 on SIGTERM
+======  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from council.cli.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from council.core.state import Decision
+
+DONE, REJECTED, USAGE, UNDECIDED, UNREACHABLE, FAULT = 0, 1, 2, 3, 4, 70
+INTERRUPTED, TERMINATED = 130, 143
+# Lines longer than this are hard to read, however wide the terminal is.
+COLUMNS_MAX = 110
+
+
+class UsageFault(Exception):
+    """The command was called wrongly; says what is wrong, and what to do."""
+
+
+class Interrupted(Exception):
+    """The command was interrupted; says what became of what was open."""
+
+    def __init__(self, message: str, code: int = INTERRUPTED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def decision_code(decision: Decision) -> int:
+    """The exit code that a decision makes."""
+    if decision.outcome == "approved":
+        return DONE
+    return REJECTED if decision.outcome in ("rejected", "cancelled") else UNDECIDED
+
+
+def error_code(error: BaseException) -> int:
+    """The exit code that an error makes."""
+    from council.protocol import errors
+
+    match error:
+        case Interrupted(code=code):
+            return code
+        case errors.NoAnswer() if "proposal_id" in error.facts:
+            return UNDECIDED  # the council may still decide it
+        case UsageFault() | errors.CallerError() | errors.ConfigError() | errors.MindError():
+            return USAGE
+        case errors.NameTaken():
+            return USAGE
+        case errors.OperatorError():
+            return UNREACHABLE
+    return FAULT
+
+
+class Report:
+    """Where a command says things: results on the standard output, all else on the standard error.
+
+    With ``as_json`` the output holds one JSON document and nothing else, an error's included.
+    """
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self._out: Console | None = None
+        self._notes: Console | None = None
+
+    @property
+    def out(self) -> Console:
+        """The console of results."""
+        if self._out is None:
+            self._out = _console(stderr=False)
+        return self._out
+
+    @property
+    def notes(self) -> Console:
+        """The console of progress and remarks."""
+        if self._notes is None:
+            self._notes = _console(stderr=True)
+        return self._notes
+
+    def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
+        """Says what came of it, and returns ``code``."""
+        if self.as_json:
+            sys.stdout.write(f"{as_json({**document, 'exit_code': code})}\n")
+        elif shown is not None:
+            self.out.print(shown)
+        return code
+
+    def note(self, text: str) -> None:
+        """A remark beside the result; ``text`` may hold what came from outside."""
+        self.notes.print(clean(text), style="dim", markup=False, highlight=False, soft_wrap=True)
+
+    def error(self, error: BaseException) -> int:
+        """Says what went wrong, and returns the exit code of it."""
+        code = error_code(error)
+        message = (
+            str(error) if code != FAULT or hasattr(error, "code") else f"{type(error).__name__}: {error}"
+        )
+        if self.as_json:
+            document = {
+                "error": {
+                    "code": _name(error, code),
+                    "type": type(error).__name__,
+                    "message": message,
+                    "facts": dict(getattr(error, "facts", None) or {}),
+                },
+                "exit_code": code,
+            }
+            sys.stdout.write(f"{as_json(document)}\n")
+        if code == FAULT:
+            message = (
+                f"a fault of the council's own: {message}; council --debug … shows where; please report it"
+            )
+        head = "interrupted" if isinstance(error, Interrupted) else "error"
+        self.notes.print(f"[bold {'yellow' if head == 'interrupted' else 'red'}]{head}:[/] ", end="")
+        self.notes.print(clean(message), markup=False, highlight=False, soft_wrap=True)
+        return code
+
+
+def _name(error: BaseException, code: int) -> str:
+    if isinstance(error, Interrupted):
+        return "interrupted"
+    return str(getattr(error, "code", "usage" if code == USAGE else "fault"))
+
+
+def as_json(document: Any) -> str:
+    """One line of JSON, in ASCII, so that nothing in it can act on a terminal."""
+    return json.dumps(document, ensure_ascii=True, allow_nan=False, default=str)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False, emoji=False)
+    if console.width > COLUMNS_MAX:
+        console.width = COLUMNS_MAX
+    return console

@@ -1,0 +1,337 @@
+"""Draws decisions, seats, escalations and settings for a terminal. Knows nothing of where they came from.
+
+Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from council.cli.text import clean, count, line, span
+
+if TYPE_CHECKING:
+    from council.core.state import Ballot, Decision, Escalation
+
+OUTCOME_STYLES = {
+    "approved": "green",
+    "rejected": "red",
+    "escalated": "yellow",
+    "deferred": "yellow",
+    "cancelled": "bright_black",
+}
+VOTE_STYLES = {"yes": "green", "no": "red", "abstain": "yellow"}
+RISK_STYLES = {"high": "red", "med": "yellow", "low": ""}
+REASON_CHARS_MAX = 1_200  # of one reason on a terminal; --json has all of it
+BAR_CELLS = 16
+DIM = "bright_black"
+
+
+def text(value: object, style: str = "") -> Text:
+    """``value``, whatever it holds, as harmless text."""
+    return Text(clean(str(value)), style=style)
+
+
+def word(decision: Decision) -> str:
+    """The one word for how a proposal stands."""
+    return decision.outcome or decision.standing
+
+
+def decision(decided: Decision, *, council: str | None = None) -> RenderableType:
+    """A decision with all that it rests on: every seat, the tally, the ruling, the dissent."""
+    how = word(decided)
+    style = OUTCOME_STYLES[how]
+    why = Text.assemble(
+        text(line(decided.reason)),
+        (f"  ·  {decided.tally}  ·  quorum {decided.quorum}  ·  {span(decided.seconds)}", DIM),
+    )
+    parts: list[RenderableType] = [text(line(decided.summary, 300), "bold"), why, "", _ballots(decided)]
+    facts = _facts(decided)
+    if facts.row_count:
+        parts += ["", facts]
+    title = Text.assemble((f" {how} ", f"bold {style}"))
+    foot = f" proposal {decided.proposal_id} " if council is None else f" {council} · {decided.proposal_id} "
+    return Panel(
+        Group(*parts),
+        title=title,
+        title_align="left",
+        subtitle=Text(clean(foot), style=DIM),
+        subtitle_align="right",
+        border_style=style,
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def _table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) -> Table:
+    table = Table(box=None, show_header=True, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        right = name in numbers
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=name != wide, ratio=1 if name == wide else None
+        )
+    table.expand = wide is not None
+    return table
+
+
+def _ballots(decided: Decision) -> Table:
+    table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
+    for ballot in decided.ballots:
+        table.add_row(*ballot_cells(ballot))
+    for seat, why in decided.missing:
+        table.add_row(text(seat), Text("—", DIM), "", "", text(line(why), DIM))
+    for ballot in decided.late:
+        seat, vote, sure, risk, reason = ballot_cells(ballot)
+        table.add_row(seat, vote, sure, risk, Text.assemble(("late, not counted: ", "yellow"), reason))
+    return table
+
+
+def ballot_cells(ballot: Ballot) -> tuple[Text, Text, Text, Text, Text]:
+    """A ballot as cells of a table: seat, vote, confidence, risk, reason."""
+    return (
+        text(ballot.seat),
+        Text(ballot.vote, VOTE_STYLES[ballot.vote]),
+        Text(f"{ballot.confidence:.2f}", "yellow" if not ballot.confidence >= 0.3 else ""),
+        Text(ballot.risk_level, RISK_STYLES[ballot.risk_level]),
+        text(shortened(ballot.reason)),
+    )
+
+
+def shortened(reason: str) -> str:
+    """A reason, as long as it is read on a terminal; says so where it is longer."""
+    if len(reason) <= REASON_CHARS_MAX:
+        return reason.strip() or "(no reason given)"
+    rest = len(reason) - REASON_CHARS_MAX
+    return f"{reason[:REASON_CHARS_MAX].rstrip()}… ({rest:,} characters more: --json)"
+
+
+def _facts(decided: Decision) -> Table:
+    """What else the decision says of itself, as lines of label and text."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column(ratio=1)
+    if decided.escalated_for:
+        table.add_row("escalated", text("; ".join(decided.escalated_for)))
+    if decided.tie_break is not None:
+        table.add_row("tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}"))
+    if decided.ruling is not None:
+        ruling = decided.ruling
+        said = f"{ruling.seat}: {ruling.ruling} ({ruling.confidence:.2f}, {ruling.risk_level} risk). "
+        table.add_row("ruling", text(said + shortened(ruling.reason)))
+    if decided.answer is not None:
+        answer = decided.answer
+        said = f"{answer.human} {'approved' if answer.approve else 'rejected'} it"
+        table.add_row("human", text(f"{said}: {answer.reason}" if answer.reason else said))
+    if decided.dissent:
+        table.add_row("dissent", text(shortened(decided.dissent)))
+    if decided.early:
+        table.add_row("early", Text("no ballot still to come could have turned it"))
+    if decided.degraded:
+        table.add_row("degraded", Text("decided without every seat that should have voted", "yellow"))
+    for label, seats in decided.shared:
+        table.add_row("shared", text(f"{', '.join(seats)} share {label}: their votes are not independent"))
+    if not decided.final and decided.escalation_id:
+        say = f"council answer {decided.escalation_id} --approve | --reject --reason …"
+        table.add_row("next", text(say, "bold"))
+    return table
+
+
+def bar(age_s: float, limit_s: float) -> Text:
+    """How much of the time that a seat may be silent has passed."""
+    part = min(max(age_s / limit_s, 0.0), 1.0)
+    full = round(part * BAR_CELLS)
+    style = "green" if part < 0.5 else "yellow" if part < 1 else "red"
+    return Text.assemble(("━" * full, style), ("─" * (BAR_CELLS - full), DIM))
+
+
+def seats(status: Mapping[str, Any]) -> Table:
+    """The roll: each seat, whether it counts, and how long ago its heart beat."""
+    limit_s = float(status["inactivity_limit_s"])
+    table = _table("seat", "", "last heartbeat", "", "beats", "restarts", numbers=("beats", "restarts"))
+    for seat in status["seats"]:
+        active = bool(seat["active"])
+        name = Text.assemble(text(seat["name"]), (" (prime)" if seat["name"] == status["prime"] else "", DIM))
+        if name.plain == "prime (prime)":
+            name = text(seat["name"])
+        table.add_row(
+            name,
+            Text("active", "green") if active else Text("inactive", "red"),
+            bar(seat["heartbeat_age_s"], limit_s),
+            Text(f"{span(seat['heartbeat_age_s'])} of {span(limit_s)}", DIM),
+            str(seat["heartbeats"]),
+            Text(str(seat["restarts"]), "yellow" if seat["restarts"] else ""),
+        )
+    return table
+
+
+def inactive_seats(status: Mapping[str, Any]) -> list[Text]:
+    """Why each inactive seat is that."""
+    return [
+        text(f"{seat['name']} is inactive: {line(str(seat['why']))}", "yellow")
+        for seat in status["seats"]
+        if not seat["active"]
+    ]
+
+
+def heading(status: Mapping[str, Any]) -> Text:
+    """One line on the council."""
+    seats = status["seats"]
+    active = sum(1 for seat in seats if seat["active"])
+    return Text.assemble(
+        text(status["name"], "bold"),
+        (
+            f"  up {span(status['uptime_s'])}  ·  {active} of {count(len(seats), 'seat')} active"
+            f"  ·  quorum {status['quorum']}",
+            DIM,
+        ),
+    )
+
+
+def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> RenderableType:
+    """What is deliberated or ruled on, with the votes that are in; what waits for a human stands elsewhere."""
+    found = [each for each in status["open"] if each["stage"] != "human"]
+    if not found:
+        return Text("no open proposal", DIM)
+    table = _table("proposal", "for", "left", "risk", "votes", "summary", numbers=("for", "left"), wide="summary")
+    for each in found[:rows_max]:
+        left = each["time_left_s"]
+        table.add_row(
+            text(each["proposal_id"][:10]),
+            span(each["age_s"]),
+            "" if left is None else span(max(left, 0.0)),
+            Text(each["risk_level"], RISK_STYLES.get(each["risk_level"], "")),
+            votes([seat["name"] for seat in status["seats"]], each["voted"], each["lost"], each["stage"]),
+            text(line(each["summary"], 160)),
+        )
+    more = status["open_count"] - min(len(found), rows_max)
+    return Group(table, Text(f"and {more:,} more", DIM)) if more > 0 else table
+
+
+def votes(names: Sequence[str], voted: Mapping[str, str], lost: Mapping[str, str], stage: str) -> Text:
+    """Who voted what, in few cells."""
+    marks = {"yes": "✓", "no": "✗", "abstain": "○"}
+    shown = Text()
+    for name in names:
+        vote = voted.get(name)
+        mark, style = (marks[vote], VOTE_STYLES[vote]) if vote else ("·", DIM)
+        if vote is None and name in lost:
+            mark, style = "!", "yellow"
+        shown.append(f"{mark} ", style).append(f"{line(name, 8)} ", "" if vote else DIM)
+    if stage == "ruling":
+        shown.append("ruling", "yellow")
+    return shown
+
+
+def totals(status: Mapping[str, Any]) -> Table:
+    """What was decided, refused and ignored so far."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column()
+    for label, counts in (("decided", status["decided"]), ("refused", status["refused"])):
+        said = Text("  ").join(
+            Text.assemble((f"{number:,} ", ""), text(name, OUTCOME_STYLES.get(name, "")))
+            for name, number in sorted(counts.items())
+        )
+        table.add_row(label, said if counts else Text("none", DIM))
+    table.add_row("waiting", Text(f"{count(status['with_human'], 'proposal')} for a human",
+                                  "yellow" if status["with_human"] else DIM))  # fmt: skip
+    return table
+
+
+def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> RenderableType:
+    """The council at a glance."""
+    parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), ""]
+    parts += [open_proposals(told), ""]
+    if waiting:
+        parts += [waiting_lines(waiting), ""]
+    parts.append(totals(told))
+    return Group(*parts)
+
+
+def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10, now_s: float | None = None) -> Table:
+    """Escalations, one line each."""
+    table = _table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
+    for each in waiting[:rows_max]:
+        left = span(max(0.0, each.expires_wall_s - _now(now_s)))
+        risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
+        table.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))
+    return table
+
+
+def _now(now_s: float | None) -> float:
+    return datetime.now().timestamp() if now_s is None else now_s
+
+
+def escalation(waiting: Escalation, *, now_s: float | None = None) -> RenderableType:
+    """One escalation in full: ballots, options, what is not known, and the next step."""
+    left = span(max(0.0, waiting.expires_wall_s - _now(now_s)))
+    parts: list[RenderableType] = [
+        text(line(waiting.summary, 300), "bold"),
+        Text.assemble(text(waiting.detail), (f"  ·  risk {waiting.risk_level}  ·  {left} left to answer", DIM)),
+        "",
+    ]
+    table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
+    for ballot in waiting.ballots:
+        table.add_row(*ballot_cells(ballot))
+    if waiting.ballots:
+        parts += [table, ""]
+    if waiting.ruling is not None:
+        said = f"{waiting.ruling.seat} ruled {waiting.ruling.ruling}: {shortened(waiting.ruling.reason)}"
+        parts += [text(said), ""]
+    for option in waiting.options:
+        parts.append(text(option.name, "bold"))
+        parts += [_item("+", "green", each) for each in option.pros]
+        parts += [_item("−", "red", each) for each in option.cons]
+    if waiting.gaps:
+        parts += ["", Text("not known", "bold"), *(_item("?", "yellow", gap) for gap in waiting.gaps)]
+    say = f"council answer {waiting.escalation_id} --approve | --reject --reason …"
+    parts += ["", text(waiting.next_step), text(say, DIM)]
+    return Panel(
+        Group(*parts),
+        title=text(f" {waiting.escalation_id} ", "bold yellow"),
+        title_align="left",
+        border_style="yellow",
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def _item(mark: str, style: str, said: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_row(Text(mark, style), text(line(said, 400)))
+    return Padding(grid, (0, 0, 0, 2))
+
+
+def settings(lines: Sequence[tuple[str, Any, str]]) -> Table:
+    """The configuration: key, value, and where the value came from."""
+    table = _table("key", "value", "from", wide="from")
+    table.columns[1].no_wrap = False
+    table.columns[1].overflow = "fold"
+    for key, value, origin in lines:
+        set_by_hand = origin != "default"
+        shown = Text("not set", DIM) if value is None else text(value, "bold" if set_by_hand else "")
+        table.add_row(text(key), shown, text(origin, "cyan" if set_by_hand else DIM))
+    return table
+
+
+def checks(found: Sequence[tuple[str, str, str]]) -> Table:
+    """Doctor's findings: ``(level, what, said)``."""
+    marks = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    for level, what, said in found:
+        mark, style = marks[level]
+        table.add_row(Text(f"{mark} {level}", style), text(what), text(said))
+    return table

@@ -1,0 +1,53 @@
+"""Makes text from outside fit for a terminal. Knows nothing of colours or layouts.
+
+Reasons, summaries, names and patches are written by models and strangers: none may move the cursor, change
+colours or hide what stands beside it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+# A tab or line end is layout; everything else of these kinds is shown as its number instead of being obeyed.
+_HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def clean(text: str) -> str:
+    """``text`` with line ends kept, tabs as spaces, and every control or invisible character spelled out."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\t", "    ")
+    return "".join(_visible(char) for char in text)
+
+
+def line(text: str, chars_max: int = 500) -> str:
+    """``text`` on one line, cut where it is longer than ``chars_max``."""
+    flat = " ".join(clean(text[: 4 * chars_max]).split())
+    cut = len(flat) > chars_max or len(text) > 4 * chars_max
+    return f"{flat[: chars_max - 1].rstrip()}…" if cut else flat
+
+
+def _visible(char: str) -> str:
+    if char == "\n" or unicodedata.category(char) not in _HARMFUL:
+        return char
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it: ``0.24 s``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
+    if seconds < 0:
+        return f"-{span(-seconds)}"
+    if seconds < 9.95:
+        return f"{seconds:.2g} s" if seconds < 0.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, name, less, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // less
+            return f"{whole // size} {name} {rest} {below}" if rest else f"{whole // size} {name}"
+    return f"{whole} s"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 seat``, ``3 seats``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

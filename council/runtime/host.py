@@ -1,0 +1,151 @@
+"""The process that keeps a council and its local Ray up after ``council up`` has returned. Holds no rule.
+
+``python -m council.runtime.host REPORT LOG`` reads the configuration as JSON from its input, and writes one
+line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` when it could not. It then
+stays until SIGTERM, closes the council and Ray, and removes the file by which the council is found. LOG is
+the file that its output goes to, for whoever asks where that is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Any
+
+import structlog
+
+from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
+from council.runtime import known
+from council.settings import CouncilConfig
+
+if TYPE_CHECKING:
+    from council.runtime.ray_side import RayPort
+
+log = structlog.get_logger("council.host")
+
+# How often it sees whether the coordinator still lives; a dead one leaves nothing to stay for.
+LOOK_S = 5.0
+# The coordinator cancels its tasks and kills its seats in less than a second.
+CLOSE_TIMEOUT_S = 15.0
+
+
+def main(argv: list[str]) -> int:
+    """Hosts one council; the exit code is 0 after SIGTERM, else 1."""
+    if len(argv) != 2 or not argv[0].isdigit():
+        sys.stderr.write("this process is started by council up\n")
+        return 2
+    os.umask(0o077)
+    with os.fdopen(int(argv[0]), "w", encoding="utf-8") as report:
+        try:
+            config = CouncilConfig.model_validate_json(sys.stdin.buffer.read())
+            with _OnlyOne(config.name):
+                return _host(config, report, argv[1])
+        except CouncilError as error:
+            _report(report, {"error": _told(error)})
+            log.error("not started", why=error.message)
+            return 1
+        except Exception as error:
+            _report(report, {"error": _told(InternalError(f"{type(error).__name__}: {error}"))})
+            raise
+
+
+def _told(error: CouncilError) -> dict[str, str]:
+    return {"code": error.code, "type": type(error).__name__, "message": error.message}
+
+
+def _report(report: IO[str], line: dict[str, Any]) -> None:
+    if not report.closed:
+        with contextlib.suppress(OSError):  # whoever started it may have left
+            report.write(json.dumps(line) + "\n")
+            report.close()
+
+
+class _OnlyOne:
+    """Holds the name for as long as this process lives; the system lets go of it, however that ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._path = known.folder() / f"{name}.lock"
+
+    def __enter__(self) -> None:
+        try:
+            self._file = self._path.open("a")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NameTaken(
+                f"a council named {self._name} runs already, or is starting: see council status, take it down "
+                "with council down, or choose another --name",
+                name=self._name,
+            ) from None
+        except OSError as error:
+            raise OperatorError(f"{self._path} can't be locked: {error.strerror}") from error
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
+    token = secrets.token_hex(32)
+    # Read by Ray when it is imported, below. A token of its own: it is written where only its owner reads.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+    from council.runtime import ray_side
+
+    port = ray_side.launch(config, detached=True)
+    try:
+        entry = known.Known(
+            name=config.name,
+            namespace=config.ray_namespace,
+            address=ray_side.address(),
+            machine=socket.gethostname(),
+            since_wall_s=time.time(),
+            pid=os.getpid(),
+            started=known.process_started(os.getpid()),
+            token=token,
+            log=log_path,
+        )
+        return asyncio.run(_stay(port, entry, report))
+    finally:
+        known.forget(config.name)
+        port.release()
+        log.info("closed", council=config.name)
+
+
+async def _stay(port: RayPort, entry: known.Known, report: IO[str]) -> int:
+    """Until SIGTERM, or until the coordinator dies."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)  # after Ray, which sets handlers of its own
+    known.write(entry)
+    _report(report, {"ready": {"name": entry.name, "address": entry.address, "pid": entry.pid}})
+    log.info("ready", council=entry.name, address=entry.address)
+    try:
+        while not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_S)
+                break
+            try:
+                await asyncio.wait_for(port.status(), 6 * LOOK_S)
+            except CouncilDied as error:
+                log.error("the coordinator died", why=error.message)
+                return 1
+            except (CouncilError, TimeoutError) as error:
+                log.warning("the coordinator does not answer", why=str(error))
+        log.info("closing", council=entry.name)
+        return 0
+    finally:
+        with contextlib.suppress(CouncilError, TimeoutError):
+            await asyncio.wait_for(port.close(), CLOSE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""Remembers which councils were brought up from here, in files of this user's own. Knows nothing of Ray.
+
+One file for each council, ``councils/<name>.json`` in the state folder, readable by its owner alone since it
+holds the token that admits to a local Ray. A file whose host process is gone is stale, and is removed by
+whoever notices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess  # for ps, where there is no /proc
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from council.humans import state_dir
+from council.protocol.errors import OperatorError
+from council.settings import NAME_PATTERN, CouncilConfig
+
+FILE_BYTES_MAX = 64 * 2**10  # ours have some 500
+PS_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A council that was brought up. ``pid`` and ``started`` name its host process; None on a foreign cluster.
+
+    ``token`` is that of a Ray of our own; the token of somebody else's cluster stays in the environment.
+    """
+
+    name: str
+    namespace: str
+    address: str
+    machine: str
+    since_wall_s: float
+    pid: int | None = None
+    started: str | None = None
+    token: str | None = None
+    log: str | None = None
+
+    def stale(self) -> bool:
+        """Whether its host process is certainly gone; of another machine's nothing is certain."""
+        if self.pid is None or self.machine != socket.gethostname():
+            return False
+        return process_started(self.pid) != self.started
+
+    def admit(self) -> None:
+        """Sets what Ray must find in the environment when it is imported, to be let in."""
+        if self.token is not None:
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ["RAY_AUTH_TOKEN"] = self.token
+            os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+
+
+def folder() -> Path:
+    """Where the files are, made if need be. Raises OperatorError."""
+    path = state_dir() / "councils"
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OperatorError(
+            f"the state folder {path} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can"
+        ) from error
+    return path
+
+
+def write(known: Known) -> Path:
+    """Keeps ``known``, at once and whole, readable by nobody else. Raises OperatorError."""
+    path = folder() / f"{known.name}.json"
+    fresh = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(known), file, indent=1)
+        fresh.replace(path)
+    except OSError as error:
+        raise OperatorError(f"{path} can't be written: {error.strerror}") from error
+    return path
+
+
+def forget(name: str) -> None:
+    """Removes what is kept of ``name``, if anything."""
+    with contextlib.suppress(OSError):
+        (state_dir() / "councils" / f"{name}.json").unlink()
+
+
+def read(name: str) -> Known | None:
+    """What is kept of ``name``, stale or not. Raises OperatorError for a file that is not as ours are."""
+    path = state_dir() / "councils" / f"{name}.json"
+    try:
+        if path.stat().st_mode & 0o077:
+            raise OperatorError(f"{path} is open to others, and holds a token: chmod 600 it, or remove it")
+        with path.open("rb") as file:
+            data = json.loads(file.read(FILE_BYTES_MAX))
+        return _checked(data, name)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise OperatorError(f"{path} can't be used: {error}; remove it if the council is gone") from error
+
+
+def _checked(data: object, name: str) -> Known:
+    if not isinstance(data, dict) or set(data) != {each.name for each in fields(Known)}:
+        raise ValueError("it does not hold what council up writes")
+    known = Known(**data)
+    texts = (known.name, known.namespace, known.address, known.machine)
+    optional = (known.started, known.token, known.log)
+    if not all(isinstance(text, str) for text in texts) or known.name != name:
+        raise ValueError("it is not this council's")
+    if not all(text is None or isinstance(text, str) for text in optional):
+        raise ValueError("it holds something else where texts belong")
+    if known.pid is not None and (type(known.pid) is not int or known.pid <= 1):
+        raise ValueError("it names no process")
+    return known
+
+
+def every() -> list[Known]:
+    """All that are kept and not stale; files that can't be used are passed over, ``read`` tells why."""
+    found = []
+    names = sorted(path.stem for path in (state_dir() / "councils").glob("*.json"))
+    for name in names:
+        if re.fullmatch(NAME_PATTERN, name):
+            with contextlib.suppress(OperatorError):
+                known = read(name)
+                if known is not None and not known.stale():
+                    found.append(known)
+    return found
+
+
+def running(name: str) -> Known | None:
+    """What is kept of ``name``, unless its host is gone: then its file is removed, and there is none."""
+    known = read(name)
+    if known is not None and known.stale():
+        forget(name)
+        return None
+    return known
+
+
+def located(config: CouncilConfig) -> CouncilConfig:
+    """``config`` with the address of the council of its name, where that was brought up from here.
+
+    A configuration with an address of its own stays as it is. Sets in the environment what Ray reads when
+    it is imported, so this comes before that. Raises OperatorError.
+    """
+    known = running(config.name) if config.ray_address is None else None
+    if known is None:
+        return config
+    known.admit()
+    return config.model_copy(update={"ray_address": known.address, "ray_namespace": known.namespace})
+
+
+def process_started(pid: int) -> str | None:
+    """When the process of that id began, in some notation; None where it is gone, or only waits to be reaped.
+
+    With the id it names one process for good: ids are used again, ids with a start are not.
+    """
+    try:
+        after_name = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+        )
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+    state, *rest = after_name.split()
+    return None if state in "ZX" else f"{boot}/{rest[18]}"
+
+
+def _started_by_ps(pid: int) -> str | None:
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise OperatorError(f"ps does not say whether process {pid} runs: {error}") from error
+    return done.stdout.strip() or None

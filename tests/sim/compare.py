@@ -1,0 +1,145 @@
+"""Holds the council's state and words against the oracle's. Reads the council; shares no code with its core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sim.oracle import REPLAY_WORDS, SILENCE_S, Case, Oracle
+from tests.sim.truth import Violation
+
+PHASES = {"vote": "deliberating", "prime": "ruling", "human": "human"}
+
+
+def hold(rule: str, right: bool, what: str) -> None:
+    if not right:
+        raise Violation(rule, what)
+
+
+def state(oracle: Oracle, council: Any, t: float, *, all_of_it: bool = False) -> None:
+    """The roll, and every proposal that has moved since the last comparison (or all)."""
+    for name, seat in oracle.roll.items():
+        theirs = council.seats[name]
+        if seat.active != theirs.active:
+            silent_s = t - seat.heard_s
+            raise Violation("1.10", f"{name} active: {theirs.active}; silent for {silent_s!r} s of {SILENCE_S}")
+        hold("1.10", seat.run == theirs.boot, f"{name} is in run {theirs.boot}, expected {seat.run}")
+    hold("1.12", council.open.keys() == oracle.live.keys(), _difference(oracle, council))
+    pids = set(oracle.cases) if all_of_it else oracle.dirty | oracle.live.keys()
+    for pid in pids:
+        case = oracle.cases[pid]
+        if case.phase != "over":
+            _open(case, council.open[pid])
+        else:
+            decision(oracle, case, council.closed[pid].decision)
+    oracle.dirty.clear()
+
+
+def _difference(oracle: Oracle, council: Any) -> str:
+    words = []
+    for pid in sorted(council.open.keys() ^ oracle.live.keys()):
+        case = oracle.cases.get(pid)
+        ours = "unknown" if case is None else f"{case.phase} {case.outcome}"
+        theirs = council.closed[pid].decision if pid in council.closed else council.open.get(pid)
+        shown = "unknown" if theirs is None else getattr(theirs, "outcome", None) or theirs.stage
+        words.append(f"{pid} is {shown}, the rules say {ours}")
+    return "; ".join(words)
+
+
+def _open(case: Case, theirs: Any) -> None:
+    pid = case.said.pid
+    hold("1.5", theirs.stage == PHASES[case.phase], f"{pid} is {theirs.stage}, expected {PHASES[case.phase]}")
+    _ballots(pid, case, theirs.ballots, theirs.late)
+    hold("1.2", set(theirs.lost) == case.gone, f"{pid} lost {set(theirs.lost)}, expected {case.gone}")
+    hold("1.8", bool(theirs.escalated_for) == case.grave, f"{pid} is escalated: {theirs.escalated_for}")
+    if case.phase != "human":
+        hold("1.7", theirs.deadline_s == case.until_s, f"{pid} ends at {theirs.deadline_s}, not {case.until_s}")
+    else:
+        expiry = theirs.escalation.expires_wall_s
+        hold("1.9", expiry == case.expires_wall_s, f"{pid} expires at {expiry}, not {case.expires_wall_s}")
+
+
+def _ballots(pid: str, case: Case, counted: Any, late: Any) -> None:
+    ours = [(b.sender, b.msg_id, b.facts["vote"]) for b in case.cast.values()]
+    theirs = [(b.seat, b.msg_id, b.vote) for b in counted]
+    hold("1.3", sorted(ours) == sorted(theirs), f"{pid} counts {theirs}, delivered were {ours}")
+    ours = [(b.sender, b.msg_id, b.facts["vote"]) for b in case.late.values()]
+    theirs = [(b.seat, b.msg_id, b.vote) for b in late]
+    hold("1.7", sorted(ours) == sorted(theirs), f"{pid} has late {theirs}, delivered were {ours}")
+
+
+def decision(oracle: Oracle, case: Case, theirs: Any) -> None:
+    """One decision, as the rules make it from what was delivered."""
+    pid = case.said.pid
+    _alone(oracle, case, theirs)
+    hold("1.4-1.9", theirs.outcome == case.outcome, f"{pid} is {theirs.outcome}, the rules say {case.outcome}")
+    _ballots(pid, case, theirs.ballots, theirs.late)
+    found = {name for name, _ in theirs.missing}
+    hold("1.13", found == case.missing, f"{pid} names as missing {found}, expected {set(case.missing)}")
+    ruling = theirs.ruling.msg_id if theirs.ruling else None
+    hold("1.8", ruling == (case.ruling.msg_id if case.ruling else None), f"{pid} stands on the ruling {ruling}")
+    answer = theirs.answer.msg_id if theirs.answer else None
+    hold("1.9", answer == (case.answer.msg_id if case.answer else None), f"{pid} stands on the answer {answer}")
+    if theirs.outcome == "cancelled":
+        return
+    hold("1.5", theirs.early == case.early, f"{pid} early: {theirs.early}")
+    hold("1.7", theirs.degraded == case.degraded, f"{pid} degraded: {theirs.degraded}")
+    hold("1.6", (theirs.tie_break is not None) == case.tie_break, f"{pid} tie-break: {theirs.tie_break}")
+    hold("1.9", (theirs.escalation_id is not None) == case.was_human, f"{pid}: {theirs.escalation_id}")
+
+
+def _alone(oracle: Oracle, case: Case, theirs: Any) -> None:
+    """What must hold of any decision by itself, whatever the oracle made of the same facts."""
+    pid = case.said.pid
+    hold("1.9", theirs.final and theirs.standing == "decided", f"{pid} is closed but not final")
+    for ballot in theirs.ballots + theirs.late:
+        said = oracle.votes.get(ballot.msg_id)
+        hold("1.14", said is not None, f"{pid}: nobody cast the ballot {ballot.msg_id} of {ballot.seat}")
+        assert said is not None
+        real = (said.sender, said.pid, said.facts["vote"], said.facts["confidence"], said.facts["risk"])
+        counted = (ballot.seat, ballot.proposal_id, ballot.vote, ballot.confidence, ballot.risk_level)
+        hold("1.14", real == counted, f"{pid} counts {counted}, cast was {real}")
+        hold("1.3", ballot.seat in case.given, f"{pid} counts {ballot.seat}, which was never given it")
+    votes = [ballot.vote for ballot in theirs.ballots]
+    tally = (theirs.tally.yes, theirs.tally.no, theirs.tally.abstain)
+    hold("1.13", tally == tuple(map(votes.count, ("yes", "no", "abstain"))), f"{pid} counts {tally}")
+    if theirs.outcome not in ("approved", "rejected") or theirs.answer is not None:
+        return
+    grave = case.said.grave or any(b.risk_level == "high" or not b.confidence >= 0.3 for b in theirs.ballots)
+    hold("1.8", theirs.ruling is not None or not grave, f"{pid} is {theirs.outcome} without Prime's ruling")
+    gated = any(ballot.facts["gate"] for ballot in case.cast.values())
+    hold("1.8", not gated, f"{pid} is {theirs.outcome} without the user whose approval a seat asked for")
+    if theirs.tie_break is not None:
+        own = [b.msg_id for b in theirs.ballots if b.seat == oracle.prime]
+        hold("1.6", own == [theirs.tie_break.ballot_msg_id], f"{pid}: the tie was broken by {theirs.tie_break}")
+
+
+def words(oracle: Oracle, told: Any, kept: Any, by: str) -> None:
+    """What somebody is told is what the journal on disk makes of it, and what all others were told."""
+    pid = told.proposal_id
+    hold("4.7", kept is not None, f"{by} told {told.outcome or 'escalated'} on {pid} before it was kept")
+    same = essence(told) == essence(kept)
+    hold("4.7", same, f"{by} told {essence(told)} on {pid}; the journal makes it {essence(kept)}")
+    if REPLAY_WORDS not in oracle.tolerate:
+        hold("4.6", told.missing == kept.missing, f"{pid}: told {told.missing}, replayed {kept.missing}")
+    if told.final:
+        first = oracle.told.setdefault(pid, essence(told))
+        hold("1.12", first == essence(told), f"{by} told {essence(told)} on {pid}, others {first}")
+
+
+def essence(decision: Any) -> tuple[Any, ...]:
+    """What never changes about a decision once it is told; late ballots may still be added to it."""
+    return (
+        decision.standing,
+        decision.outcome,
+        decision.final,
+        decision.tally,
+        decision.ballots,
+        decision.ruling,
+        decision.answer,
+        decision.tie_break,
+        decision.early,
+        decision.degraded,
+        tuple(name for name, _ in decision.missing),
+        decision.escalated_for,
+        decision.position,
+    )

@@ -1,0 +1,373 @@
+"""The checker: an own reading of rules.md section 1, on what was delivered when. Shares no code with the core.
+
+It is told the truth: every envelope as it was really meant, at the moment the coordinator received it, and
+every death that was reported to it. From that it keeps a roll, deadlines and counts of its own, and compares
+them with the council after every turn. It measures time by the simulation's own clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.truth import Said, Violation
+
+SILENCE_S = 90.0
+# Timers fire one representable number after what they wait for; this is far above that, far below a beat.
+HAIR_S = 1e-6
+INTERRUPTS = 3
+
+# Disagreements between the runtime and rules.md, each with a strict xfail in test_found_bugs.py.
+# Delete each with its mark.
+NOT_ASKED_AGAIN = "1.2: the seat of a ballot that could not be read is not asked once more"
+DEAD_SOLE_SEAT = "1.11: one ballot of a seat that is not active decides alone"
+ONE_SEAT_COUNCIL = "1.11: a council of one seat decides without the mark degraded"
+ASKED_BEFORE_KEPT = "4.7: a question is answered with a decision that is not kept yet"
+REPLAY_WORDS = "4.6: a replayed decision gives other reasons for a missing ballot than the one that was told"
+LIMIT_PASSED = "superseding a proposal that waits for a human lets in one more than open_max"
+KNOWN = frozenset(
+    {NOT_ASKED_AGAIN, DEAD_SOLE_SEAT, ONE_SEAT_COUNCIL, ASKED_BEFORE_KEPT, REPLAY_WORDS, LIMIT_PASSED}
+)
+
+
+@dataclass(slots=True)
+class OnRoll:
+    heard_s: float = 0.0
+    active: bool = True
+    run: int = 0
+    number: int = -1
+
+
+@dataclass(slots=True)
+class Case:
+    said: Said
+    until_s: float
+    given: set[str]
+    phase: str = "vote"  # then prime, human, over
+    cast: dict[str, Said] = field(default_factory=dict)
+    late: dict[str, Said] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
+    grave: bool = False
+    runs: dict[str, int] = field(default_factory=dict)
+    acts: set[bytes] = field(default_factory=set)
+    ruling: Said | None = None
+    answer: Said | None = None
+    was_human: bool = False
+    expires_wall_s: float = math.inf
+    outcome: str = ""
+    early: bool = False
+    degraded: bool = False
+    sole: bool = False
+    tie_break: bool = False
+    missing: frozenset[str] = frozenset()
+    checked: tuple[int, int] = (-1, -1)
+
+    def count(self, word: str) -> int:
+        return sum(ballot.facts["vote"] == word for ballot in self.cast.values())
+
+
+class Oracle:
+    def __init__(
+        self,
+        *,
+        seats: tuple[str, ...],
+        prime: str,
+        quorum: int,
+        sole_seat: str,
+        ttl_s: float,
+        open_max: int,
+        escalations_max: int,
+        lateness_s: float,
+        tolerate: Collection[str] = KNOWN,
+    ) -> None:
+        self.seats, self.prime, self.quorum = seats, prime, quorum
+        self.sole_allowed = sole_seat == "allow-low-risk"
+        self.ttl_s, self.open_max, self.escalations_max = ttl_s, open_max, escalations_max
+        self.lateness_s = lateness_s
+        self.tolerate = frozenset(tolerate)
+        self.roll = {name: OnRoll() for name in seats}
+        self.cases: dict[str, Case] = {}
+        self.live: dict[str, Case] = {}  # those that are not over
+        self.dirty: set[str] = set()
+        self.told: dict[str, tuple[Any, ...]] = {}
+        self.votes: dict[str, Said] = {}  # every ballot that a seat really cast, by msg_id
+        self.reached = set[str]()  # what the run came to, for a look at the simulator's own coverage
+
+    def active(self) -> set[str]:
+        return {name for name, seat in self.roll.items() if seat.active}
+
+    # Time
+
+    def not_overslept(self, t: float) -> None:
+        """Nothing was due for longer than the shell's timers may be late."""
+        for name, seat in self.roll.items():
+            if seat.active and t > seat.heard_s + SILENCE_S + self.lateness_s + HAIR_S:
+                raise Violation("1.10", f"{name} is active, though silent since {seat.heard_s:.3f} s")
+        for pid, case in self.live.items():
+            if case.phase in ("vote", "prime") and t > case.until_s + self.lateness_s + HAIR_S:
+                raise Violation("1.7", f"the deadline of {pid} passed at {case.until_s:.3f} s, unhandled")
+
+    def pass_time(self, t: float, wall_s: float) -> None:
+        """What time has brought when the council is next awake, in the order in which it fell due."""
+        while True:
+            due = [(c.until_s, 0, pid) for pid, c in self.live.items() if c.phase != "human" and t > c.until_s]
+            due += [
+                (seat.heard_s + SILENCE_S, 1, name)
+                for name, seat in self.roll.items()
+                if seat.active and t > seat.heard_s + SILENCE_S
+            ]
+            if not due:
+                break
+            _, what, name = min(due)
+            if what == 1:
+                self.roll[name].active = False
+                self.reached.add("silent")
+                self._look_again(t, wall_s)
+            else:
+                case = self.live[name]
+                if case.phase == "prime":
+                    self._to_human(case, wall_s, "no ruling")
+                else:
+                    self._settle(case, t, wall_s, expired=True)
+        for pid in sorted(self.live, key=lambda pid: (self.live[pid].expires_wall_s, pid)):
+            if wall_s > self.live[pid].expires_wall_s:
+                self._over(self.live[pid], "deferred")
+
+    # What is heard
+
+    def heard(self, said: Said, t: float, wall_s: float) -> str:
+        """Taken, noted (counted as ignored or refused, and nothing else), retry, or free (not counted)."""
+        self.pass_time(t, wall_s)
+        if said.kind in ("forged", "illegal"):
+            return "refused"
+        if said.kind == "vote":
+            self.votes[said.msg_id] = said
+        return str(getattr(self, f"_{said.kind}")(said, t, wall_s))
+
+    def died(self, name: str, t: float, wall_s: float) -> None:
+        self.pass_time(t, wall_s)
+        seat = self.roll[name]
+        seat.active, seat.run, seat.number = False, seat.run + 1, -1
+        self._look_again(t, wall_s)
+
+    def _look_again(self, t: float, wall_s: float) -> None:
+        for case in list(self.live.values()):
+            if case.phase == "vote":
+                self._settle(case, t, wall_s)
+
+    def _beat(self, said: Said, t: float, wall_s: float) -> str:
+        seat = self.roll[said.sender]
+        if said.facts["run"] != seat.run or said.facts["number"] <= seat.number:
+            return "noted"
+        was_active, seat.active = seat.active, True
+        seat.heard_s, seat.number = t, said.facts["number"]
+        if not was_active:
+            self.reached.add("back on the roll")
+            for case in self.live.values():
+                if case.phase == "vote" and said.sender not in case.cast and said.sender not in case.gone:
+                    case.given.add(said.sender)
+        return "taken"
+
+    def _proposal(self, said: Said, t: float, wall_s: float) -> str:
+        known = self.cases.get(said.pid)
+        if known is not None:
+            return "retry" if known.said.sealed == said.sealed else "noted"
+        old = None
+        if said.facts["supersedes"] is not None:
+            old = self.cases.get(said.facts["supersedes"])
+            if old is None or old.said.sender != said.sender:
+                return "noted"
+        if not self._has_room(old):
+            return "noted"
+        if old is not None and old.phase != "over":
+            self._over(old, "cancelled")
+        case = Case(said, t + said.facts["budget"], self.active(), grave=said.grave)
+        self.cases[said.pid] = self.live[said.pid] = case
+        self.dirty.add(said.pid)
+        return "taken"
+
+    def _has_room(self, old: Case | None) -> bool:
+        busy = sum(case.phase != "human" for case in self.live.values())
+        waiting = len(self.live) - busy
+        if old is not None and old.phase != "over":
+            if old.phase != "human" or LIMIT_PASSED in self.tolerate:
+                busy -= 1
+            else:
+                waiting -= 1
+        return busy < self.open_max and waiting < self.escalations_max
+
+    def _vote(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.cases.get(said.pid)
+        if case is None or said.sender not in case.given:
+            return "noted"
+        if said.sender in case.cast or said.sender in case.late:
+            return "noted"
+        self.dirty.add(said.pid)
+        if case.phase != "vote":
+            case.late[said.sender] = said
+            self.reached.add("late ballot")
+            return "taken"
+        case.cast[said.sender] = said
+        case.gone.discard(said.sender)
+        case.grave = case.grave or said.grave
+        self._settle(case, t, wall_s)
+        return "taken"
+
+    def _unreadable(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if NOT_ASKED_AGAIN in self.tolerate or case is None or case.phase != "vote":
+            return "free"
+        if said.sender not in case.given or said.sender in case.cast or said.sealed in case.acts:
+            return "free"
+        case.acts.add(said.sealed)  # the same bytes once more are no second try
+        if said.sender not in case.again:
+            case.again.add(said.sender)
+        else:
+            case.gone.add(said.sender)
+            self._settle(case, t, wall_s)
+        return "free"
+
+    def _fault(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None:
+            return "noted"
+        if said.facts["task"] == "ruling":
+            if case.phase != "prime" or said.sender != self.prime:
+                return "noted"
+            self._to_human(case, wall_s, "no ruling")
+            return "taken"
+        if said.sender in case.cast or said.sender in case.gone or said.sender not in case.given:
+            return "noted"
+        case.gone.add(said.sender)
+        self.dirty.add(said.pid)
+        self.reached.add("ballot lost")
+        if case.phase == "vote":
+            self._settle(case, t, wall_s)
+        return "taken"
+
+    def _observation(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None or said.sealed in case.acts:
+            return "noted"
+        case.acts.add(said.sealed)
+        stream = said.facts["stream"]
+        case.runs[stream] = case.runs.get(stream, 0) + 1 if said.facts["interrupt"] else 0
+        if case.runs[stream] >= INTERRUPTS and case.phase == "vote":
+            case.grave = True
+            self.reached.add("three interrupts")
+        return "taken"
+
+    def _escalation(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None or case.phase != "vote" or said.sealed in case.acts:
+            return "noted"
+        case.acts.add(said.sealed)
+        case.grave = True
+        return "taken"
+
+    def _ruling(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None or case.phase != "prime" or said.sender != self.prime:
+            return "noted"
+        case.ruling = said
+        self.reached.add(f"ruling {said.facts['word']}")
+        if not said.facts["confidence"] >= 0.3 or said.facts["word"] == "human":
+            self._to_human(case, wall_s, "Prime asks")
+        elif said.facts["word"] == "reject":
+            self._over(case, "rejected")
+        else:
+            self._by_sides(case, wall_s)
+        return "taken"
+
+    def _answer(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None or case.phase != "human":
+            return "noted"
+        case.answer = said
+        self._over(case, "approved" if said.facts["approve"] else "rejected")
+        return "taken"
+
+    def _cancel(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.live.get(said.pid)
+        if case is None or case.said.sender != said.sender:
+            return "noted"
+        self._over(case, "cancelled")
+        return "taken"
+
+    # What follows
+
+    def _settle(self, case: Case, t: float, wall_s: float, *, expired: bool = False) -> None:
+        """Rules 1.4 to 1.8 and 1.11: whether the vote is over, and what it comes to."""
+        active = self.active()
+        present = active | case.cast.keys()
+        pending = active - case.cast.keys() - case.gone
+        asks_human = any(ballot.facts["gate"] for ballot in case.cast.values())
+        every_ballot = case.grave or asks_human or case.said.facts["wait_for"] == "all"
+        enough = len(case.cast) >= self.quorum
+        more = max(case.count("yes"), case.count("no"))
+        if enough and not every_ballot and more * 2 > len(present):
+            if pending and not expired:
+                case.early = True
+                self.reached.add("early")
+            self._by_sides(case, wall_s, expired=expired)
+        elif pending and not expired:
+            return
+        elif not enough:
+            if self._sole(case, active):
+                case.sole = True
+                self.reached.add("sole seat")
+                self._by_sides(case, wall_s, expired=expired)
+            elif expired:
+                self._to_human(case, wall_s, "quorum lost")
+        elif asks_human:
+            self._to_human(case, wall_s, "gate")
+        elif case.grave:
+            case.phase, case.until_s = "prime", t + case.said.facts["budget"]
+            self.dirty.add(case.said.pid)
+        else:
+            self._by_sides(case, wall_s, expired=expired)
+
+    def _sole(self, case: Case, active: set[str]) -> bool:
+        if not self.sole_allowed or len(case.cast) != 1 or case.grave:
+            return False
+        (ballot,) = case.cast.values()
+        alone = active == {ballot.sender}
+        if not alone and DEAD_SOLE_SEAT in self.tolerate:
+            alone = not active
+        low = case.said.facts["risk"] == ballot.facts["risk"] == "low"
+        return alone and low and ballot.facts["vote"] != "abstain" and not ballot.facts["gate"]
+
+    def _by_sides(self, case: Case, wall_s: float, *, expired: bool = False) -> None:
+        yes, no = case.count("yes"), case.count("no")
+        if yes == no:
+            own = case.cast.get(self.prime)
+            if own is None or own.facts["vote"] == "abstain":
+                self._to_human(case, wall_s, "tie")
+                return
+            case.tie_break = True
+            self.reached.add("tie-break")
+            self._over(case, "approved" if own.facts["vote"] == "yes" else "rejected", expired=expired)
+        else:
+            self._over(case, "approved" if yes > no else "rejected", expired=expired)
+
+    def _to_human(self, case: Case, wall_s: float, why: str) -> None:
+        self.reached.add(f"to a human: {why}")
+        case.phase, case.was_human = "human", True
+        case.expires_wall_s = wall_s + self.ttl_s
+        self.dirty.add(case.said.pid)
+
+    def _over(self, case: Case, outcome: str, *, expired: bool = False) -> None:
+        self.reached.add(outcome)
+        active = self.active()
+        case.missing = frozenset(self.seats) - case.cast.keys()
+        voting = case.phase == "vote" and not expired
+        unheard = {name for name in case.missing if not voting or name in case.gone or name not in active}
+        case.degraded = bool(unheard) and outcome != "cancelled"
+        if case.sole and ONE_SEAT_COUNCIL not in self.tolerate:
+            case.degraded = True
+        case.outcome, case.phase = outcome, "over"
+        del self.live[case.said.pid]
+        self.dirty.add(case.said.pid)
