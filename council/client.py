@@ -250,7 +250,7 @@ class Council:
         ``wait_for_human``, which waits for the answer or its expiry, ``human_timeout_s`` at most. Raises
         TooManyOpen, Refused, EnvelopeError, NoAnswer, CouncilDied.
         """
-        return self._background.wait(self._propose(proposal, body, wait_for_human, human_timeout_s, details))
+        return self._wait(self._propose(proposal, body, wait_for_human, human_timeout_s, details))
 
     async def _propose(
         self,
@@ -275,7 +275,7 @@ class Council:
         self, proposals: Iterable[str | Envelope], *, wait_for_human: bool = False, **details: Any
     ) -> list[Decision | CouncilError]:
         """Submits many proposals at once; a decision for each, in order, or the error it came to."""
-        return self._background.wait(self._propose_many(proposals, wait_for_human, details))
+        return self._wait(self._propose_many(proposals, wait_for_human, details))
 
     async def _propose_many(
         self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Mapping[str, Any]
@@ -290,7 +290,7 @@ class Council:
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
         """Takes back a proposal of this client's. Raises Refused: not its own, unknown, or decided."""
-        self._background.wait(self._cancel(proposal_id, reason))
+        self._wait(self._cancel(proposal_id, reason))
 
     async def _cancel(self, proposal_id: str, reason: str) -> None:
         self._refuse_if_closed()
@@ -303,7 +303,7 @@ class Council:
 
         The first answer is the decision (rules 1.9). Raises Refused: unknown, not escalated, or answered.
         """
-        self._background.wait(self._answer(escalation_id, approve, reason, human))
+        self._wait(self._answer(escalation_id, approve, reason, human))
 
     async def _answer(self, escalation_id: str, approve: bool, reason: str, human: str | None) -> None:
         self._refuse_if_closed()
@@ -326,7 +326,7 @@ class Council:
 
         Raises Refused for an id that the council was never given.
         """
-        return self._background.wait(self._decision(proposal_id))
+        return self._wait(self._decision(proposal_id))
 
     async def _decision(self, proposal_id: str) -> Decision | None:
         self._refuse_if_closed()
@@ -336,7 +336,7 @@ class Council:
 
     def escalations(self) -> list[Escalation]:
         """What waits for a human, oldest first."""
-        return self._background.wait(self._escalations())
+        return self._wait(self._escalations())
 
     async def _escalations(self) -> list[Escalation]:
         self._refuse_if_closed()
@@ -344,7 +344,7 @@ class Council:
 
     def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data: seats and their heartbeats, what is open, counts."""
-        return self._background.wait(self._status())
+        return self._wait(self._status())
 
     async def _status(self) -> dict[str, Any]:
         self._refuse_if_closed()
@@ -414,6 +414,13 @@ class Council:
         if self._owned:
             await self._port.close()
 
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine of the council's own loop, for a caller on a thread."""
+        if self._closed:
+            coroutine.close()
+            self._refuse_if_closed()
+        return self._background.wait(coroutine)
+
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise CallerError("this council was closed; launch or connect anew")
@@ -445,6 +452,9 @@ class AsyncCouncil:
         self._council = council
 
     async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._council._closed:
+            coroutine.close()
+            self._council._refuse_if_closed()
         return await self._council._background.wrap(coroutine)
 
     async def propose(
@@ -502,14 +512,14 @@ class Events:
 
     def __iter__(self) -> Iterator[Event]:
         while True:
-            found = self._council._background.wait(self._page())
+            found = self._council._wait(self._page())
             yield from self._hand_out(found)
             if not found and not self._follow:
                 return
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
-            found = await self._council._background.wrap(self._page())
+            found = await self._council.aio._run(self._page())
             for event in self._hand_out(found):
                 yield event
             if not found and not self._follow:

@@ -17,8 +17,10 @@ from council.core.effects import (
     RequestRuling,
 )
 from council.core.state import (
+    Absent,
     Answer,
     Decision,
+    Escalation,
     Moment,
     Outcome,
     Proposal,
@@ -52,7 +54,7 @@ def conclude(
     if awaited and not expired:
         return proposal, []
     if not quorum:
-        if _sole_seat_decides(rules, proposal, reach):
+        if _sole_seat_decides(rules, proposal, active):
             return _by_majority(rules, seats, proposal, now, expired=expired)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []
@@ -60,16 +62,16 @@ def conclude(
     if asks_human:
         return to_human(rules, seats, proposal, "user_approval", now)
     if proposal.escalated_for:
-        return _ask_prime(rules, proposal, now)
+        return _ask_prime(rules, seats, proposal, now)
     return _by_majority(rules, seats, proposal, now, expired=expired)
 
 
-def _sole_seat_decides(rules: Rules, proposal: Proposal, reach: int) -> bool:
+def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:
     """Whether the one seat left may decide (rules 1.11): low risk throughout, and it took a side."""
     return (
         rules.sole_seat == "allow-low-risk"
-        and reach == 1
-        and len(proposal.ballots) == 1
+        and [ballot.seat for ballot in proposal.ballots] == active
+        and len(active) == 1
         and proposal.ballots[0].vote != "abstain"
         and not proposal.ballots[0].asks_human
         and proposal.what.risk_level == proposal.ballots[0].risk_level == "low"
@@ -83,14 +85,22 @@ def _by_majority(
     """The decision of the ballots that are in; a tie is Prime's to break, else a human's (rules 1.6)."""
     side, tie_break = _side(rules, proposal)
     if side is None:
-        return to_human(rules, seats, proposal, "tie", now)
+        return _tied(rules, seats, proposal, now, expired=expired)
     reason = f"a majority of {side}" if tie_break is None else f"a tie, broken by {rules.prime}'s {side}"
     if len(proposal.ballots) < rules.quorum:
-        reason = f"{proposal.ballots[0].seat} alone is left, and the risk is low"
+        reason = f"a {side} of {proposal.ballots[0].seat}, which is alone, at low risk"
     outcome: Outcome = "approved" if side == "yes" else "rejected"
     return decided(
         rules, seats, proposal, outcome, reason, now, early=early, expired=expired, tie_break=tie_break
     )
+
+
+def _tied(rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, expired: bool) -> Concluded:
+    """A tie goes to a human, unless Prime, silent now, may still come back and break it (rules 1.6)."""
+    prime_may_vote = rules.prime not in proposal.lost and all(b.seat != rules.prime for b in proposal.ballots)
+    if prime_may_vote and not expired:
+        return proposal, []
+    return to_human(rules, seats, proposal, "tie", now)
 
 
 def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None]:
@@ -101,9 +111,14 @@ def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None
     return (tie_break.vote if tie_break else None), tie_break
 
 
-def _ask_prime(rules: Rules, proposal: Proposal, now: Moment) -> Concluded:
+def _ask_prime(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
     """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
-    waiting = replace(proposal, stage="ruling", deadline_s=now.uptime_s + proposal.what.time_budget_s)
+    waiting = replace(
+        proposal,
+        stage="ruling",
+        deadline_s=now.uptime_s + proposal.what.time_budget_s,
+        absent=_absent(rules, seats, proposal, over=True),
+    )
     return waiting, [ruling_request(rules, waiting)]
 
 
@@ -133,34 +148,37 @@ def on_ruling(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Co
 
 def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: Moment) -> Concluded:
     """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
-    missing, degraded = _missing(rules, seats, proposal, closing=True)
-    asked = escalation.to_human(rules, proposal, reason, missing, now)
-    waiting = replace(proposal, stage="human", escalation=asked)
-    told = _standing(rules, waiting, missing, degraded, now)
+    absent = proposal.absent or _absent(rules, seats, proposal, over=True)
+    asked = escalation.to_human(rules, proposal, reason, absent.missing, now)
+    waiting = replace(
+        proposal,
+        stage="human",
+        deadline_s=now.uptime_s + rules.escalation_ttl_s,
+        escalation=asked,
+        absent=absent,
+    )
+    told = _standing(rules, waiting, asked, absent, now)
     return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
 
 
-def _standing(
-    rules: Rules, proposal: Proposal, missing: tuple[tuple[str, str], ...], degraded: bool, now: Moment
-) -> Decision:
-    """How a proposal that waits for a human stands."""
-    assert proposal.escalation is not None
+def _standing(rules: Rules, proposal: Proposal, asked: Escalation, absent: Absent, now: Moment) -> Decision:
+    """How a proposal stands that waits for a human."""
     return Decision(
         proposal_id=proposal.what.proposal_id,
         summary=proposal.what.summary,
         standing="escalated",
         outcome=None,
         final=False,
-        reason=proposal.escalation.detail,
+        reason=asked.detail,
         tally=tally.count(proposal.ballots),
         quorum=rules.quorum,
         ballots=proposal.ballots,
         ruling=proposal.ruling,
-        degraded=degraded,
-        missing=missing,
+        degraded=absent.degraded,
+        missing=absent.missing,
         late=proposal.late,
         escalated_for=proposal.escalated_for,
-        escalation_id=proposal.escalation.escalation_id,
+        escalation_id=asked.escalation_id,
         dissent=tally.dissent(proposal.ballots, None),
         shared=rules.shared,
         seconds=now.uptime_s - proposal.opened_s,
@@ -182,8 +200,8 @@ def decided(
     answer: Answer | None = None,
 ) -> Concluded:
     """The one decision on ``proposal`` (rules 1.13)."""
-    closing = expired or proposal.stage != "deliberating"
-    missing, degraded = _missing(rules, seats, proposal, closing=closing)
+    absent = proposal.absent or _absent(rules, seats, proposal, over=expired)
+    alone = outcome in ("approved", "rejected") and len(proposal.ballots) < rules.quorum and answer is None
     decision = Decision(
         proposal_id=proposal.what.proposal_id,
         summary=proposal.what.summary,
@@ -198,8 +216,8 @@ def decided(
         answer=answer,
         tie_break=tie_break,
         early=early,
-        degraded=degraded and outcome != "cancelled",
-        missing=missing,
+        degraded=(absent.degraded or alone) and outcome != "cancelled",
+        missing=absent.missing,
         late=proposal.late,
         escalated_for=proposal.escalated_for,
         escalation_id=proposal.escalation.escalation_id if proposal.escalation else None,
@@ -211,12 +229,10 @@ def decided(
     return decision, [AnnounceDecision(decision)]
 
 
-def _missing(
-    rules: Rules, seats: Seats, proposal: Proposal, *, closing: bool
-) -> tuple[tuple[tuple[str, str], ...], bool]:
-    """The seats without a counted ballot, each with the reason, and whether that degrades the decision.
+def _absent(rules: Rules, seats: Seats, proposal: Proposal, *, over: bool) -> Absent:
+    """Who is missing at this moment; ``over``: voting ends without whoever has not voted by now.
 
-    A ballot that was not needed (an early decision) does not; one that could not be had does.
+    A ballot that was not needed (an early decision) degrades nothing; one that could not be had does.
     """
     voted = {ballot.seat for ballot in proposal.ballots}
     missing: list[tuple[str, str]] = []
@@ -229,10 +245,10 @@ def _missing(
             missing.append((name, proposal.lost[name]))
         elif not seat.active:
             missing.append((name, f"inactive: {seat.why}"))
-        elif closing:
+        elif over:
             missing.append((name, "had not voted by the deadline"))
         else:
             missing.append((name, "had not voted yet; its ballot was not needed"))
             continue
         degraded = True
-    return tuple(missing), degraded
+    return Absent(tuple(missing), degraded)

@@ -71,9 +71,9 @@ def to_human(
         risk_level="high" if proposal.escalated_for else what.risk_level,
         reason=reason,
         detail=detail,
-        options=_options(rules, proposal),
+        options=_options(proposal),
         gaps=_gaps(proposal, missing),
-        next_step=next_step,
+        next_step=f"{next_step} With no answer within {rules.escalation_ttl_s / 3600:g} h it is deferred.",
         ballots=proposal.ballots,
         ruling=proposal.ruling,
         asked_wall_s=now.wall_s,
@@ -81,10 +81,9 @@ def to_human(
     )
 
 
-def _options(rules: Rules, proposal: Proposal) -> tuple[Option, ...]:
+def _options(proposal: Proposal) -> tuple[Option, ...]:
     ayes = _reasons(proposal.ballots, "yes")
     noes = _reasons(proposal.ballots, "no") + proposal.escalated_for
-    hours = f"{rules.escalation_ttl_s / 3600:g} h"
     return (
         Option(
             "approve",
@@ -93,11 +92,6 @@ def _options(rules: Rules, proposal: Proposal) -> tuple[Option, ...]:
         ),
         Option(
             "reject", pros=noes or ("nothing is changed",), cons=ayes or ("what was asked for is not done",)
-        ),
-        Option(
-            "defer",
-            pros=("time to find what is missing",),
-            cons=(f"with no answer within {hours} it closes as deferred, not approved",),
         ),
     )
 

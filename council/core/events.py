@@ -1,7 +1,7 @@
 """What can happen to a council, in the past tense. Knows nothing of what follows from it.
 
-Events come from authentic envelopes, from the roll and from time; ``due`` in ``step`` lists those that
-time brings. All but an ordinary heartbeat are journaled (rules 1.10).
+Events come from authentic envelopes, from the roll and from time; ``next_due`` in ``step`` names those
+that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class BallotUnreadable:
     proposal_id: str
     seat: str
     why: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,10 @@ class SeatBeat:
 
 @dataclass(frozen=True, slots=True)
 class SeatDied:
-    """The seat's actor is known dead."""
+    """The seat's actor is known dead, or out of reach, in its run ``boot``."""
 
     seat: str
+    boot: int
     why: str
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from council.core import tally
-from council.core.state import CouncilState, Decision, Proposal
+from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal
 from council.protocol.errors import InternalError
 
 
@@ -19,9 +19,8 @@ def check(state: CouncilState) -> None:
     for proposal_id, proposal in state.open.items():
         _require(proposal.what.proposal_id == proposal_id, "a proposal is kept under its id")
         _check_open(state, proposal)
-        if proposal.escalation is None:
-            _require((proposal.deadline_s, proposal_id) in armed, f"the deadline of {proposal_id} is armed")
-        else:
+        _require((proposal.deadline_s, proposal_id) in armed, f"the deadline of {proposal_id} is armed")
+        if proposal.escalation is not None:
             entry = (proposal.escalation.expires_wall_s, proposal_id)
             _require(entry in armed_wall, f"the expiry of {proposal_id} is armed")
     for proposal_id, closed in state.closed.items():
@@ -41,12 +40,20 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     _require(not voted & proposal.lost.keys(), f"a ballot on {proposal_id} is cast or lost, never both")
     _require((proposal.stage == "human") == (proposal.escalation is not None), "1.9: a human is shown why")
     _require(proposal.stage != "ruling" or bool(proposal.escalated_for), "1.8: Prime rules on what escalated")
-    _require(len(proposal.acts) <= 1_000, "the acts on a proposal are bounded")
+    _require(
+        all(len(seen) <= ACTS_MAX for seen in proposal.acts.values()), "the acts on a proposal are bounded"
+    )
+    _require((proposal.stage == "deliberating") == (proposal.absent is None), "who is missing is said once")
     if proposal.stage == "deliberating":
         active = state.active()
         waits = any(seat not in voted and seat not in proposal.lost for seat in active)
         quorum = len(voted) >= state.rules.quorum
-        _require(waits or not quorum, f"1.5: {proposal_id} does not wait when every active seat has voted")
+        tied = tally.majority(tally.count(proposal.ballots)) is None and not proposal.escalated_for
+        prime_may_vote = tied and state.rules.prime not in voted | proposal.lost.keys()
+        _require(
+            waits or not quorum or prime_may_vote,
+            f"1.5: {proposal_id} does not wait when every active seat has voted",
+        )
 
 
 def _check_decision(state: CouncilState, decision: Decision) -> None:
@@ -60,13 +67,41 @@ def _check_decision(state: CouncilState, decision: Decision) -> None:
     counted = {ballot.seat for ballot in decision.ballots}
     _require(missing | counted == set(state.rules.seats), f"1.13: {proposal_id} names every missing seat")
     _require(not missing & counted, f"1.13: no seat of {proposal_id} is both counted and missing")
-    if decision.outcome == "approved" and decision.answer is None:
-        ruled = decision.ruling is not None and decision.ruling.ruling == "confirm"
-        _require(ruled or not decision.escalated_for, f"1.8: {proposal_id} was escalated and not confirmed")
-        enough = votes.cast >= state.rules.quorum or state.rules.sole_seat == "allow-low-risk"
-        _require(enough, f"1.4: {proposal_id} was approved without a quorum")
-        side = tally.majority(votes) or (decision.tie_break.vote if decision.tie_break else None)
-        _require(side == "yes", f"1.4: {proposal_id} was approved without a majority")
+    if decision.answer is not None:
+        _require(decision.escalation_id is not None, f"1.9: {proposal_id} was answered, but never asked")
+        word = "approved" if decision.answer.approve else "rejected"
+        _require(decision.outcome == word, f"1.9: {proposal_id} is what the human answered")
+    elif decision.outcome == "deferred":
+        _require(decision.escalation_id is not None, f"1.9: {proposal_id} was deferred without a human asked")
+    elif decision.outcome in ("approved", "rejected"):
+        _check_voted(state, decision)
+
+
+def _check_voted(state: CouncilState, decision: Decision) -> None:
+    """What must hold where the council itself approved or rejected."""
+    proposal_id, rules = decision.proposal_id, state.rules
+    ruling, act = decision.ruling, decision.tie_break
+    _require(decision.escalation_id is None, f"1.9: {proposal_id} waited for a human, and none answered")
+    _require(not any(b.asks_human for b in decision.ballots), f"1.8: a user had to approve {proposal_id}")
+    _require(
+        bool(decision.escalated_for) == (ruling is not None), f"1.8: {proposal_id} escalated, not ruled on"
+    )
+    if act is not None:
+        own = [b for b in decision.ballots if b.msg_id == act.ballot_msg_id]
+        named = len(own) == 1 and own[0].seat == act.seat == rules.prime and own[0].vote == act.vote
+        _require(named, f"1.6: the tie of {proposal_id} was broken by Prime's own ballot")
+        _require(tally.majority(decision.tally) is None, f"1.6: {proposal_id} was no tie")
+    if decision.tally.cast < rules.quorum:
+        alone = rules.sole_seat == "allow-low-risk" and decision.tally.cast == 1 and decision.degraded
+        low = all(b.risk_level == "low" for b in decision.ballots)
+        _require(alone and low, f"1.11: {proposal_id} was decided without a quorum")
+    if ruling is not None and ruling.ruling == "reject":
+        _require(decision.outcome == "rejected", f"1.8: {proposal_id} is not what Prime ruled")
+        return
+    _require(ruling is None or ruling.ruling == "confirm", f"1.8: {proposal_id} was left to a human by Prime")
+    side = tally.majority(decision.tally) or (act.vote if act is not None else None)
+    wanted = {"yes": "approved", "no": "rejected"}.get(side or "")
+    _require(decision.outcome == wanted, f"1.4: {proposal_id} is not what its majority says")
 
 
 def _require(holds: bool, rule: str) -> None:

@@ -17,7 +17,7 @@ def first_timer(state: CouncilState) -> tuple[float, str] | None:
     while state.timers:
         deadline_s, proposal_id = state.timers[0]
         proposal = state.open.get(proposal_id)
-        if proposal is not None and proposal.stage != "human" and proposal.deadline_s == deadline_s:
+        if proposal is not None and proposal.deadline_s == deadline_s:
             return state.timers[0]
         heapq.heappop(state.timers)
     return None

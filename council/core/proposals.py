@@ -18,7 +18,7 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
     if known is not None:
         return known
     superseding = _superseded(state, event)
-    _refuse_above_limits(state, leaving=superseding is not None)
+    _refuse_above_limits(state, superseding)
     active = state.active()
     reason = escalation.for_submission(what)
     proposal = Proposal(
@@ -96,9 +96,10 @@ def _not_the_proposer(proposal_id: str, sender: str, proposer: str) -> Refused:
     )
 
 
-def _refuse_above_limits(state: CouncilState, *, leaving: bool) -> None:
+def _refuse_above_limits(state: CouncilState, leaving: Proposal | None) -> None:
     rules = state.rules
-    deliberating = len(state.open) - state.with_human - leaving
+    with_human = state.with_human - (leaving is not None and leaving.stage == "human")
+    deliberating = len(state.open) - (leaving is not None) - with_human
     if deliberating >= rules.open_max:
         raise TooManyOpen(
             f"{deliberating} proposals are open, as many as this council allows; "
@@ -106,16 +107,19 @@ def _refuse_above_limits(state: CouncilState, *, leaving: bool) -> None:
             open=deliberating,
             limit=rules.open_max,
         )
-    if state.with_human >= rules.escalations_max:
+    if with_human >= rules.escalations_max:
         raise TooManyOpen(
-            f"{state.with_human} proposals wait for a human, as many as this council allows; "
+            f"{with_human} proposals wait for a human, as many as this council allows; "
             "answer some, or raise escalations_max",
-            open=state.with_human,
+            open=with_human,
             limit=rules.escalations_max,
         )
 
 
 def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
+    closed = state.closed.get(event.proposal_id)
+    if closed is not None and closed.proposer == event.sender and closed.decision.outcome == "cancelled":
+        return [do.NoteIgnored(event.sender, "a cancellation of what is cancelled")]
     proposal = open_proposal(state, event.proposal_id, event.sender)
     if event.sender != proposal.what.proposer:
         raise _not_the_proposer(event.proposal_id, event.sender, proposal.what.proposer)
@@ -128,7 +132,7 @@ def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -
         state, proposal, closing.decided(state.rules, state.seats, proposal, "cancelled", reason, now)
     )
     thinking = [name for name in state.rules.seats if name in proposal.asked and name not in voted]
-    if proposal.stage == "ruling":
+    if proposal.stage == "ruling" and state.rules.prime not in thinking:
         thinking.append(state.rules.prime)
     return effects + [do.WithdrawProposal(name, proposal.what.proposal_id) for name in thinking]
 
@@ -150,7 +154,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     proposal = open_proposal(state, answer.proposal_id, answer.human)
     if proposal.stage != "human":
         raise Refused(
-            f"{answer.proposal_id} does not wait for a human: the seats are still deliberating",
+            f"{answer.proposal_id} does not wait for a human: the council is still at it",
             code="not_escalated",
             proposal_id=answer.proposal_id,
             sender=answer.human,

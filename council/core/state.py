@@ -7,6 +7,7 @@ is down, a human's (rules 1.9).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,9 +27,9 @@ CONFIDENCE_FLOOR = 0.3
 INTERRUPTS_MAX = 3
 # A council larger than this is a parliament: message counts and reading time grow with it.
 SEATS_MAX = 15
-# Acts other than ballots that one open proposal remembers, so that a replay is known as one. A seat that
-# interrupts more often than this has long been heard.
-ACTS_MAX = 1_000
+# Acts of one kind and seat that an open proposal remembers, so that a replay is known as one. A seat that
+# speaks up more often has long been heard, and keeps nobody else from being heard.
+ACTS_MAX = 100
 
 
 def unsure(confidence: float) -> bool:
@@ -70,8 +71,13 @@ class Rules:
             raise ValueError(f"seats must be 1 to {SEATS_MAX} distinct names, found {self.seats!r}")
         if self.prime not in self.seats:
             raise ValueError(f"prime must be one of the seats {self.seats!r}, found {self.prime!r}")
-        if self.quorum < 2:  # rules 1.4: never below 2
-            raise ValueError(f"quorum must be at least 2, found {self.quorum}")
+        most = max(2, len(self.seats))
+        if not 2 <= self.quorum <= most:  # rules 1.4: never below 2
+            raise ValueError(f"quorum must be 2 to {most} with {len(self.seats)} seats, found {self.quorum}")
+        for name in ("inactivity_limit_s", "escalation_ttl_s", "open_max", "escalations_max"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be more than 0 and finite, found {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +241,20 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Absent:
+    """The seats without a counted ballot, each with the reason, and whether that degrades the decision."""
+
+    missing: tuple[tuple[str, str], ...]
+    degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
-    """An open proposal. ``deadline_s`` is that of its stage; a human's stands in its escalation.
+    """An open proposal. ``deadline_s`` is that of its stage; a human's is in wall time too (``escalation``).
 
     ``asked`` holds the seats it was handed to; ``lost`` those whose ballot will not come, with the reason;
-    ``asked_again`` those whose first ballot could not be read; ``interrupts`` the run on each stream;
+    ``asked_again`` those whose first ballot could not be read, with its digest; ``interrupts`` the run on
+    each stream; ``acts`` the messages seen, by seat and kind; ``absent`` who was missing when voting ended;
     ``escalated_for`` the reasons why it is escalated to Prime, empty when it is not; ``standing`` what its
     proposer is told while it waits for a human.
     """
@@ -251,10 +266,11 @@ class Proposal:
     asked: frozenset[str] = frozenset()
     ballots: tuple[Ballot, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
-    asked_again: frozenset[str] = frozenset()
+    asked_again: Mapping[str, str] = field(default_factory=dict)
     interrupts: Mapping[str, int] = field(default_factory=dict)
-    acts: frozenset[str] = frozenset()
+    acts: Mapping[str, frozenset[str]] = field(default_factory=dict)
     escalated_for: tuple[str, ...] = ()
+    absent: Absent | None = None
     ruling: Ruling | None = None
     escalation: Escalation | None = None
     standing: Decision | None = None

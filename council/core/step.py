@@ -47,9 +47,10 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
         raise InternalError(
             f"time ran backwards: {now.uptime_s} s after {state.uptime_s} s of uptime", now=now.uptime_s
         )
-    overdue = first_timer(state)
-    if overdue is not None and now.uptime_s > overdue[0] and not _is_due_event(event):
-        raise InternalError(f"the deadline of {overdue[1]} passed at {overdue[0]} s, but was not handled")
+    if not _is_due_event(event):
+        for timer, time in ((first_timer(state), now.uptime_s), (first_wall_timer(state), now.wall_s)):
+            if timer is not None and time > timer[0]:
+                raise InternalError(f"the deadline of {timer[1]} passed at {timer[0]} s, but was not handled")
     effects = _handle(state, event, now)
     state.uptime_s = now.uptime_s
     return state, effects
@@ -77,14 +78,16 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return proposals.cancelled(state, event, now)
         case ev.SeatBeat():
             return _beat(state, event, now)
-        case ev.SeatDied(name, why):
+        case ev.SeatDied(name, boot, why):
             seat = seat_of(state, name)
+            if boot != seat.boot:
+                return [do.NoteIgnored(name, "the death of an earlier run")]
             return _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
         case ev.SeatFellSilent(name):
             seat = seat_of(state, name)
             if not seat.active or not roll.is_silent(seat, state.rules, now):
                 raise Refused(f"{name} has not been silent for too long", code="not_silent", seat=name)
-            return _roll_changed(state, roll.silence(seat, state.rules, now), was_active=True, now=now)
+            return _roll_changed(state, roll.silence(seat, state.rules), was_active=True, now=now)
         case ev.DeadlinePassed(proposal_id):
             return _deadline_passed(state, proposal_id, now)
         case ev.EscalationExpired(proposal_id):
@@ -103,7 +106,7 @@ def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
     found: tuple[float, ev.Event] | None = None
     timer = first_timer(state)
     if timer is not None and now.uptime_s > timer[0]:  # rules 1.5: at exactly the deadline a ballot counts
-        found = timer[0], ev.DeadlinePassed(timer[1])
+        found = timer[0], _passed(state, timer[1])
     for seat in state.seats.values():
         since = roll.silent_from(seat, state.rules)
         if seat.active and now.uptime_s > since and (found is None or since < found[0]):
@@ -114,6 +117,12 @@ def next_due(state: CouncilState, now: Moment) -> ev.Event | None:
     if wall_timer is not None and now.wall_s > wall_timer[0]:
         return ev.EscalationExpired(wall_timer[1])
     return None
+
+
+def _passed(state: CouncilState, proposal_id: str) -> ev.Event:
+    if state.open[proposal_id].stage == "human":
+        return ev.EscalationExpired(proposal_id)
+    return ev.DeadlinePassed(proposal_id)
 
 
 def next_deadline(state: CouncilState) -> Deadlines:
@@ -135,7 +144,10 @@ def _is_due_event(event: ev.Event) -> bool:
 
 def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
     proposal = open_proposal(state, proposal_id, "the clock")
-    if proposal.escalation is None or not now.wall_s > proposal.escalation.expires_wall_s:
+    asked = proposal.escalation
+    # Wall time, which runs on while everything is down (rules 1.9); a jump back does not lengthen it.
+    over = asked is not None and (now.wall_s > asked.expires_wall_s or now.uptime_s > proposal.deadline_s)
+    if not over:
         raise Refused(f"the escalation of {proposal_id} has not expired", code="not_expired")
     reason = "no human answered in time"
     return keep(state, proposal, closing.decided(state.rules, state.seats, proposal, "deferred", reason, now))
@@ -174,13 +186,13 @@ def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Mom
         effects.append(do.AnnounceRoll(seat.name, seat.active, seat.why))
     for proposal in list(state.open.values()):
         if seat.active:
-            effects += _tell_what_isopen_proposal(state, proposal, seat.name)
+            effects += _tell_what_is_open(state, proposal, seat.name)
         elif proposal.stage == "deliberating":
             effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
     return effects
 
 
-def _tell_what_isopen_proposal(state: CouncilState, proposal: Proposal, name: str) -> Effects:
+def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Effects:
     """A seat that is back is handed what still waits for it (rules 1.10)."""
     if proposal.stage == "ruling" and name == state.rules.prime:
         return [closing.ruling_request(state.rules, proposal)]

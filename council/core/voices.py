@@ -46,12 +46,7 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
 def _is_repeated(ballot: Ballot, earlier: tuple[Ballot, ...], asked: frozenset[str]) -> bool:
     """Whether these bytes were received before. Raises Refused for a second or an unasked ballot."""
     if ballot.seat not in asked:
-        raise Refused(
-            f"{ballot.seat} voted on {ballot.proposal_id} without having been given it",
-            code="not_asked",
-            proposal_id=ballot.proposal_id,
-            sender=ballot.seat,
-        )
+        raise _not_asked(ballot.proposal_id, ballot.seat)
     for first in earlier:
         if first.seat == ballot.seat:
             if first.digest == ballot.digest:
@@ -65,10 +60,24 @@ def _is_repeated(ballot: Ballot, earlier: tuple[Ballot, ...], asked: frozenset[s
     return False
 
 
+def _not_asked(proposal_id: str, seat: str) -> Refused:
+    return Refused(
+        f"{seat} voted on {proposal_id} without having been given it",
+        code="not_asked",
+        proposal_id=proposal_id,
+        sender=seat,
+    )
+
+
+def _refuse_unasked(proposal: Proposal, seat: str) -> None:
+    if seat not in proposal.asked:
+        raise _not_asked(proposal.what.proposal_id, seat)
+
+
 def _late(ballot: Ballot) -> Effects:
     """A ballot after the vote is shown and changes nothing; a grave one raises an alert (rules 1.7)."""
     effects: Effects = [do.AnnounceBallot(ballot, late=True)]
-    if ballot.risk_level == "high" or unsure(ballot.confidence):
+    if ballot.risk_level == "high" or unsure(ballot.confidence) or ballot.asks_human:
         text = f"{ballot.seat} voted {ballot.vote} after the vote had ended: {ballot.reason}"
         effects.append(do.RaiseAlert(ballot.proposal_id, "late_ballot", text))
     return effects
@@ -86,12 +95,22 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
     """A vote that can't be read is no ballot; the seat is asked once more (rules 1.2)."""
     seat_of(state, event.seat)
     proposal = open_proposal(state, event.proposal_id, event.seat)
-    if event.seat in proposal.asked_again or proposal.stage != "deliberating":
+    _refuse_unasked(proposal, event.seat)
+    if any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late):
+        raise Refused(
+            f"{event.seat} voted on {event.proposal_id} before; what it sent since can't be read",
+            code="second_ballot",
+            proposal_id=event.proposal_id,
+            sender=event.seat,
+        )
+    if proposal.stage != "deliberating":
+        return [do.NoteIgnored(event.seat, "an unreadable ballot after the vote had ended")]
+    if proposal.asked_again.get(event.seat) == event.digest:
+        return [do.NoteIgnored(event.seat, "the same unreadable ballot again")]
+    if event.seat in proposal.asked_again:
         why = f"its ballot could not be read twice: {event.why}"
         return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
-    if event.seat not in proposal.asked:
-        raise unknown(event.proposal_id, event.seat)
-    asked = replace(proposal, asked_again=proposal.asked_again | {event.seat})
+    asked = replace(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
     keep(state, proposal, (asked, []))
     return [
         do.AnnounceLoss(event.proposal_id, event.seat, "ballot", event.why, retrying=True),
@@ -111,25 +130,31 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
             raise _no_ruling_asked(event.proposal_id, event.seat)
         concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now)
         return [loss, *keep(state, proposal, concluded)]
-    if any(ballot.seat == event.seat for ballot in proposal.ballots) or event.seat in proposal.lost:
+    _refuse_unasked(proposal, event.seat)
+    voted = any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late)
+    if voted or event.seat in proposal.lost or proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
-    if event.seat not in proposal.asked:
-        raise unknown(event.proposal_id, event.seat)
     without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
     return [loss, *keep(state, proposal, closing.conclude(state.rules, state.seats, without, now))]
 
 
-def _acted(proposal: Proposal, msg_id: str) -> Proposal | None:
-    """The proposal with this act noted; None if the act was seen before."""
-    if msg_id in proposal.acts:
+def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | None:
+    """The proposal with this act noted; None if the act was seen before.
+
+    Each seat has an allowance for each kind of act, so that none can use up another's.
+    """
+    key = f"{seat} {kind}"
+    seen = proposal.acts.get(key, frozenset())
+    if msg_id in seen:
         return None
-    if len(proposal.acts) >= ACTS_MAX:
+    if len(seen) >= ACTS_MAX:
         raise Refused(
-            f"{proposal.what.proposal_id} has taken {ACTS_MAX} observations and escalations, the most it may",
+            f"{seat} has sent {ACTS_MAX} acts of kind {kind} on {proposal.what.proposal_id}, the most it may",
             code="too_many_acts",
             proposal_id=proposal.what.proposal_id,
+            sender=seat,
         )
-    return replace(proposal, acts=proposal.acts | {msg_id})
+    return replace(proposal, acts={**proposal.acts, key: seen | {msg_id}})
 
 
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
@@ -139,7 +164,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
     proposal = open_proposal(state, event.proposal_id, event.observer)
-    acted = _acted(proposal, event.msg_id)
+    acted = _acted(proposal, event.observer, "observation", event.msg_id)
     if acted is None:
         return [do.NoteIgnored(event.observer, "the same observation again")]
     effects: Effects = [
@@ -155,7 +180,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
 def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:
     seat_of(state, event.seat)
     proposal = open_proposal(state, event.proposal_id, event.seat)
-    acted = _acted(proposal, event.msg_id)
+    acted = _acted(proposal, event.seat, "escalation", event.msg_id)
     if acted is None or acted.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "an escalation that changes nothing any more")]
     effects: Effects = []

@@ -233,10 +233,11 @@ class Coordinator:
         pause_s = REVIVE_FIRST_S
         while True:
             began_s = self._clock.uptime()
-            why = await self._until_gone(seat)
+            boot = self._driver.boot(seat)
+            why = await self._until_gone(seat, boot)
             log.warning("seat lost", seat=seat, why=why)
             self._couriers[seat].drop()  # it will be told anew what is open
-            self._driver.seat_died(seat, why, self._clock.now())
+            self._driver.seat_died(seat, boot, why, self._clock.now())
             self._settle()
             if self._clock.uptime() - began_s > REVIVE_LAST_S:
                 pause_s = REVIVE_FIRST_S  # it had been well for a while
@@ -249,10 +250,10 @@ class Coordinator:
                 except Exception as error:  # noqa: BLE001 - tried again, and visible in the log and on the roll
                     log.warning("seat not back yet", seat=seat, why=_first_line(error))
 
-    async def _until_gone(self, seat: str) -> str:
+    async def _until_gone(self, seat: str, boot: int) -> str:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._lost[seat] = lost
-        attending = asyncio.ensure_future(self._transport.attend(seat, self._driver.boot(seat)))
+        attending = asyncio.ensure_future(self._transport.attend(seat, boot))
         try:
             waiting: set[asyncio.Future[Any]] = {lost, attending}
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

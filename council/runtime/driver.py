@@ -148,10 +148,10 @@ class Driver:
         while (event := next_due(self.state, Moment(*now, self._position + 1))) is not None:
             self._step(event, now)
 
-    def seat_died(self, name: str, why: str, now: tuple[float, float]) -> None:
-        """The shell knows that a seat's actor is dead, or can't be reached."""
+    def seat_died(self, name: str, boot: int, why: str, now: tuple[float, float]) -> None:
+        """The shell knows that a seat's actor died in its run ``boot``, or can't be reached."""
         self.wake(now)
-        self._step(ev.SeatDied(name, why[:500]), now)
+        self._step(ev.SeatDied(name, boot, why[:500]), now)
 
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
@@ -207,7 +207,9 @@ class Driver:
         facts = error.facts
         if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
             return False
-        event = ev.BallotUnreadable(facts["parent_id"] or "", facts["sender"], error.message[:2_000])
+        event = ev.BallotUnreadable(
+            facts["parent_id"] or "", facts["sender"], error.message[:2_000], digest(sealed)
+        )
         try:
             self._step(event, now, sealed)
         except Refused:

@@ -13,6 +13,7 @@ import gc
 import os
 import platform
 import secrets
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
@@ -43,6 +44,8 @@ from council.settings import CouncilConfig
 COORDINATOR_CALLS_MAX = 5_000
 # Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
 START_TIMEOUT_S = 120.0
+# A host that is there answers a connection within a fraction of this.
+PROBE_TIMEOUT_S = 5.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
 OBJECT_STORE_BYTES = 100 * 2**20
 
@@ -79,7 +82,10 @@ class SeatActor:
         async def send(sealed: bytes, name: str) -> None:
             await coordinator.hear.options(name=name).remote(sealed)
 
-        await self._host.attend(boot, send)
+        try:
+            await self._host.attend(boot, send)
+        except ray_errors.ActorDiedError:  # not restarting: dead for good, and this seat has nobody to serve
+            cast(Any, ray.actor).exit_actor()
 
     @_in_group("heartbeat")
     async def pid(self) -> int:
@@ -178,6 +184,7 @@ class RayTransport:
         self._actors: dict[str, Any] = {}
 
     async def start(self) -> None:
+        end_seats(self._config.name, self._config.ray_namespace)  # of a council that died without closing
         for seat in self._config.seats:
             self._actors[seat.name] = self._create(seat.name)
         for name, actor in self._actors.items():
@@ -189,7 +196,6 @@ class RayTransport:
             name=actor_name(self._config.name, name),
             namespace=self._config.ray_namespace,
             lifetime="detached",
-            get_if_exists=True,
         )
         return options.remote(self._config, name, self._keys[name], self._council_id)
 
@@ -265,9 +271,12 @@ def actor_name(council: str, part: str) -> str:
 class RayPort:
     """A coordinator's actor, for the clients' ``Session``. Every Ray error becomes one of ours."""
 
-    def __init__(self, handle: Any, name: str, release: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, handle: Any, name: str, namespace: str, release: Callable[[], None] | None = None
+    ) -> None:
         self._handle = handle
         self._name = name
+        self._namespace = namespace
         self._release = release
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
@@ -303,8 +312,8 @@ class RayPort:
         """Ends the council and its actors."""
         with contextlib.suppress(CouncilDied):
             await self._ask(lambda: self._handle.close.remote())
-        with contextlib.suppress(ValueError):
-            ray.kill(self._handle, no_restart=True)
+        ray.kill(self._handle, no_restart=True)
+        end_seats(self._name, self._namespace)
 
     def release(self) -> None:
         """Lets go of Ray, if it was started for this council alone."""
@@ -370,6 +379,7 @@ def ensure_ray(
         return ray.shutdown
     os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_AUTH_TOKEN") else "disabled")
     os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
+    _refuse_if_nobody_listens(address)
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
@@ -384,6 +394,17 @@ def ensure_ray(
             address=address,
         ) from error
     return ray.shutdown
+
+
+def _refuse_if_nobody_listens(address: str) -> None:
+    """Ray tries an address for minutes; a port that nobody listens on is told at once."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), PROBE_TIMEOUT_S).close()
+    except OSError as error:
+        raise Unreachable(f"no Ray answers at {address}: {error}", address=address) from error
 
 
 def _temp_dir() -> str | None:
@@ -424,7 +445,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
         if release is not None:
             release()
         raise
-    return RayPort(handle, name, release)
+    return RayPort(handle, name, config.ray_namespace, release)
 
 
 def connect(config: CouncilConfig) -> RayPort:
@@ -451,7 +472,7 @@ def connect(config: CouncilConfig) -> RayPort:
         if release is not None:
             release()
         raise
-    return RayPort(handle, name, release)
+    return RayPort(handle, name, config.ray_namespace, release)
 
 
 def _check_versions(theirs: dict[str, Any]) -> None:
@@ -469,6 +490,15 @@ def _check_versions(theirs: dict[str, Any]) -> None:
 def address() -> str:
     """Where the Ray is that this process is connected to."""
     return str(ray.get_runtime_context().gcs_address)
+
+
+def end_seats(name: str, namespace: str) -> None:
+    """Ends the actors of the seats of a council whose coordinator is gone, or about to make new ones."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        council, _, part = actor["name"].rpartition("/")
+        if actor["namespace"] == namespace and council == name and part != "coordinator":
+            with contextlib.suppress(ValueError):  # gone between the two calls
+                ray.kill(ray.get_actor(actor["name"], namespace=namespace), no_restart=True)
 
 
 def running(namespace: str) -> list[str]:

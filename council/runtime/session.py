@@ -15,7 +15,7 @@ from council.agents.exchange import Courier, Reply
 from council.core.state import Decision
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
-from council.protocol.errors import CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
+from council.protocol.errors import CallerError, CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
 from council.runtime import messages
 from council.runtime.messages import reference
 
@@ -47,6 +47,7 @@ class _Waiting:
     sealed: bytes
     told: asyncio.Future[Decision | None]
     final: asyncio.Future[Decision] | None = None
+    unanswered: bool = False
 
 
 class Session:
@@ -96,12 +97,26 @@ class Session:
         the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
         """
         content = envelope.content
-        assert isinstance(content, Proposal)
+        if not isinstance(content, Proposal):
+            raise CallerError(f"an envelope of type {envelope.type} was proposed, expected a PROPOSAL (see draft)")
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
+        elif signing.sign(envelope, self._key, self.council_id) != waiting.sealed:
+            raise Refused(  # rules 1.12, which the council would refuse it by
+                f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
+                code="id_reused",
+                proposal_id=envelope.msg_id,
+            )
+        elif waiting.unanswered:
+            self._courier.send(waiting.sealed)
+        waiting.unanswered = False
         limit_s = 2 * content.time_budget_s + self._call_timeout_s
-        standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
+        try:
+            standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
+        except NoAnswer:
+            waiting.unanswered = True  # so that proposing it again sends it again
+            raise
         assert standing is not None
         if standing.final or not wait_for_human:
             return standing

@@ -33,14 +33,16 @@ WITHIN_S = 30.0
 
 
 def seats(
-    prime: Any = "Chair", lite: Any = "agree", codemind: Any = "agree", **options: dict[str, Any]
+    prime: Any = "Chair", lite: Any = "agree", codemind: Any = "agree", **options: Any
 ) -> tuple[SeatConfig, ...]:
+    """Three seats; ``options`` go to every mind that is not a function."""
     minds = {"prime": prime, "lite": lite, "codemind": codemind}
+    takers = ("Slow", "Mortal", "Waiting")
     return tuple(
         SeatConfig(
             name=name,
             mind=MINDS + mind if isinstance(mind, str) else mind,
-            options=options.get(name, {}),
+            options=options if mind in takers else {},
         )
         for name, mind in minds.items()
     )
@@ -262,7 +264,7 @@ def test_two_councils_side_by_side(name: str) -> None:
 def test_back_pressure_is_a_clear_refusal(name: str) -> None:
     with launch(
         name,
-        seats=seats("Slow", "Slow", "Slow", **{s: {"seconds": 1.0} for s in ("prime", "lite", "codemind")}),
+        seats=seats("Slow", "Slow", "Slow", seconds=1.0),
         open_max=5,
     ) as council:
         found = council.propose_many(["x"] * 20)
@@ -377,9 +379,7 @@ def test_no_ray_to_connect_to_is_told_in_time() -> None:
 
 
 def test_a_dead_coordinator_is_told_at_once(name: str) -> None:
-    council = launch(
-        name, seats=seats("Slow", "Slow", **{"prime": {"seconds": 20.0}, "lite": {"seconds": 20.0}})
-    )
+    council = launch(name, seats=seats("Slow", "Slow", seconds=20.0))
     try:
         errors: list[BaseException] = []
 
