@@ -90,7 +90,7 @@ class Driver:
         self._new_id = new_id
         self._position = 0
         self._saved = 0
-        self._wall_s = now[1]
+        self._woken_at = now
         self._held: deque[tuple[int, float, do.Effect, str | None]] = deque()
         self._replies: deque[tuple[int, str, Message]] = deque()
         self._payloads: dict[str, bytes] = {}
@@ -123,7 +123,8 @@ class Driver:
 
     def receive(self, sealed: bytes, now: tuple[float, float], session: str | None = None) -> None:
         """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered."""
-        self.wake(now)
+        if now != self._woken_at:  # the envelopes of one call share a moment
+            self.wake(now)
         sender, msg_id = "?", "?"
         try:
             envelope = self.keyring.open(sealed, self.council_id)
@@ -139,12 +140,12 @@ class Driver:
             return
         if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
             self._watch(event.what.proposal_id, session)
-        else:
+        elif session is not None:
             self._reply(session, Acknowledged(reference(sealed)))
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
-        self._wall_s = now[1]
+        self._woken_at = now
         while (event := next_due(self.state, Moment(*now, self._position + 1))) is not None:
             self._step(event, now)
 
@@ -364,7 +365,7 @@ class Driver:
         envelope = Envelope.build(
             msg_id=self._new_id(),
             parent_id=proposal_id,
-            timestamp=datetime.fromtimestamp(self._wall_s, UTC),
+            timestamp=datetime.fromtimestamp(self._woken_at[1], UTC),
             sender=COORDINATOR,
             role="coordinator",
             type="INFO",

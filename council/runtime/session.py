@@ -98,7 +98,9 @@ class Session:
         """
         content = envelope.content
         if not isinstance(content, Proposal):
-            raise CallerError(f"an envelope of type {envelope.type} was proposed, expected a PROPOSAL (see draft)")
+            raise CallerError(
+                f"an envelope of type {envelope.type} was proposed, expected a PROPOSAL (see draft)"
+            )
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
