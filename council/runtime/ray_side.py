@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import platform
 import secrets
@@ -369,13 +370,20 @@ def ensure_ray(
         # one for each process, for Ray keeps the first that it reads.
         if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        ray.init(
-            address="local",
-            include_dashboard=dashboard,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _temp_dir=_temp_dir(),
-            **quiet,
-        )
+        # It warns that it did so, in four lines, at whoever starts a council.
+        warns = logging.getLogger("ray._private.authentication.authentication_token_setup")
+        level = warns.level
+        warns.setLevel(logging.ERROR)
+        try:
+            ray.init(
+                address="local",
+                include_dashboard=dashboard,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _temp_dir=_temp_dir(),
+                **quiet,
+            )
+        finally:
+            warns.setLevel(level)
         return ray.shutdown
     os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_AUTH_TOKEN") else "disabled")
     os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))

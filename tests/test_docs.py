@@ -1,0 +1,53 @@
+"""What the documents say is there, and the examples that need no Ray run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "council/README.md", ROOT / "benchmarks/README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_make_targets_that_the_readme_names_exist() -> None:
+    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = set(re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.M))
+    assert {"run", "test", "check", "bench", "sim"} <= named
+    assert named <= made
+
+
+def test_modules_that_the_picture_names_exist() -> None:
+    page = (ROOT / "council/README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\b((?:runtime|core|journal|agents|cli)/[a-z_]+\.py)", page))
+    assert len(named) >= 6
+    for name in named:
+        assert (ROOT / "council" / name).exists(), name
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize("number", [n for n, code in enumerate(examples()) if "launch" not in code])
+def test_examples_run(number: int, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", examples()[number]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip(), "an example shows something"
