@@ -28,7 +28,9 @@ _CHECK_CALL = re.compile(
     r"_?(verify|check|validate|authori[sz]e|authenticate|require|ensure|enforce|assert|compare_digest|"
     r"has_perm|is_valid|is_allowed|must_|sanitize|raise_for_status|full_clean)",
 )
-_PREDICATE = re.compile(r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)")
+_PREDICATE = re.compile(
+    r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
+)
 _NO_CHECK_CALLS = table("check_output check_call ensure_future assertion validator")
 _STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
 _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
@@ -66,15 +68,12 @@ class Check:
     before: tuple[ast.stmt, ...] = ()
     owners: tuple[str, ...] = ()  # the functions and classes around it, the innermost last
     path: str = ""
+    subject: str = ""  # the one name whose presence it asks for, if that is all it asks
 
     @property
     def function(self) -> str:
         """The innermost function or class around it; "" where none is in sight."""
         return self.owners[-1] if self.owners else ""
-
-    @property
-    def is_auth(self) -> bool:
-        return speaks_of_authority(self.words)
 
     @property
     def is_access(self) -> bool:
@@ -99,9 +98,7 @@ def checks_of(piece: Piece) -> Iterator[Check]:
                     inner, after = (*owners, node.name), check.after
                 else:
                     inner, after = owners, rest + check.after
-                yield replace(
-                    check, line=number, after=after, before=before, owners=inner, path=piece.path
-                )
+                yield replace(check, line=number, after=after, before=before, owners=inner, path=piece.path)
 
 
 def hollow(function: _Function) -> bool:
@@ -120,9 +117,11 @@ def hollow(function: _Function) -> bool:
     )
 
 
-def is_predicate(name: str) -> bool:
-    """Whether a function of this name decides who may do what, or whether something is genuine."""
-    return bool(_PREDICATE.match(name)) and speaks_of_authority(split(name))
+def is_predicate(function: _Function) -> bool:
+    """Whether a function, by its name and its body, decides who may do what or whether a thing is genuine."""
+    return bool(_PREDICATE.match(function.name)) and speaks_of_authority(
+        split(function.name) | words_of(function)
+    )
 
 
 def functions_of(tree: ast.AST) -> Iterator[_Function]:
@@ -159,13 +158,13 @@ def _conditions(node: ast.If) -> Iterator[Check]:
     text = f"if {_shown(node.test)}: …"
     is_auth = speaks_of_authority(words)
     stops, refuses = _stops(node.body)
-    else_stops, else_refuses = _stops(node.orelse)
+    _, else_refuses = _stops(node.orelse)
     if stops:
         if refuses or is_auth:
             for clause in _clauses(node.test):
                 yield _check(clause, "guard", text, node, telling(node.orelse), True)
-    elif else_refuses or is_auth:
-        for clause in _clauses(_negated(node.test)) if (else_stops or is_auth) and telling(node.body) else ():
+    elif (else_refuses or is_auth) and telling(node.body):
+        for clause in _clauses(_negated(node.test)):
             yield _check(clause, "guard", text, node, telling(node.body), True)
 
 
@@ -183,7 +182,17 @@ def _check(
         is_plain,
         frozenset(map(normal, parts)),
         after,
+        subject=_subject(clause),
     )
+
+
+def _subject(clause: ast.expr) -> str:
+    """``x`` of ``x is None`` and ``not x``."""
+    if isinstance(clause, ast.Compare) and isinstance(clause.ops[0], ast.Is):
+        return dotted(clause.left) if normal(clause.comparators[0]) == normal(ast.Constant(None)) else ""
+    if isinstance(clause, ast.UnaryOp) and isinstance(clause.op, ast.Not):
+        return dotted(clause.operand) if isinstance(clause.operand, ast.Name) else ""
+    return ""
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
@@ -300,10 +309,8 @@ def split(name: str) -> frozenset[str]:
 
 def words_of(node: ast.AST) -> frozenset[str]:
     """The words of all names and short texts in an expression, without those that say nothing."""
-    names = list(names_in(node))
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and len(inner.value) <= 40:
-            names.append(inner.value)
+    texts = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+    names = [*names_in(node), *(text for text in texts if isinstance(text, str) and len(text) <= 40)]
     return frozenset(word for name in names for word in split(name)) - _SMALL_WORDS
 
 

@@ -32,11 +32,12 @@ from typing import Any
 
 from council.agents import datafiles
 from council.agents.changes import CodeBlock, FileChange, Reading, read_changes, shown
-from council.agents.dangers import Danger, dangers
-from council.agents.fragments import Piece, Sides, parse, parse_hunk, parse_whole
+from council.agents.dangers import Danger, fresh_dangers
+from council.agents.fragments import Piece, Sides, parse, sides_of
 from council.agents.guards import vanished_checks
 from council.agents.linters import Linted, Report, lint
 from council.agents.mind import Case, Opinion, RiskLevel
+from council.agents.policy import is_test
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; of the others the number
@@ -179,8 +180,11 @@ class _Examination:
 
 def _examine(reading: Reading, timeout_s: float) -> _Examination:
     seen = _Examination()
+    is_python = {id(change): _is_python(change) for change in reading.files}
+    _read_python([change for change in reading.files if is_python[id(change)]], seen)
     for change in reading.files:
-        _read_file(change, seen)
+        if not is_python[id(change)]:
+            _read_file(change, seen)
     for block in reading.blocks:
         if not block.has_diff:
             _read_block(block, seen)
@@ -196,15 +200,17 @@ def _examine(reading: Reading, timeout_s: float) -> _Examination:
     return seen
 
 
+def _is_python(change: FileChange) -> bool:
+    is_named = PurePosixPath(change.path).suffix.lower() in _PYTHON
+    return is_named and bool(change.hunks) and not change.is_binary
+
+
 def _read_file(change: FileChange, seen: _Examination) -> None:
     path = shown(change.path)
-    suffix = PurePosixPath(change.path).suffix.lower()
     if change.is_binary:
         seen.unjudged.append(f"{path} (binary)")
     elif not change.hunks:
         seen.judged += 1  # a rename, a mode, an empty file: there is no code in it
-    elif suffix in _PYTHON:
-        _read_python(change, seen)
     elif datafiles.is_known(change.path) and change.is_whole:
         _read_data(change, seen)
     elif change.kind == "deleted":
@@ -213,12 +219,8 @@ def _read_file(change: FileChange, seen: _Examination) -> None:
         seen.unjudged.append(path)
 
 
-def _read_python(change: FileChange, seen: _Examination) -> None:
-    if change.is_whole:
-        sides = [(change.hunks[0].new_start, parse_whole(change))]
-    else:
-        sides = [(hunk.new_start, parse_hunk(change.path, hunk)) for hunk in change.hunks]
-    for start, side in sides:
+def _read_python(changes: list[FileChange], seen: _Examination) -> None:
+    for change, start, side in sides_of(changes):
         if side.old is not None:
             seen.old.append(side.old)
         if side.new is not None:
@@ -294,16 +296,11 @@ def _judge_broken(seen: _Examination, linted: Linted) -> None:
 
 
 def _judge_dangers(seen: _Examination, linted: Linted) -> None:
-    inherited = Counter(danger.key for piece in seen.old for danger in dangers(piece.tree, is_test=False))
-    for at, piece in enumerate(seen.new):
-        reports = [report for report in linted.reports if report.name == f"new {at}"]
-        for danger in dangers(piece.tree, is_test=_is_test(piece.path)):
-            line = _line_of(piece, danger.line, danger.end_line)
-            if inherited[danger.key] > 0:
-                inherited[danger.key] -= 1
-            elif line:
-                rule = _cited(danger, reports)
-                seen.found.append(Finding(piece.path, line, rule, danger.message, danger.risk, danger.sure))
+    at = {id(piece): f"new {at}" for at, piece in enumerate(seen.new)}
+    for piece, line, danger in fresh_dangers(seen.old, seen.new, is_test=is_test):
+        reports = [report for report in linted.reports if report.name == at[id(piece)]]
+        rule = _cited(danger, reports)
+        seen.found.append(Finding(piece.path, line, rule, danger.message, danger.risk, danger.sure))
 
 
 def _cited(danger: Danger, reports: list[Report]) -> str:
@@ -322,7 +319,7 @@ def _judge_reports(seen: _Examination, linted: Linted) -> None:
             continue
         piece = seen.new[int(report.name[4:])]
         key = _key(seen, report)
-        line = _line_of(piece, report.line, report.end_line)
+        line = piece.line_of(report.line, report.end_line)
         if inherited[key] > 0:
             inherited[key] -= 1
         elif line and (piece.is_whole or report.tool == "bandit" or report.rule.startswith(_FRAGMENT_RULES)):
@@ -343,7 +340,7 @@ def _key(seen: _Examination, report: Report) -> tuple[str, str]:
 
 def _weigh(report: Report, piece: Piece) -> tuple[RiskLevel, bool]:
     """How grave a linter's finding is: what can't be compiled is sure, what bandit rates high mostly so."""
-    if _is_test(piece.path) and report.tool == "bandit":
+    if is_test(piece.path) and report.tool == "bandit":
         return "low", False
     if report.rule in _COMPILE_RULES:
         return "high", True
@@ -357,27 +354,14 @@ def _weigh(report: Report, piece: Piece) -> tuple[RiskLevel, bool]:
 
 
 def _judge_deletions(seen: _Examination) -> None:
-    old = [piece for piece in seen.old if not _is_test(piece.path)]
-    new = [piece for piece in seen.new if not _is_test(piece.path)]
+    old = [piece for piece in seen.old if not is_test(piece.path)]
+    new = [piece for piece in seen.new if not is_test(piece.path)]
     for gone in vanished_checks(old, new):
         sure = gone.sure and not seen.unparsed  # else it may have moved to where nothing can be parsed
         message = f"deletes the check `{shown(gone.shown)}`, which nothing replaces"
         seen.found.append(
             Finding(gone.path, gone.line, f"deleted {gone.kind}", message, "high" if sure else "med", sure)
         )
-
-
-def _line_of(piece: Piece, first: int, last: int) -> int:
-    """The file's line of a finding, the first changed one if there is any; 0 if it is only in a repair."""
-    numbers = [number for at in range(first, min(last, first + 500) + 1) if (number := piece.number(at))]
-    return next((number for number in numbers if number in piece.changed), numbers[0] if numbers else 0)
-
-
-def _is_test(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    name = parts[-1] if parts else ""
-    is_named = name.startswith("test_") or name.endswith(("_test.py", "_tests.py")) or name == "conftest.py"
-    return is_named or any(part in ("tests", "test", "testing") for part in parts[:-1])
 
 
 # How it votes

@@ -7,22 +7,24 @@ program runs. Names are followed within what is visible; a name in capitals coun
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.checks import dotted
+from council.agents.fragments import Piece
+from council.agents.personal import words
+from council.agents.secrets import find_tokens, named_secret
 
 Risk = Literal["low", "med", "high"]
 Built = Literal["constant", "unknown", "built"]
 
 FOLLOWED_MAX = 8  # names of names; more is a circle or a puzzle
 DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
-KEY_CHARS_MIN, KEY_CHARS_MAX = 16, 512
-KEY_BITS_MIN = 3.2  # bits a character; words and placeholders lie below, keys above
+PARTS_MAX = 20  # of a text that is put together from literals
+KEY_CHARS_MIN = 16  # shorter texts hold no key that shows by itself
 
 _SQL = re.compile(
     r"\s*(select|insert|update|delete|drop|alter|create|truncate|replace|merge|with|grant|call|exec|pragma)\s",
@@ -42,21 +44,12 @@ _SHELLS |= {"asyncio.create_subprocess_shell", "create_subprocess_shell", "popen
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal"}
 _SAFE_YAML = re.compile(r"(^|\.)C?(Safe|Base)Loader$")
+_SWITCHES = ("verify", "verify_ssl", "verify_certs", "check_hostname", "ssl_verify", "verify_signature")
+_CALLS_WITH_SSL = words(
+    "get post put patch delete head options request ws_connect TCPConnector ClientSession"
+)
 _FOREIGN = re.compile(
     r"(?i)(request|body|payload|recv|sock|upload|message|cookie|input|param|remote|client|data)"
-)
-_KEY_SHAPES = re.compile(
-    r"(AKIA|ASIA)[0-9A-Z]{16}|gh[pousr]_[0-9A-Za-z]{30,60}|github_pat_[0-9A-Za-z_]{40,90}|"
-    r"glpat-[0-9A-Za-z_-]{18,30}|xox[abprs]-[0-9A-Za-z-]{20,80}|sk_live_[0-9A-Za-z]{16,64}|"
-    r"sk-[0-9A-Za-z_-]{20,200}|AIza[0-9A-Za-z_-]{35}|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----|"
-    r"eyJ[0-9A-Za-z_-]{10,400}\.eyJ[0-9A-Za-z_-]{10,800}\.[0-9A-Za-z_-]{10,400}"
-)
-_SECRET_NAME = re.compile(
-    r"(?i)(passw(or)?d|passwd|pwd|secret|token|api_?key|access_?key|private_?key|auth_?key|signing_?key|"
-    r"encryption_?key|credential)"
-)
-_PLACEHOLDER = re.compile(
-    r"(?i)(example|changeme|change_me|placeholder|dummy|xxxx|your|<|\{|\*\*|todo|redacted|test)"
 )
 
 
@@ -73,9 +66,23 @@ class Danger:
     key: str
 
 
+def fresh_dangers(
+    old: Sequence[Piece], new: Sequence[Piece], *, is_test: Callable[[str], bool]
+) -> Iterator[tuple[Piece, int, Danger]]:
+    """What the new pieces of a change hold and the old ones did not, each with its piece and the file's line."""
+    inherited = Counter(danger.key for piece in old for danger in dangers(piece.tree, is_test=False))
+    for piece in new:
+        for danger in dangers(piece.tree, is_test=is_test(piece.path)):
+            line = piece.line_of(danger.line, danger.end_line)
+            if inherited[danger.key] > 0:
+                inherited[danger.key] -= 1
+            elif line:
+                yield piece, line, danger
+
+
 def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
     """The dangerous spots of a tree. In tests they weigh less: their input is the author's own."""
-    names = _Names(tree)
+    names = Names(tree)
     found: list[Danger] = []
     for node in ast.walk(tree):
         for rule, message, risk, sure in _judge(node, names):
@@ -91,18 +98,18 @@ def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
 _Verdict = tuple[str, str, Risk, bool]
 
 
-def _judge(node: ast.AST, names: _Names) -> Iterator[_Verdict]:
+def _judge(node: ast.AST, names: Names) -> Iterator[_Verdict]:
     if isinstance(node, ast.Call):
         yield from _judge_code(node, names)
         yield from _judge_shell(node, names)
         yield from _judge_sql(node, names)
         yield from _judge_loading(node)
-    yield from _judge_certificates(node)
+    yield from _judge_certificates(node, names)
     yield from _judge_secrets(node)
 
 
-def _judge_code(call: ast.Call, names: _Names) -> Iterator[_Verdict]:
-    name = dotted(call.func).removeprefix("builtins.")
+def _judge_code(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+    name = names.called(call).removeprefix("builtins.").removeprefix("__builtins__.")
     if name in ("eval", "exec") and call.args and name not in names.defined:
         first = call.args[0]
         if isinstance(first, ast.Call) and dotted(first.func) == "compile" and first.args:
@@ -111,8 +118,8 @@ def _judge_code(call: ast.Call, names: _Names) -> Iterator[_Verdict]:
             yield "eval", f"calls {name} on what is no literal", "high", True
 
 
-def _judge_shell(call: ast.Call, names: _Names) -> Iterator[_Verdict]:
-    name = names.origin(dotted(call.func))
+def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+    name = names.called(call)
     last = name.rsplit(".", 1)[-1]
     first = call.args[0] if call.args else keyword(call, "args") or keyword(call, "cmd")
     shell = keyword(call, "shell")
@@ -136,8 +143,8 @@ def _judge_shell(call: ast.Call, names: _Names) -> Iterator[_Verdict]:
         )
 
 
-def _judge_sql(call: ast.Call, names: _Names) -> Iterator[_Verdict]:
-    last = dotted(call.func).rsplit(".", 1)[-1]
+def _judge_sql(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+    last = names.called(call).rsplit(".", 1)[-1]
     if last not in _SQL_SINKS or not call.args:
         return
     query = names.resolve(call.args[0])
@@ -164,7 +171,7 @@ def _judge_loading(call: ast.Call) -> Iterator[_Verdict]:
             yield "yaml", f"{name} without a safe loader can build any object", "high", True
 
 
-def _judge_certificates(node: ast.AST) -> Iterator[_Verdict]:
+def _judge_certificates(node: ast.AST, names: Names) -> Iterator[_Verdict]:
     message = ""
     if isinstance(node, ast.Call):
         message = _unverified_call(node)
@@ -172,19 +179,28 @@ def _judge_certificates(node: ast.AST) -> Iterator[_Verdict]:
         message = _unverified_setting(node)
     elif isinstance(node, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
-            if isinstance(key, ast.Constant) and key.value == "verify_signature" and _is_false(value):
-                message = "verify_signature: False turns the check of signatures off"
+            name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
+            is_switch = name in _SWITCHES and (name != "verify" or names.speaks_http)
+            if is_switch and _is_false(value):
+                message = f"{name}: False turns a check of certificates or signatures off"
     if message:
         yield "certificate", message, "high", True
 
 
 def _unverified_call(node: ast.Call) -> str:
-    for name in ("verify", "verify_ssl", "verify_certs", "check_hostname", "ssl_verify", "verify_signature"):
+    for name in _SWITCHES:
         if _is_false(keyword(node, name)):
             return f"{name}=False turns a check of certificates or signatures off"
     if _last(keyword(node, "cert_reqs")) == "CERT_NONE":
         return "cert_reqs=CERT_NONE turns the check of certificates off"
-    if dotted(node.func).endswith("_create_unverified_context"):
+    last = _last(node.func)
+    if last in _CALLS_WITH_SSL and _is_false(keyword(node, "ssl")):
+        return f"{last}(ssl=False) turns the check of certificates off"
+    algorithms = keyword(node, "algorithms")
+    listed = algorithms.elts if isinstance(algorithms, ast.List | ast.Tuple | ast.Set) else []
+    if last == "decode" and any(isinstance(item, ast.Constant) and item.value == "none" for item in listed):
+        return "the algorithm none accepts tokens that nobody signed"
+    if last == "_create_unverified_context":
         return "an unverified TLS context accepts any certificate"
     return ""
 
@@ -203,16 +219,17 @@ def _unverified_setting(node: ast.Assign) -> str:
 
 
 def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if len(node.value) >= KEY_CHARS_MIN and _KEY_SHAPES.search(node.value[:20_000]):
+    """A key shows by itself, or by the name it is given; what a name makes likely is no more than that."""
+    text = _joined(node) if isinstance(node, ast.Constant | ast.BinOp) else None
+    if text is not None:
+        if len(text) >= KEY_CHARS_MIN and any(f.grade == "sure" for f in find_tokens(text)):
             yield "secret", "holds a key in plain text", "high", True
         return
     for name, value in _named_strings(node):
-        if not _SECRET_NAME.search(name[:200]) or _KEY_SHAPES.search(value[:20_000]):
-            continue
-        if _looks_like_key(value):
+        grade = named_secret(name, value)
+        if grade == "sure" and not any(finding.grade == "sure" for finding in find_tokens(value)):
             yield "secret", f"holds a key in plain text ({name[:60]})", "high", True
-        elif _looks_like_password(value, name):
+        elif grade == "likely":
             yield "secret", f"may hold a password in plain text ({name[:60]})", "med", False
 
 
@@ -228,42 +245,30 @@ def _named_strings(node: ast.AST) -> Iterator[tuple[str, str]]:
         keys = [key.value if isinstance(key, ast.Constant) else "" for key in node.keys]
         pairs = [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
     for name, value in pairs:
-        if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes):
-            text = value.value
-            yield name, text if isinstance(text, str) else text.decode("latin-1")
+        text = _joined(value)
+        if text is not None:
+            yield name, text
 
 
-def _looks_like_key(value: str) -> bool:
-    if not KEY_CHARS_MIN <= len(value) <= KEY_CHARS_MAX or _PLACEHOLDER.search(value):
-        return False
-    if any(char.isspace() or char in "/:." for char in value[:8]) or not any(
-        char.isdigit() for char in value
-    ):
-        return False
-    if " " in value or not any(char.isalpha() for char in value):
-        return False
-    total = len(value)
-    bits = -sum(count / total * math.log2(count / total) for count in Counter(value).values())
-    return bits >= KEY_BITS_MIN
-
-
-def _looks_like_password(value: str, name: str) -> bool:
-    """A word with digits or signs in it, not a name of a field or a message to people."""
-    if not 6 <= len(value) <= 64 or _PLACEHOLDER.search(value) or any(char.isspace() for char in value):
-        return False
-    if (
-        value.lower() in name.lower()
-        or name.lower() in value.lower()
-        or any(char in value for char in "/:%$")
-    ):
-        return False
-    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+def _joined(node: ast.AST | None) -> str | None:
+    """The text that a literal is, or several that are added: a key in two halves is a key."""
+    parts: list[str] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and len(parts) < PARTS_MAX:
+        right = _joined(node.right) if isinstance(node.right, ast.Constant) else None
+        if right is None:
+            return None
+        parts.append(right)
+        node = node.left
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str | bytes):
+        return None
+    first = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+    return "".join([first, *reversed(parts)])
 
 
 # Names and values
 
 
-class _Names:
+class Names:
     """What the visible assignments and imports say of names."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -272,6 +277,7 @@ class _Names:
         self.defined: set[str] = set()
         self._kinds: dict[int, Built] = {}  # by id: the nodes live as long as their tree
         self._tree = tree
+        self.speaks_http = False
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -291,12 +297,30 @@ class _Names:
                 )
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self.defined.add(node.name)
+            elif isinstance(node, ast.Name) and node.id in ("requests", "httpx"):
+                self.speaks_http = True
         self.defined |= self.imported.keys() | self.values.keys()
 
     def origin(self, name: str) -> str:
         """A dotted name with the alias that its import gave it undone."""
         first, dot, rest = name.partition(".")
         return self.imported.get(first, first) + dot + rest
+
+    def called(self, call: ast.Call) -> str:
+        """The dotted name of what is called, aliases, imports and getattr with a literal undone."""
+        node: ast.expr = call.func
+        for _ in range(FOLLOWED_MAX):
+            values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
+            if len(values) != 1 or not isinstance(
+                values[0], ast.Name | ast.Attribute | ast.Call | ast.Subscript
+            ):
+                break
+            node = values[0]
+        if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
+            return f"{self.origin(dotted(node.args[0]))}.{_joined(node.args[1]) or ''}"
+        if isinstance(node, ast.Subscript) and dotted(node.value) == "__builtins__":
+            return f"builtins.{_joined(node.slice) or ''}"
+        return self.origin(dotted(node))
 
     def resolve(self, node: ast.expr) -> ast.expr:
         """The value a name was given: the worst of those that are visible, or the name itself."""

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from council.agents.changes import FileChange, Hunk
 
+PARSE_TRIES = 5  # two trees are seldom built at the same instant
 TRIM_MAX = 12  # lines of context left off at an edge; more context than that is not an edge any more
 PARSED_CHARS_MAX = 4_000_000  # for the repairs of one hunk together: about two seconds
+EFFORT_CHARS_MAX = 16_000_000  # for all hunks of a change: half a minute's ballot must not be lost to them
 SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs some hundred times that in memory
 
+_PARSING = threading.Lock()
 _TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {")": "(", "]": "[", "}": "{"}
@@ -65,6 +69,12 @@ class Piece:
         """The file's line number of a line of ``text`` (both from 1)."""
         return self.numbers[line - 1] if 0 < line <= len(self.numbers) else 0
 
+    def line_of(self, first: int, last: int) -> int:
+        """The file's line of a place, the first changed one if there is any; 0 if it is only in a repair."""
+        lines = range(first, min(last, first + 500) + 1)
+        numbers = [number for at in lines if (number := self.number(at))]
+        return next((number for number in numbers if number in self.changed), numbers[0] if numbers else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Sides:
@@ -96,13 +106,37 @@ def parse(text: str) -> ast.Module | Unparsable:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in reviewed text is no warning of ours
-            return ast.parse(text)
+            return _parsed(text)
     except SyntaxError as error:
         return Unparsable(error.lineno or 0, error.msg, is_limit="null byte" in error.msg)
-    except (RecursionError, MemoryError):
+    except (RecursionError, MemoryError, SystemError):
         return Unparsable(0, "nested too deeply to be parsed", is_limit=True)
     except ValueError as error:  # a lone surrogate, and before 3.12 a NUL
         return Unparsable(0, str(error), is_limit=True)
+
+
+def _parsed(text: str) -> ast.Module:
+    """CPython 3.11 counts the depth of a tree it builds for all threads together, and fails when two build."""
+    with _PARSING:
+        for _ in range(PARSE_TRIES - 1):
+            try:
+                return ast.parse(text)
+            except SystemError:  # a thread of somebody else's was building one, too
+                continue
+        return ast.parse(text)
+
+
+def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, Sides]]:
+    """(file, first line, both sides) of each hunk of these Python files, or of the whole file if it is shown."""
+    effort = EFFORT_CHARS_MAX
+    for change in changes:
+        if change.is_whole and change.hunks:
+            yield change, change.hunks[0].new_start, parse_whole(change)
+            continue
+        for hunk in change.hunks:
+            sides, spent = _parse_hunk(change.path, hunk, min(PARSED_CHARS_MAX, effort))
+            effort = max(0, effort - spent)
+            yield change, hunk.new_start, sides
 
 
 def parse_whole(change: FileChange) -> Sides:
@@ -130,12 +164,17 @@ def parse_whole(change: FileChange) -> Sides:
 
 def parse_hunk(path: str, hunk: Hunk) -> Sides:
     """Both sides of a hunk, under the first repair that serves both."""
+    return _parse_hunk(path, hunk, PARSED_CHARS_MAX)[0]
+
+
+def _parse_hunk(path: str, hunk: Hunk, allowed: int) -> tuple[Sides, int]:
+    """Both sides, and how many characters were parsed for them: ``allowed`` at most, but once at least."""
     old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
     leading = len(tags) - len(tags.lstrip(" "))
     trailing = len(tags) - len(tags.rstrip(" "))
-    budget = PARSED_CHARS_MAX
+    budget = allowed
     only_old: Piece | None = None
     broken = ""
     error: tuple[int, str] | None = None
@@ -150,17 +189,17 @@ def parse_hunk(path: str, hunk: Hunk) -> Sides:
             if isinstance(old, Piece) or is_bare:
                 new = _try(path, new_cut, repair)
                 if isinstance(new, Piece):
-                    return Sides(old if isinstance(old, Piece) else None, new)
+                    return Sides(old if isinstance(old, Piece) else None, new), allowed - budget
                 if isinstance(old, Piece) and not (repair.is_text or repair.is_guess or new.is_limit):
                     if error is None and _holds_code(old.tree):
                         error = (_locate(new, new_cut, repair), new.message)
                         broken = "\n".join(_built(new_cut, repair)[0]) + "\n"
                     only_old = only_old or old
             if budget < 0:
-                return Sides(only_old, None)
+                return Sides(only_old, None), allowed - budget
         if error is not None:
             break  # leaving off more of what parses would only hide it
-    return Sides(only_old, None, error, broken)
+    return Sides(only_old, None, error, broken), allowed - budget
 
 
 @dataclass(frozen=True, slots=True)

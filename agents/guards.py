@@ -11,11 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from council.agents.checks import (
     AUTH_STEMS,
     Check,
     checks_of,
+    dotted,
     functions_of,
     hollow,
     is_predicate,
@@ -24,9 +26,11 @@ from council.agents.checks import (
     words_of,
 )
 from council.agents.fragments import Piece
+from council.agents.personal import words
 
 # Methods that run before all others of their class: a check that moves there still guards them.
-_HOOKS = frozenset("__init__ __post_init__ dispatch initial setup prepare before_request has_permission".split())
+_HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
+COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; who moves more checks at once is told to split it
 _OUT_OF_SIGHT = ""  # the function of a check whose hunk does not show where it begins
 
 
@@ -50,6 +54,8 @@ def vanished_checks(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished
 
 
 def _judge(check: Check, after: _NewSide) -> Vanished | None:
+    if after.compared > COMPARED_MAX:
+        return Vanished(check.path, check.line, check.shown, check.kind, False)
     if after.stands_in(check):
         return None
     alive = check.function in after.functions or after.holds(check.path, check.before)
@@ -60,7 +66,8 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     is_in_sight = bool(check.after or check.function)
     if is_in_sight and not survives and not alive:
         return None  # what it guarded is gone too
-    return Vanished(check.path, check.line, check.shown, check.kind, survives and check.is_plain)
+    sure = survives and check.is_plain and not after.gets_anew(check)
+    return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
 def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
@@ -68,7 +75,7 @@ def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
         function.name
         for piece in old
         for function in functions_of(piece.tree)
-        if is_predicate(function.name) and not hollow(function)
+        if is_predicate(function) and not hollow(function)
     }
     return [
         Vanished(piece.path, piece.number(function.lineno), f"{function.name}(…)", "check", True)
@@ -85,6 +92,8 @@ class _NewSide:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
         self.functions: set[str] = set()
         self._fresh = [True] * len(self.checks)
+        self.compared = 0
+        self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
         self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): what it names
         self._statements: dict[str, list[ast.stmt]] = {}
         for piece in pieces:
@@ -95,6 +104,8 @@ class _NewSide:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     self.functions.add(node.name)
                     self._names.setdefault(node.name, set()).update(names_in(node))
+            simple = (n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body"))
+            self._words.setdefault(piece.path, []).extend(map(words_of, simple))
         self._normal = {path: set(map(normal, nodes)) for path, nodes in self._statements.items()}
         self._all = set().union(*self._normal.values())
 
@@ -114,6 +125,7 @@ class _NewSide:
 
     def stands_in(self, old: Check) -> bool:
         """Whether some check may stand for one that is gone."""
+        self.compared += len(self.checks)
         for at, new in enumerate(self.checks):
             is_same = new.key == old.key
             if not (is_same or _replaces(new, old)):
@@ -147,10 +159,24 @@ class _NewSide:
 
     def holds_edited(self, check: Check) -> bool:
         """Whether a statement of its file does what a guarded one did, and more: it speaks of all the same."""
-        here = [words_of(node) for node in self._statements.get(check.path, ()) if not hasattr(node, "body")]
-        return any(
-            len(words) >= 2 and any(words <= other for other in here) for words in map(words_of, check.after)
-        )
+        here = self._words.get(check.path, [])
+        told = [words for words in map(words_of, check.after) if len(words) >= 2]
+        self.compared += len(here) * len(told)
+        return any(words <= other for words in told for other in here)
+
+    def gets_anew(self, check: Check) -> bool:
+        """Whether what a check asked to be there now comes from elsewhere, which may ask for itself."""
+        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
+        return bool(sources) and not any(self.holds(check.path, [node]) for node in sources)
+
+
+def _sets(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
+
+
+@lru_cache(maxsize=10_000)
+def _stems(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in words))
 
 
 def _replaces(new: Check, old: Check) -> bool:
@@ -160,9 +186,8 @@ def _replaces(new: Check, old: Check) -> bool:
     if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
         return False
     common = new.words & old.words
-    if old.is_auth:
-        stems = tuple(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in old.words))
-        shares_stem = any(word.startswith(stems) for word in new.words)
+    if stems := _stems(old.words):
+        others = _stems(new.words)
         is_gate = new.kind == "decorator" and new.is_access
-        return shares_stem or is_gate or (new.is_auth and bool(common))
+        return bool(stems & others) or is_gate or bool(others and common)
     return len(common) * 2 >= len(old.words) > 0 or (new.kind == "call" and bool(common))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from council.agents import scripts
 from council.agents.changes import FileChange, Hunk, Reading, read_changes, shown
 from council.agents.mind import Case
-from council.agents.secrets import Finding, find_private
+from council.agents.secrets import LENIENT_KINDS, Finding, find_private
 from council.agents.shell import ShellReading, read_shell
 from council.agents.shellrules import Scene
 
@@ -216,7 +216,9 @@ def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
                 if number in fresh:
                     yield Note(_shell_weight(danger.grade), "shell", danger.kind, f"{path}:{number}")
                 elif had[danger.kind] < 0 and danger.grade != "notable":  # what kept it safe was taken away
-                    yield Note("fault", "shell", f"{danger.kind}, now that nothing guards it", f"{path}:{number}")
+                    yield Note(
+                        "fault", "shell", f"{danger.kind}, now that nothing guards it", f"{path}:{number}"
+                    )
 
 
 def _read_side(
@@ -238,7 +240,7 @@ def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:
     """Secrets weigh the same everywhere unless merely likely; a person's data less in tests and documents."""
     lenient = is_test(path) or is_docs(path)
     if finding.family == "secret":
-        if lenient and (finding.grade == "likely" or "by name" in finding.kind):
+        if lenient and (finding.grade == "likely" or finding.kind in LENIENT_KINDS):
             return "mention"  # a fixture's password opens nothing
         return "fault" if finding.grade == "sure" else "concern"
     if finding.grade == "sure":

@@ -40,12 +40,12 @@ confirmed with moderate confidence. The same in production goes to a human.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Sequence
 
-from council.agents import scripts
-from council.agents.changes import FileChange, shown
+from council.agents.changes import shown
+from council.agents.dangers import fresh_dangers
+from council.agents.fragments import Piece, sides_of
 from council.agents.mind import Case, Opinion, RiskLevel, Ruling, RulingWord, ShownBallot
 from council.agents.policy import Sight, action_texts, is_docs, is_shell_tool, is_test, look, readable
 from council.agents.stakes import Stakes, weigh
@@ -94,10 +94,13 @@ class Prime:
         if not readable(case, sight):
             return Opinion.abstain(f"{_SAYS}: nothing here that I can read", confidence=0.5)
         stakes = weigh(case, has_change=bool(sight.reading.files))
-        for opinion in (self._broken(sight), *map(self._in_python, sight.reading.files)):
-            if opinion is not None:
-                return opinion
-        return self._claims(case, sight) or self._stakes(stakes) or self._rest(sight, stakes)
+        return (
+            self._broken(sight)
+            or self._in_python(sight)
+            or self._claims(case, sight)
+            or self._stakes(stakes)
+            or self._rest(sight, stakes)
+        )
 
     def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
         """Its ruling on an escalated proposal; the module's second table says how it comes about."""
@@ -150,30 +153,29 @@ class Prime:
         number = 0 if faults[0].family == "shell" else 2
         return Opinion.no(f"{_SAYS}: {self._quote(number)}: {faults[0]}", confidence=0.92, risk_level="high")
 
-    def _in_python(self, change: FileChange) -> Opinion | None:
+    def _in_python(self, sight: Sight) -> Opinion | None:
         """Shell commands and code built from data; a whole new file that does not parse."""
-        if change.kind == "deleted" or not change.path.endswith(".py") or is_test(change.path):
-            return None
-        path = shown(change.path)
-        worst: Opinion | None = None
-        for hunk in change.hunks:
-            fresh = {number for number, _ in hunk.added}
-            side = [(line.new_no or 0, line.text) for line in hunk.lines if line.tag != "-"]
-            for number, call in scripts.python_calls(side):
-                if number not in fresh:
-                    continue
-                if _builds_shell(call):
-                    reason = f"{self._quote(0)}: a shell command built from data ({path}:{number})"
-                    return Opinion.no(f"{_SAYS}: {reason}", confidence=0.85, risk_level="high")
-                if _builds_code(call):
-                    reason = f"{self._quote(0)}: evaluates data as code ({path}:{number})"
-                    worst = worst or Opinion.no(f"{_SAYS}: {reason}", confidence=0.7, risk_level="med")
-        if worst is None and change.kind == "added" and change.is_whole and change.hunks:
-            text = "".join(hunk.new_text() for hunk in change.hunks)
-            if len(text) <= scripts.PYTHON_CHARS_MAX and scripts.parse_python(text) is None:
-                reason = f"{self._quote(1)}: {path} is no Python: it does not parse"
-                return Opinion.no(f"{_SAYS}: {reason}", confidence=0.8, risk_level="med")
-        return worst
+        changes = [c for c in sight.reading.files if c.path.endswith(".py") and not is_test(c.path)]
+        old: list[Piece] = []
+        new: list[Piece] = []
+        broken: list[str] = []
+        for change, _, sides in sides_of(changes):
+            old += [sides.old] if sides.old else []
+            new += [sides.new] if sides.new else []
+            broken += [shown(change.path)] if sides.error and change.kind == "added" else []
+        code: Opinion | None = None
+        for piece, line, danger in fresh_dangers(old, new, is_test=is_test):
+            place = f"({shown(piece.path)}:{line})"
+            if danger.rule == "shell" and danger.sure:
+                reason = f"{self._quote(0)}: a shell command built from data {place}"
+                return Opinion.no(f"{_SAYS}: {reason}", confidence=0.85, risk_level="high")
+            if danger.rule == "eval":
+                reason = f"{self._quote(0)}: evaluates data as code {place}"
+                code = code or Opinion.no(f"{_SAYS}: {reason}", confidence=0.7, risk_level="med")
+        if code is None and broken:
+            reason = f"{self._quote(1)}: {broken[0]} is no Python: it does not parse"
+            return Opinion.no(f"{_SAYS}: {reason}", confidence=0.8, risk_level="med")
+        return code
 
     def _claims(self, case: Case, sight: Sight) -> Opinion | None:
         """What the text claims against what is there; and a command for which no reason is given."""
@@ -243,56 +245,6 @@ class Prime:
         else:
             return Opinion.yes(f"{_SAYS}: no core rule broken, little at stake{tail}", confidence=0.65)
         return Opinion.yes(f"{_SAYS}: {reason}{tail}", confidence=0.55, risk_level="med")
-
-
-# Python calls
-
-
-def _is_data(node: ast.expr) -> bool:
-    """Whether a value is not wholly written here; what shlex.quote or join made safe does not count."""
-    if isinstance(node, ast.Constant):
-        return False
-    if isinstance(node, ast.Call):
-        return scripts.call_name(node) not in {"shlex.quote", "shlex.join", "quote", "pipes.quote"}
-    if isinstance(node, ast.FormattedValue):
-        return _is_data(node.value)
-    if isinstance(node, ast.JoinedStr):
-        return any(_is_data(value) for value in node.values)
-    if isinstance(node, ast.BinOp):
-        return any(map(_is_data, _operands(node)))
-    if isinstance(node, ast.List | ast.Tuple):
-        return any(_is_data(item) for item in node.elts)
-    return True
-
-
-def _operands(node: ast.BinOp) -> list[ast.expr]:
-    """The operands of ``a + b + c …``, without recursion: the chain may be long."""
-    out: list[ast.expr] = []
-    left: ast.expr = node
-    while isinstance(left, ast.BinOp):
-        out.append(left.right)
-        left = left.left
-    return [left, *out]
-
-
-def _builds_shell(call: ast.Call) -> bool:
-    name = scripts.call_name(call)
-    if name not in scripts.RUNNERS or not call.args or not _is_data(call.args[0]):
-        return False
-    shell = any(
-        k.arg == "shell" and isinstance(k.value, ast.Constant) and k.value.value is True
-        for k in call.keywords
-    )
-    return shell or name in {
-        "os.system",
-        "os.popen",
-        "asyncio.create_subprocess_shell",
-        "subprocess.getoutput",
-    }
-
-
-def _builds_code(call: ast.Call) -> bool:
-    return scripts.call_name(call) in {"eval", "exec"} and bool(call.args) and _is_data(call.args[0])
 
 
 # Words

@@ -12,6 +12,10 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from council.agents.checks import dotted
+from council.agents.dangers import Names, keyword
+from council.agents.fragments import parse
+
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
@@ -211,59 +215,47 @@ def _package_json(lines: Numbered) -> Iterator[Script]:
                 continue  # not JSON after all: somebody else's file of that name
 
 
-def python_calls(lines: Numbered) -> Iterator[tuple[int, ast.Call]]:
-    """(line number, call) of every call in Python text; a hunk that does not parse is tried line by line."""
+def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
+    """(line number, what is called, call) in Python text; a hunk that does not parse is tried line by line."""
     text = "\n".join(line for _, line in lines)
     numbers = [number for number, _ in lines]
     if len(text) > PYTHON_CHARS_MAX:
         return
-    tree = parse_python(textwrap.dedent(text))
-    if tree is not None:
+    tree = parse(textwrap.dedent(text))
+    if isinstance(tree, ast.Module):
+        names = Names(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
-                yield numbers[min(node.lineno, len(numbers)) - 1], node
+                yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
         return
     for number, line in lines:
         if "(" in line and len(line) < 2_000:
             bare = line.strip()
-            tree = parse_python(bare) or parse_python(bare + " pass") or parse_python(bare.rstrip(","))
-            for node in ast.walk(tree) if tree else ():
+            trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
+            first = next((tree for tree in trees if isinstance(tree, ast.Module)), None)
+            for node in ast.walk(first) if first else ():
                 if isinstance(node, ast.Call):
-                    yield number, node
+                    yield number, dotted(node.func), node
 
 
-def parse_python(text: str) -> ast.Module | None:
-    """The syntax tree, or None when the text is no Python by itself."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+_RUNNERS = {
+    "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
+    "asyncio": "create_subprocess_shell", "commands": "getoutput",
+}  # fmt: skip
 
 
-def call_name(call: ast.Call) -> str:
-    """``os.system`` of ``os.system(x)``; "" for what is not a plain dotted name."""
-    parts: list[str] = []
-    node: ast.expr = call.func
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
-
-
-RUNNERS = frozenset(
-    f"{module}.{name}"
-    for module, names in {
-        "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
-        "asyncio": "create_subprocess_shell", "commands": "getoutput",
-    }.items()
-    for name in names.split()
-)  # fmt: skip
+def _runs(name: str, call: ast.Call) -> bool:
+    """Whether a call runs a command: by its whole name, or by ``shell=True`` where the import is not shown."""
+    module, _, last = name.rpartition(".")
+    shell = keyword(call, "shell")
+    has_shell = isinstance(shell, ast.Constant) and shell.value is True
+    return last in _RUNNERS.get(module, "").split() or (has_shell and last in _RUNNERS["subprocess"].split())
 
 
 def _python(lines: Numbered) -> Iterator[Script]:
     """Commands that Python code runs, where they stand in it as literals."""
-    for number, call in python_calls(lines):
-        if call_name(call) not in RUNNERS or not call.args:
+    for number, name, call in _python_calls(lines):
+        if not _runs(name, call) or not call.args:
             continue
         command = call.args[0]
         if isinstance(command, ast.Constant) and isinstance(command.value, str):

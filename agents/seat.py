@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from council.agents.exchange import Mailbox, Reply
-from council.agents.mind import Case, Mind, Opinion, RulingMind, ShownBallot
+from council.agents.mind import Case, Mind, Opinion, RulingMind, RulingWord, ShownBallot
 from council.agents.mind import Ruling as MindRuling
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Info, Proposal, plain
@@ -29,6 +29,7 @@ from council.protocol.errors import CouncilError, EnvelopeError
 REMEMBERED_MAX = 10_000
 # Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
 HUNG_THREADS_MAX = 64
+RULINGS = get_args(RulingWord)
 # rules 1.10: a beat comes after 27 to 30 of 30 s, so that seats do not beat in step.
 JITTER = 0.1
 
@@ -42,6 +43,7 @@ class _Work:
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     given_up: bool = False
+    has_slot: bool = False
 
 
 class SeatHost:
@@ -195,16 +197,21 @@ class SeatHost:
 
     async def _do(self, work: _Work, think: Callable[[], Any]) -> None:
         try:
-            async with self._slots:
-                thought = await self._think(work, think)
+            await self._slots.acquire()
+            work.has_slot = True
+            thought = await self._think(work, think)
             if not work.given_up:
                 self._say(work, self._sealed_thought(work, thought))
         except asyncio.CancelledError:
             if not work.given_up:
                 self._fail(work, "its work was cancelled from within")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a mind raises costs its ballot only
+        except GeneratorExit:
+            raise  # the loop is gone, and with it whoever would hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever a mind raises costs its ballot only
             if not work.given_up:
                 self._fail(work, _in_words(error))
+        finally:
+            self._free_slot(work)
 
     async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:
         method = self._mind.review if work.task_name == "ballot" else getattr(self._mind, "rule", None)
@@ -223,7 +230,7 @@ class SeatHost:
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def settle(value: Any, error: Exception | None) -> None:
             if result.cancelled():
                 self._hung -= 1  # it was given up, and came to its end after all
             elif error is not None:
@@ -235,8 +242,13 @@ class SeatHost:
             outcome: tuple[Any, Exception | None]
             try:
                 outcome = (think(), None)
+            except StopIteration as error:  # futures refuse to carry it
+                outcome = (None, RuntimeError(_text_of(error, repr)))
             except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
-                outcome = (None, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+                outcome = (
+                    None,
+                    error if isinstance(error, Exception) else RuntimeError(_text_of(error, repr)),
+                )
             try:
                 loop.call_soon_threadsafe(settle, *outcome)
             except RuntimeError:
@@ -246,7 +258,7 @@ class SeatHost:
         try:
             return await result
         except asyncio.CancelledError:
-            self._hung += 1
+            self._hung += result.cancelled()  # else it had ended just before
             raise
 
     def _out_of_time(self, work: _Work, limit_s: float) -> None:
@@ -259,8 +271,14 @@ class SeatHost:
             return
         work.given_up = True
         self._done(work)
+        self._free_slot(work)  # now: a mind may ignore that it is cancelled
         if work.task is not None:
             work.task.cancel()
+
+    def _free_slot(self, work: _Work) -> None:
+        if work.has_slot:
+            work.has_slot = False
+            self._slots.release()
 
     def _done(self, work: _Work) -> None:
         if work.timer is not None:
@@ -277,7 +295,9 @@ class SeatHost:
 
     def _fail(self, work: _Work, why: str) -> None:
         data = {"proposal_id": work.proposal_id, "task": work.task_name}
-        content = {"kind": "fault", "text": why[:2_000], "data": data}
+        # What a mind raises may hold what no envelope may: NUL, and halves of surrogate pairs.
+        text = why[:2_000].replace("\0", "\\0").encode(errors="backslashreplace").decode()
+        content = {"kind": "fault", "text": text, "data": data}
         self._say(work, self._sealed(type="INFO", role="voter", parent_id=work.proposal_id, content=content))
 
     def _sealed_thought(self, work: _Work, thought: Any) -> bytes:
@@ -299,6 +319,10 @@ class SeatHost:
                 "control_packet": thought.control_packet,
             }
             return self._sealed(type="VOTE", content=content, **fields)
+        if thought.ruling not in RULINGS:
+            raise TypeError(
+                f"its mind returned the ruling {_short(thought.ruling)}, expected one of {', '.join(RULINGS)}"
+            )
         data = {"proposal_id": work.proposal_id, "ruling": thought.ruling}
         return self._sealed(
             type="INFO", content={"kind": "ruling", "text": thought.reason, "data": data}, **fields
@@ -317,11 +341,20 @@ class SeatHost:
 def _in_words(error: BaseException) -> str:
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
-    if isinstance(error, TypeError) and str(error).startswith("its mind returned"):
-        return str(error)
-    return f"its mind raised {type(error).__name__}: {error}"
+    text = _text_of(error, str)
+    if isinstance(error, TypeError) and text.startswith("its mind returned"):
+        return text
+    return f"its mind raised {type(error).__name__}: {text}"
+
+
+def _text_of(value: Any, form: Callable[[Any], str]) -> str:
+    """``value`` by ``str`` or ``repr``, which the mind's own classes may have got wrong."""
+    try:
+        return form(value)
+    except Exception:  # noqa: BLE001 - the mind's code again
+        return f"a {type(value).__name__} that can't be shown"
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."

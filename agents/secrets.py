@@ -33,6 +33,11 @@ Grade = Literal["sure", "likely", "fake"]
 
 TEXT_CHARS_MAX = 2_000_000  # as much as the largest proposal holds; a scan of it stays below a second
 FINDINGS_MAX = 200  # a ballot names a handful; a dump of a million addresses is settled by the first 200
+NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor credentials
+LENIENT_KINDS = (
+    "secret assigned by name",
+    "credential in a header",
+)  # in a test they open nothing, as a rule
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 
 
@@ -72,12 +77,33 @@ def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
     more findings the first 200 real and 200 fake ones. Never raises.
     """
     text = text[:TEXT_CHARS_MAX]
+    sources = [_shaped(text), _connection_strings(text), _headers(text), _personal(text)]
+    if assignments:
+        sources.insert(3, _assigned(text))
+    return _settled(text, sources)
+
+
+def find_tokens(text: str) -> list[Finding]:
+    """Only the secrets in ``text`` that show by themselves, whatever they are assigned to. Never raises."""
+    text = text[:TEXT_CHARS_MAX]
+    return _settled(text, [_shaped(text), _connection_strings(text), _headers(text)])
+
+
+def named_secret(name: str, value: str) -> Grade | None:
+    """Whether a value is a secret because of the name it has; see Finding for the grades."""
+    match = _NAME.search(name[:NAME_CHARS_MAX])
+    if match is None or len(value) < 6 or any(char.isspace() for char in value):
+        return None
+    if _NOT_SECRET_NAME.match(name[match.end() : NAME_CHARS_MAX]):
+        return None
+    return _value_grade(match.group().lower(), value[:VALUE_CHARS_MAX], quoted=True)
+
+
+def _settled(text: str, sources: list[Iterator[Finding]]) -> list[Finding]:
+    """What the sources find, the first first: with lines, in order, none inside another, up to the limit."""
     found: list[Finding] = []
     room = {True: FINDINGS_MAX, False: FINDINGS_MAX}  # fakes apart, lest a pile of them hide what is real
     lines = [match.start() for match in re.finditer("\n", text)]
-    sources = [_shaped(text), _connection_strings(text), _personal(text)]
-    if assignments:
-        sources.insert(2, _assigned(text))
     for finding in chain.from_iterable(sources):
         is_real = finding.grade != "fake"
         if not room[is_real] or any(f.start < finding.end and finding.start < f.end for f in found):
@@ -300,6 +326,46 @@ def _reserved_host(host: str) -> bool:
     return labels[-1] in {"example", "test", "invalid"} or (len(labels) > 1 and labels[-2] == "example")
 
 
+# Credentials behind the scheme of an HTTP header, or given to a client as user:password
+
+_SCHEME = re.compile(
+    r"(?<![A-Za-z0-9_])(bearer|basic|token|apikey)[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,2000})", re.IGNORECASE
+)
+_USER_OPTION = re.compile(
+    r"(?<![A-Za-z0-9_])(?:curl|wget|http)\b[^\n]{0,200}?[ \t](?:-u|--user)[ =]?[\"']?"
+    r"[^\s:\"'$]{1,60}:([^\s\"']{6,120})"
+)
+
+
+def _headers(text: str) -> Iterator[Finding]:
+    for match in _SCHEME.finditer(text):
+        grade = _scheme_grade(match.group(1).lower(), match.group(2))
+        if grade is not None:
+            yield _finding("credential in a header", "secret", grade, match.group(2), match.start(2))
+    for match in _USER_OPTION.finditer(text):
+        grade = _value_grade("password", match.group(1), quoted=True)
+        if grade is not None:
+            yield _finding("credential in a header", "secret", grade, match.group(1), match.start(1))
+
+
+def _scheme_grade(scheme: str, value: str) -> Grade | None:
+    """``sure`` for what is random, or decodes to a name and a password; words behind the scheme are prose."""
+    if is_placeholder(value):
+        return None
+    if scheme == "basic":
+        try:
+            decoded = base64.b64decode(value, validate=True).decode("ascii")
+        except (binascii.Error, ValueError):
+            return None
+        user, colon, password = decoded.partition(":")
+        is_real = bool(colon) and not is_placeholder(password) and password.lower() != user.lower()
+        return "sure" if is_real and decoded.isprintable() else None
+    is_mixed = scheme == "bearer" and len(value) >= 24 and not (value.islower() or value.isupper())
+    has_digit = any(char.isdigit() for char in value)
+    longest = max(re.split(r"[^A-Za-z0-9]", value), key=len)
+    return "sure" if (has_digit or is_mixed) and len(longest) >= 16 and entropy(longest) >= 3.2 else None
+
+
 # Values that a name makes a secret
 
 _NAME = re.compile(
@@ -323,6 +389,14 @@ _CODE = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
 )
 _UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
+# Names and values with a blank between them: a Dockerfile's ENV, an option, an SQL account.
+_SPACED = re.compile(
+    r"(?:^[ \t]{0,8}(?:ENV|ARG)[ \t]{1,8}[A-Z0-9_]{0,40}(?:PASSW(?:OR)?D|SECRET|TOKEN|API_?KEY|ACCESS_?KEY)"
+    r"[A-Z0-9_]{0,20}|[ \"']--?(?:password|passwd|token|secret|api-key)|"
+    r"\bidentified by|\bpassword(?= '))[ \t]{1,4}"
+    r"([\"']?)([^\s\"'=]{6,200})(?=[\s\"';]|$)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
 
 
@@ -346,6 +420,11 @@ def _assigned(text: str) -> Iterator[Finding]:
             skip_to = match.end()
             yield _finding("secret assigned by name", "secret", grade, value, match.start(4))
 
+    for match in _SPACED.finditer(text):
+        grade = _value_grade("password", match.group(2), quoted=True)
+        if grade is not None:
+            yield _finding("secret assigned by name", "secret", grade, match.group(2), match.start(2))
+
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` when random, ``likely`` when merely not a word."""
@@ -362,7 +441,7 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
         return "sure"
     if name.startswith(("passw", "pwd", "passp")) and classes >= 2 and (has_digit or classes >= 3):
         mixed = len(value) >= 10 and classes >= 3 and has_digit and entropy(value) >= 3.0
-        return "sure" if mixed and quoted else "likely"
+        return "sure" if mixed and (quoted or classes == 4 or len(value) >= 12) else "likely"
     if len(value) >= 10 and has_digit and classes >= 2 and entropy(value) >= 3.0:
         return "likely"
     return None

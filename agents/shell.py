@@ -17,7 +17,8 @@ import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from council.agents import shellrules
-from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, Grade, Scene, base_name
+from council.agents.remoterules import Grade, judge_sql
+from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, Scene, base_name
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write; a second or two at the very worst
 # The parser is quadratic in time and memory for hostile text (`a|a|…`), so it gets the script in pieces, cut
@@ -235,7 +236,7 @@ class _Reader:
                     self.read(feed[5:], line, depth + 1)
                 feed = ""
             elif feed.startswith("text:") and name in shellrules.SQL_CLIENTS:
-                for kind, grade in shellrules.judge_sql(feed[5:], " ".join(argv)):
+                for kind, grade in judge_sql(feed[5:], " ".join(argv)):
                     self.add(kind, grade, line)
 
     def _redirected(self, node: Node, line: int, depth: int) -> None:
@@ -263,7 +264,7 @@ class _Reader:
             if takes_input:
                 self.read(text, line, depth + 1)
             elif name in shellrules.SQL_CLIENTS:
-                for kind, grade in shellrules.judge_sql(text, " ".join(argv)):
+                for kind, grade in judge_sql(text, " ".join(argv)):
                     self.add(kind, grade, line)
 
     def _redirect(self, node: Node, line: int) -> None:

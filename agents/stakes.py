@@ -13,7 +13,7 @@ from typing import Literal
 from council.agents.mind import Case
 from council.agents.personal import words
 from council.agents.policy import action_texts
-from council.agents.shellrules import reach
+from council.agents.remoterules import reach
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
 CLAUSES_MAX = 20  # of a summary; more is a story

@@ -7,14 +7,18 @@ would hand the interpreter's lock over each time, and a thousand calls in flight
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from council.protocol.errors import CallerError
+
 T = TypeVar("T")
 STOP_TIMEOUT_S = 10.0
+# What was cancelled has so long to come to its end; a mind may ignore that it is cancelled.
+CANCEL_TIMEOUT_S = 1.0
 
 
 class _Lane:
@@ -44,42 +48,50 @@ class Background:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._lane = _Lane(self._loop)
-        self._lanes_back: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Lane] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
+        # Held while work is handed over, so that none is handed to a loop that has begun to end.
+        self._handing_over = threading.RLock()
+        self._ending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except (SystemExit, KeyboardInterrupt) as error:  # of a task of somebody's own, not of ours
+                context = {"message": "a task tried to end the loop of others", "exception": error}
+                self._loop.call_exception_handler(context)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result, from a thread. An interrupt ends the wait and cancels the coroutine."""
+        """The coroutine's result, from a thread. An interrupt ends the wait and cancels the coroutine.
+
+        Raises CallerError on the loop's own thread, and when the loop has ended.
+        """
         if threading.current_thread() is self._thread:
             coroutine.close()
-            raise RuntimeError("a blocking call from the council's own loop would hang: use council.aio")
-        if self._loop.is_closed():
-            coroutine.close()
-            raise RuntimeError("the council's loop has ended")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            raise CallerError("a blocking call from the council's own loop would hang: use council.aio")
+        with self._handing_over:
+            self._refuse_when_ended(coroutine)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise _ended() from None
         except BaseException:
             future.cancel()
             raise
 
     async def wrap(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result, from another event loop; cancelled here, it is cancelled there."""
+        """The coroutine's result, from another event loop; cancelled here, it is cancelled there.
+
+        Raises CallerError when the loop has ended.
+        """
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return await coroutine
-        if self._loop.is_closed():
-            coroutine.close()
-            raise RuntimeError("the council's loop has ended")
-        back = self._lanes_back.get(loop)
-        if back is None:
-            back = self._lanes_back[loop] = _Lane(loop)
         result: asyncio.Future[T] = loop.create_future()
         tasks: list[asyncio.Task[T]] = []
 
@@ -96,38 +108,62 @@ class Background:
             for task in tasks:
                 task.cancel()
 
-        self._lane.post(begin)
+        with self._handing_over:
+            self._refuse_when_ended(coroutine)
+            back = self._lane_back(loop)
+            self._lane.post(begin)
         try:
             return await result
         except asyncio.CancelledError:
-            self._lane.post(cancel)
+            with self._handing_over:
+                if not self._ending:
+                    self._lane.post(cancel)
             raise
 
+    def _lane_back(self, loop: asyncio.AbstractEventLoop) -> _Lane:
+        lane = self._lanes_back.get(loop)
+        if lane is None:
+            for known in [known for known in self._lanes_back if known.is_closed()]:
+                del self._lanes_back[known]
+            lane = self._lanes_back[loop] = _Lane(loop)
+        return lane
+
+    def _refuse_when_ended(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self._ending or not self._thread.is_alive():
+            coroutine.close()
+            raise _ended()
+
     def stop(self) -> None:
-        """Ends the loop with whatever still runs on it."""
-        if not self._thread.is_alive():
-            return
+        """Ends the loop with whatever still runs on it. Raises CallerError on the loop's own thread."""
+        if threading.current_thread() is self._thread:
+            raise CallerError("the council's loop can't wait for its own end: close it from another thread")
 
         async def end() -> None:
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            if others:
+                await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
             self._loop.call_soon(self._loop.stop)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop)
+        with self._handing_over:
+            if self._ending:
+                return
+            self._ending = True
+            asyncio.run_coroutine_threadsafe(end(), self._loop)
         self._thread.join(STOP_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
 
 
+def _ended() -> CallerError:
+    return CallerError("this loop has ended, since its council was closed; launch or connect anew")
+
+
 def _settle(result: asyncio.Future[T], task: asyncio.Task[T]) -> None:
-    if result.done():
+    error = _ended() if task.cancelled() else task.exception()
+    if result.done():  # cancelled here meanwhile; the task's error counts as seen
         return
-    if task.cancelled():
-        result.cancel()
-        return
-    error = task.exception()
     if error is not None:
         result.set_exception(error)
     else:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from council.core.state import Decision, RiskLevel
 from council.protocol.envelope import SUMMARY_CHARS_MAX
-from council.protocol.errors import CallerError, NotApproved
+from council.protocol.errors import CallerError, EnvelopeError, NotApproved
+from council.protocol.jsondata import freeze_value
 
 if TYPE_CHECKING:
     from council.client import Council
@@ -63,7 +64,7 @@ class Guard:
         """What is proposed. A call that the function would not take raises its TypeError, unproposed."""
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        name = f"{function.__module__}.{function.__qualname__}"
+        name = f"{getattr(function, '__module__', '?')}.{_name_of(function)}"
         shown = {key: _shown(value) for key, value in bound.arguments.items()}
         return {
             "proposal": self._summary(function, bound, shown)[:SUMMARY_CHARS_MAX],
@@ -74,26 +75,49 @@ class Guard:
 
     def _summary(self, function: Any, bound: inspect.BoundArguments, shown: dict[str, Any]) -> str:
         if callable(self._describe):
-            return self._describe(*bound.args, **bound.kwargs)
+            summary = self._describe(*bound.args, **bound.kwargs)
+            if not isinstance(summary, str):
+                found = type(summary).__name__
+                raise CallerError(f"describe of {_name_of(function)} gave a {found}, expected a text")
+            return summary
         if self._describe is None:
-            return f"Call {function.__qualname__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+            return f"Call {_name_of(function)}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
         try:
             return self._describe.format(**bound.arguments)
         except (KeyError, IndexError, AttributeError) as error:
             raise CallerError(
-                f"describe={self._describe!r} names {error}, which is no argument of {function.__qualname__}; "
+                f"describe={self._describe!r} names {error}, which is no argument of {_name_of(function)}; "
                 f"its arguments are {', '.join(bound.arguments)}"
             ) from error
+        except (ValueError, TypeError) as error:
+            raise CallerError(f"describe={self._describe!r} can't be filled in: {error}") from error
 
 
 def _shown(value: Any) -> Any:
-    """An argument as data: itself where JSON can hold it, else its repr, shortened where it is long."""
+    """An argument as data: itself where an envelope can hold it, else its repr, shortened where it is long."""
     try:
         text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
+        if len(text) <= SHOWN_CHARS_MAX:
+            data = json.loads(text)
+            freeze_value({"": data})  # as deep as it will stand in the proposal
+            return data
+    except (TypeError, ValueError, RecursionError, EnvelopeError):
+        text = _repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+
+
+def _repr(value: Any) -> str:
+    """A repr that an envelope can hold, also of a value that can't give one."""
+    try:
         text = repr(value)
-        return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
-    return json.loads(text) if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+    except Exception as error:  # noqa: BLE001 - a value's own code
+        text = f"<{type(value).__qualname__}, whose repr raised {type(error).__name__}>"
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def _name_of(function: Any) -> str:
+    """A function's name; that of its class for an object that can be called."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def _refuse_unless_approved(function: Any, decision: Decision) -> None:
@@ -103,4 +127,4 @@ def _refuse_unless_approved(function: Any, decision: Decision) -> None:
         how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
     else:
         how = f"{decision.outcome}: {decision.reason}" + (f"; {decision.dissent}" if decision.dissent else "")
-    raise NotApproved(f"{function.__qualname__} was not run: {how}", decision=decision)
+    raise NotApproved(f"{_name_of(function)} was not run: {how}", decision=decision)

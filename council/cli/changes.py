@@ -128,7 +128,8 @@ def _from_git(what: str, folder: Path) -> Change:
     if inside.returncode != 0:
         why = _said(inside)
         hint = "" if "not a git repository" not in why else "; give a patch file, or - for the standard input"
-        raise UsageFault(f"{folder}: git finds no repository: {why}{hint}")
+        asked = "" if what == NEWEST else f"there is no file {what}, and "
+        raise UsageFault(f"{asked}git finds no repository in {folder}: {why}{hint}")
     old, new, source = _ends(what, folder)
     body = _diff(old, new, source, folder)
     summary, message = _words(old, new, folder)
@@ -196,13 +197,15 @@ def _words(old: str, new: str, folder: Path) -> tuple[str, str]:
     chosen = [f"{old}..{new}"] if kind == "commit" else [new]
     if kind != "commit" or _parents(new, folder)[:1] == [old]:
         chosen = ["--no-walk", new]
-    listed = ["log", f"--max-count={SUBJECTS_MAX + 1}", "--no-color", "--format=%s%x00%b%x00%x00", *chosen]
-    text = _checked_bytes(_git(listed, folder), "log").decode("utf-8", errors="replace")
-    commits = [entry.strip("\n").split("\0") for entry in text.split("\0\0") if entry.strip("\n\0")]
-    subjects = [line(subject, SUMMARY_CHARS_MAX) for subject, *_ in commits if subject.strip()]
+    listed = ["log", f"--max-count={SUBJECTS_MAX + 1}", "--no-color", "--format=%s%x00%b%x00", *chosen]
+    fields = _checked(_git(listed, folder), "log").split("\0")[:-1]
+    commits = [
+        (subject.strip(), body.strip()) for subject, body in zip(fields[::2], fields[1::2], strict=True)
+    ]
+    subjects = [line(subject, SUMMARY_CHARS_MAX) for subject, _ in commits if subject]
     if not subjects:
         return f"The change from {old[:10]} to {new[:10]}", ""
-    told = "\n\n".join("\n\n".join(part.strip() for part in commit if part.strip()) for commit in commits)
+    told = "\n\n".join(part for commit in commits for part in commit if part)
     message = "\n".join(f"    {each}".rstrip() for each in told[:MESSAGE_CHARS_MAX].splitlines())
     if len(subjects) == 1:
         return subjects[0], f"{message}\n"

@@ -32,7 +32,7 @@ class Ballots:
 
     def __init__(self, report: Report, seats: Sequence[str], *, keep: bool = False) -> None:
         self._report = report
-        self._said: dict[str, tuple[str, str, str]] = {seat: ("…", "bright_black", "") for seat in seats}
+        self._said: dict[str, tuple[str, str, str]] = dict.fromkeys(seats, ("…", "bright_black", ""))
         self._stage = "the seats deliberate"
         self._quiet = report.as_json
         self._keep = keep
@@ -186,8 +186,7 @@ async def _follow(council: Council, position: int, proposal_id: str, ballots: Ba
 async def _take_back(council: Council, proposal_id: str, ends_with_us: bool) -> str:
     if ends_with_us:
         return (
-            "the council was started for this command and ended with it; "
-            f"proposal {proposal_id} is undecided"
+            f"the council was started for this command and ended with it; proposal {proposal_id} is undecided"
         )
     stays = f"proposal {proposal_id} stays open with council {council.name}: see council show {proposal_id}"
     try:

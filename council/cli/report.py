@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -98,10 +99,29 @@ class Report:
     def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
         """Says what came of it, and returns ``code``."""
         if self.as_json:
-            sys.stdout.write(f"{as_json({**document, 'exit_code': code})}\n")
+            self.say_json({**document, "exit_code": code})
         elif shown is not None:
-            self.out.print(shown)
+            self.say(shown)
         return code
+
+    def say(self, shown: RenderableType, **how: Any) -> bool:
+        """Prints on the output; False once whoever read it has enough, which is no error."""
+        try:
+            self.out.print(shown, **how)
+            sys.stdout.flush()
+        except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+            return _drop_output()
+        return True
+
+    def say_json(self, document: Mapping[str, Any]) -> bool:
+        """Writes a document as one line, in ASCII, so that nothing in it can act on a terminal."""
+        text = json.dumps(document, ensure_ascii=True, allow_nan=False, default=str)
+        try:
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return _drop_output()
+        return True
 
     def note(self, text: str) -> None:
         """A remark beside the result; ``text`` may hold what came from outside."""
@@ -123,7 +143,9 @@ class Report:
                 },
                 "exit_code": code,
             }
-            sys.stdout.write(f"{as_json(document)}\n")
+            self.say_json(document)
+        if not message:
+            return code  # what there was to say was said
         if code == FAULT:
             message = (
                 f"a fault of the council's own: {message}; council --debug … shows where; please report it"
@@ -140,9 +162,12 @@ def _name(error: BaseException, code: int) -> str:
     return str(getattr(error, "code", "usage" if code == USAGE else "fault"))
 
 
-def as_json(document: Any) -> str:
-    """One line of JSON, in ASCII, so that nothing in it can act on a terminal."""
-    return json.dumps(document, ensure_ascii=True, allow_nan=False, default=str)
+def _drop_output() -> bool:
+    """Sends what Python would still flush nowhere, so that it does not fail at the exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    return False
 
 
 def _console(*, stderr: bool) -> Console:

@@ -57,8 +57,8 @@ def decision(decided: Decision, *, council: str | None = None) -> RenderableType
     facts = _facts(decided)
     if facts.row_count:
         parts += ["", facts]
-    title = Text.assemble((f" {how} ", f"bold {style}"))
-    foot = f" proposal {decided.proposal_id} " if council is None else f" {council} · {decided.proposal_id} "
+    title = Text.assemble((how, f"bold {style}"))
+    foot = f"proposal {decided.proposal_id}" if council is None else f"{council} · {decided.proposal_id}"
     return Panel(
         Group(*parts),
         title=title,
@@ -76,7 +76,10 @@ def _table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) 
     for name in columns:
         right = name in numbers
         table.add_column(
-            name, justify="right" if right else "left", no_wrap=name != wide, ratio=1 if name == wide else None
+            name,
+            justify="right" if right else "left",
+            no_wrap=name != wide,
+            ratio=1 if name == wide else None,
         )
     table.expand = wide is not None
     return table
@@ -89,8 +92,8 @@ def _ballots(decided: Decision) -> Table:
     for seat, why in decided.missing:
         table.add_row(text(seat), Text("—", DIM), "", "", text(line(why), DIM))
     for ballot in decided.late:
-        seat, vote, sure, risk, reason = ballot_cells(ballot)
-        table.add_row(seat, vote, sure, risk, Text.assemble(("late, not counted: ", "yellow"), reason))
+        *cells, reason = ballot_cells(ballot)
+        table.add_row(*cells, Text.assemble(("late, not counted: ", "yellow"), reason))
     return table
 
 
@@ -121,7 +124,9 @@ def _facts(decided: Decision) -> Table:
     if decided.escalated_for:
         table.add_row("escalated", text("; ".join(decided.escalated_for)))
     if decided.tie_break is not None:
-        table.add_row("tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}"))
+        table.add_row(
+            "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
+        )
     if decided.ruling is not None:
         ruling = decided.ruling
         said = f"{ruling.seat}: {ruling.ruling} ({ruling.confidence:.2f}, {ruling.risk_level} risk). "
@@ -155,7 +160,7 @@ def bar(age_s: float, limit_s: float) -> Text:
 def seats(status: Mapping[str, Any]) -> Table:
     """The roll: each seat, whether it counts, and how long ago its heart beat."""
     limit_s = float(status["inactivity_limit_s"])
-    table = _table("seat", "", "last heartbeat", "", "beats", "restarts", numbers=("beats", "restarts"))
+    table = _table("seat", "", "heartbeat", "ago", "beats", "restarts", numbers=("ago", "beats", "restarts"))
     for seat in status["seats"]:
         active = bool(seat["active"])
         name = Text.assemble(text(seat["name"]), (" (prime)" if seat["name"] == status["prime"] else "", DIM))
@@ -165,7 +170,7 @@ def seats(status: Mapping[str, Any]) -> Table:
             name,
             Text("active", "green") if active else Text("inactive", "red"),
             bar(seat["heartbeat_age_s"], limit_s),
-            Text(f"{span(seat['heartbeat_age_s'])} of {span(limit_s)}", DIM),
+            Text(f"{seat['heartbeat_age_s']:.0f} s of {limit_s:g} s", DIM),
             str(seat["heartbeats"]),
             Text(str(seat["restarts"]), "yellow" if seat["restarts"] else ""),
         )
@@ -200,7 +205,9 @@ def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> Renderab
     found = [each for each in status["open"] if each["stage"] != "human"]
     if not found:
         return Text("no open proposal", DIM)
-    table = _table("proposal", "for", "left", "risk", "votes", "summary", numbers=("for", "left"), wide="summary")
+    table = _table(
+        "proposal", "for", "left", "risk", "votes", "summary", numbers=("for", "left"), wide="summary"
+    )
     for each in found[:rows_max]:
         left = each["time_left_s"]
         table.add_row(
@@ -275,7 +282,9 @@ def escalation(waiting: Escalation, *, now_s: float | None = None) -> Renderable
     left = span(max(0.0, waiting.expires_wall_s - _now(now_s)))
     parts: list[RenderableType] = [
         text(line(waiting.summary, 300), "bold"),
-        Text.assemble(text(waiting.detail), (f"  ·  risk {waiting.risk_level}  ·  {left} left to answer", DIM)),
+        Text.assemble(
+            text(waiting.detail), (f"  ·  risk {waiting.risk_level}  ·  {left} left to answer", DIM)
+        ),
         "",
     ]
     table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
@@ -296,7 +305,7 @@ def escalation(waiting: Escalation, *, now_s: float | None = None) -> Renderable
     parts += ["", text(waiting.next_step), text(say, DIM)]
     return Panel(
         Group(*parts),
-        title=text(f" {waiting.escalation_id} ", "bold yellow"),
+        title=text(waiting.escalation_id, "bold yellow"),
         title_align="left",
         border_style="yellow",
         box=box.ROUNDED,

@@ -35,11 +35,13 @@ def _visible(char: str) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time as people say it: ``0.24 s``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
+    """A length of time as people say it: ``8 ms``, ``42 s``, ``3 min 5 s``, ``2 h 10 min``, ``3 d 4 h``."""
     if seconds < 0:
         return f"-{span(-seconds)}"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
-        return f"{seconds:.2g} s" if seconds < 0.995 else f"{seconds:.1f} s"
+        return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
     whole = round(seconds)
     for size, name, less, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
         if whole >= size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from council.core import tally
-from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal
+from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal, unsure
 from council.protocol.errors import InternalError
 
 
@@ -48,8 +48,9 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
         active = state.active()
         waits = any(seat not in voted and seat not in proposal.lost for seat in active)
         quorum = len(voted) >= state.rules.quorum
-        tied = tally.majority(tally.count(proposal.ballots)) is None and not proposal.escalated_for
-        prime_may_vote = tied and state.rules.prime not in voted | proposal.lost.keys()
+        tied = tally.majority(tally.count(proposal.ballots)) is None
+        elsewhere = bool(proposal.escalated_for) or any(ballot.asks_human for ballot in proposal.ballots)
+        prime_may_vote = tied and not elsewhere and state.rules.prime not in voted | proposal.lost.keys()
         _require(
             waits or not quorum or prime_may_vote,
             f"1.5: {proposal_id} does not wait when every active seat has voted",
@@ -86,6 +87,7 @@ def _check_voted(state: CouncilState, decision: Decision) -> None:
     _require(
         bool(decision.escalated_for) == (ruling is not None), f"1.8: {proposal_id} escalated, not ruled on"
     )
+    _require(ruling is None or not unsure(ruling.confidence), f"1.8: Prime was unsure of {proposal_id}")
     if act is not None:
         own = [b for b in decision.ballots if b.msg_id == act.ballot_msg_id]
         named = len(own) == 1 and own[0].seat == act.seat == rules.prime and own[0].vote == act.vote

@@ -33,9 +33,10 @@ def first_wall_timer(state: CouncilState) -> tuple[float, str] | None:
 
 
 def _arm(timers: list[tuple[float, str]], entry: tuple[float, str], live: Mapping[str, Proposal]) -> None:
-    """Adds a timer; when most entries are of proposals that are gone, drops those (amortised, O(1))."""
+    """Adds a timer; when there are too many of proposals that are gone, drops those (amortised, O(1))."""
     heapq.heappush(timers, entry)
-    if len(timers) > 2 * len(live) + 1_000:
+    # A proposal arms one timer in each of its three stages: so many are kept, and a thousand come before more go.
+    if len(timers) > 3 * len(live) + 1_000:
         timers[:] = [kept for kept in timers if kept[1] in live]
         heapq.heapify(timers)
 

@@ -184,11 +184,12 @@ def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Mom
     effects: Effects = []
     if seat.active != was_active:
         effects.append(do.AnnounceRoll(seat.name, seat.active, seat.why))
-    for proposal in list(state.open.values()):
+    for proposal_id in list(state.open):
         if seat.active:
-            effects += _tell_what_is_open(state, proposal, seat.name)
-        elif proposal.stage == "deliberating":
-            effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
+            effects += _tell_what_is_open(state, state.open[proposal_id], seat.name)
+        # Who is gone is waited for no more; who is back, alone, may have voted before (rules 1.11).
+        proposal = state.open[proposal_id]
+        effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
     return effects
 
 

@@ -96,6 +96,8 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
     seat_of(state, event.seat)
     proposal = open_proposal(state, event.proposal_id, event.seat)
     _refuse_unasked(proposal, event.seat)
+    if proposal.asked_again.get(event.seat) == event.digest:
+        return [do.NoteIgnored(event.seat, "the same unreadable ballot again")]
     if any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late):
         raise Refused(
             f"{event.seat} voted on {event.proposal_id} before; what it sent since can't be read",
@@ -105,8 +107,6 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
         )
     if proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "an unreadable ballot after the vote had ended")]
-    if proposal.asked_again.get(event.seat) == event.digest:
-        return [do.NoteIgnored(event.seat, "the same unreadable ballot again")]
     if event.seat in proposal.asked_again:
         why = f"its ballot could not be read twice: {event.why}"
         return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
@@ -164,7 +164,9 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
     proposal = open_proposal(state, event.proposal_id, event.observer)
-    acted = _acted(proposal, event.observer, "observation", event.msg_id)
+    # Apart: a seat that has found much to be well may still call a halt.
+    kind = "interrupt" if event.interrupt else "observation"
+    acted = _acted(proposal, event.observer, kind, event.msg_id)
     if acted is None:
         return [do.NoteIgnored(event.observer, "the same observation again")]
     effects: Effects = [
@@ -172,9 +174,11 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     ]
     run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
     acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
+    concluded: closing.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
-        acted = _escalate(acted, f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream", effects)
-    return effects + keep(state, proposal, (acted, []))
+        why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
+        concluded = closing.conclude(state.rules, state.seats, _escalate(acted, why, effects), now)
+    return effects + keep(state, proposal, concluded)
 
 
 def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:
@@ -185,7 +189,8 @@ def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effe
         return [do.NoteIgnored(event.seat, "an escalation that changes nothing any more")]
     effects: Effects = []
     acted = _escalate(acted, f"{event.seat} escalated it: {event.reason}", effects)
-    return effects + keep(state, proposal, (acted, []))
+    # A tie that waited for Prime's own ballot waits no more: Prime is to rule (rules 1.8).
+    return effects + keep(state, proposal, closing.conclude(state.rules, state.seats, acted, now))
 
 
 def _no_ruling_asked(proposal_id: str, seat: str) -> Refused:

@@ -38,10 +38,12 @@ WALL_0 = 1_700_000_000.0
 # A seat's own rhythm (rules 1.10).
 BEAT_S = 30.0
 DAY_S = 86_400.0
+# More than fall due at once in any test: each proposal and seat brings a few events.
+DUE_MAX = 1_000
 
 
-def digest_of(*parts: object) -> bytes:
-    return hashlib.sha256(repr(parts).encode()).digest()
+def digest_of(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def proposal(proposal_id: str = "p1", **fields: Any) -> Submission:
@@ -121,6 +123,13 @@ def clean(observer: str, stream: str, n: int, proposal_id: str = "p1") -> ev.Str
     )
 
 
+def unreadable(
+    seat: str, why: str = "prose", proposal_id: str = "p1", *, digest: str | None = None
+) -> ev.BallotUnreadable:
+    """A vote that can't be read; other words are other bytes."""
+    return ev.BallotUnreadable(proposal_id, seat, why, digest or digest_of(proposal_id, seat, why))
+
+
 def tally(ballots: Iterable[Ballot]) -> Tally:
     votes = [cast.vote for cast in ballots]
     return Tally(votes.count("yes"), votes.count("no"), votes.count("abstain"))
@@ -160,7 +169,9 @@ class Hand:
     def drain(self) -> list[Effect]:
         """Handles what time has brought by now, as the shell does before every event."""
         effects: list[Effect] = []
+        before = len(self.journal)
         while (due := next_due(self.state, self.moment())) is not None:
+            assert len(self.journal) - before < DUE_MAX, f"time does not stop bringing {due}"
             effects += self._step(due)
         deadlines = next_deadline(self.state)
         uptime_s, wall_s = deadlines.uptime_s, deadlines.wall_s
@@ -218,6 +229,10 @@ class Hand:
         self.beats[seat] += 1
         run = self.state.seats[seat].boot if boot is None else boot
         return self.do(ev.SeatBeat(seat, run, self.beats[seat]))
+
+    def died(self, seat: str, why: str = "killed") -> list[Effect]:
+        """The death of the seat in its present run."""
+        return self.do(ev.SeatDied(seat, self.state.seats[seat].boot, why))
 
     # Shorthands
 

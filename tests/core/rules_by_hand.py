@@ -10,11 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-# Disagreements between the core and rules.md that have a strict xfail of their own. Delete each with its mark.
-DEAD_SOLE_SEAT = "1.11: one ballot of a seat that is not active decides alone"
-ONE_SEAT_COUNCIL = "1.11: a council of one seat decides without the mark degraded"
-KNOWN = frozenset({DEAD_SOLE_SEAT, ONE_SEAT_COUNCIL})
-
 
 @dataclass
 class View:
@@ -51,10 +46,13 @@ class Case:
     cast: list[Any] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
-    again: set[str] = field(default_factory=set)
+    again: dict[str, str] = field(default_factory=dict)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
-    acts: set[str] = field(default_factory=set)
+    acts: set[tuple[str, str]] = field(default_factory=set)
+    unheard: frozenset[str] | None = None  # who had not voted when the vote ended, and
+    unheard_degrades: bool = False
+    alarms: list[str] = field(default_factory=list)
     ruling: Any = None
     wall_until: float = 0.0
     view: View = field(default_factory=View)
@@ -72,9 +70,8 @@ def is_grave(part: Any) -> bool:
 
 
 class ByHand:
-    def __init__(self, rules: Any, uptime_s: float, known: frozenset[str] = KNOWN) -> None:
+    def __init__(self, rules: Any, uptime_s: float) -> None:
         self.rules = rules
-        self.known = known
         self.roll = {name: OnRoll(uptime_s) for name in rules.seats}
         self.cases: dict[str, Case] = {}
 
@@ -96,7 +93,7 @@ class ByHand:
                     f"{name} should be silent"
                 )
         for proposal_id, case in self.cases.items():
-            if case.phase in ("vote", "prime"):
+            if case.phase != "over":
                 assert now.uptime_s <= case.until, f"the deadline of {proposal_id} was missed"
             if case.phase == "human":
                 assert now.wall_s <= case.wall_until, f"the expiry of {proposal_id} was missed"
@@ -121,6 +118,8 @@ class ByHand:
         if case.phase != "vote":
             case.late.append(vote)
             case.view.late = tuple(late.seat for late in case.late)
+            if is_grave(vote) or vote.asks_human:
+                case.alarms.append(vote.seat)
             return
         case.cast.append(vote)
         case.gone.discard(vote.seat)
@@ -129,8 +128,13 @@ class ByHand:
 
     def _BallotUnreadable(self, event: Any, now: Any) -> None:
         case = self.cases[event.proposal_id]
+        assert case.phase != "over"
+        assert event.seat in case.given, "a seat sent garbage on what it was not given"
+        if case.again.get(event.seat) == event.digest:
+            return  # the same bytes again
+        assert not case.heard(event.seat), "a seat that had voted was heard again"
         if case.phase == "vote" and event.seat not in case.again:
-            case.again.add(event.seat)
+            case.again[event.seat] = event.digest
         else:
             self._lose(case, event.seat, now)
 
@@ -145,24 +149,28 @@ class ByHand:
             self._lose(case, event.seat, now)
 
     def _lose(self, case: Case, seat: str, now: Any) -> None:
-        if not case.has_cast(seat):
+        """Only while ballots are counted can one be lost."""
+        assert seat in case.given, "a seat failed at what it was not given"
+        if case.phase == "vote" and not case.has_cast(seat):
             case.gone.add(seat)
             self._settle(case, now)
 
     def _StreamObserved(self, event: Any, now: Any) -> None:
         case = self.cases[event.proposal_id]
-        if event.msg_id in case.acts:
+        if (event.observer, event.msg_id) in case.acts:
             return
-        case.acts.add(event.msg_id)
+        case.acts.add((event.observer, event.msg_id))
         case.runs[event.stream] = case.runs.get(event.stream, 0) + 1 if event.interrupt else 0
         if case.phase == "vote" and case.runs[event.stream] >= 3:
             case.grave = case.view.escalated = True
+            self._settle(case, now)
 
     def _EscalationRaised(self, event: Any, now: Any) -> None:
         case = self.cases[event.proposal_id]
-        if case.phase == "vote" and event.msg_id not in case.acts:
-            case.acts.add(event.msg_id)
+        if case.phase == "vote" and (event.seat, event.msg_id) not in case.acts:
+            case.acts.add((event.seat, event.msg_id))
             case.grave = case.view.escalated = True
+            self._settle(case, now)
 
     def _RulingGiven(self, event: Any, now: Any) -> None:
         ruling = event.ruling
@@ -189,7 +197,10 @@ class ByHand:
         self._decide(case, "approved" if event.answer.approve else "rejected")
 
     def _ProposalCancelled(self, event: Any, now: Any) -> None:
-        self._decide(self.cases[event.proposal_id], "cancelled")
+        case = self.cases[event.proposal_id]
+        assert event.sender == case.what.proposer
+        if case.view.outcome != "cancelled":
+            self._decide(case, "cancelled")
 
     def _SeatBeat(self, event: Any, now: Any) -> None:
         seat = self.roll[event.seat]
@@ -201,11 +212,13 @@ class ByHand:
             for case in self.cases.values():
                 if case.phase == "vote" and not case.has_cast(event.seat):
                     case.given.add(event.seat)
+                self._settle(case, now)
 
     def _SeatDied(self, event: Any, now: Any) -> None:
         seat = self.roll[event.seat]
-        seat.run, seat.number = seat.run + 1, -1
-        self._drop(event.seat, now)
+        if event.boot == seat.run:  # else a run that is over already, told of once more
+            seat.run, seat.number = seat.run + 1, -1
+            self._drop(event.seat, now)
 
     def _SeatFellSilent(self, event: Any, now: Any) -> None:
         seat = self.roll[event.seat]
@@ -230,7 +243,8 @@ class ByHand:
     def _EscalationExpired(self, event: Any, now: Any) -> None:
         case = self.cases[event.proposal_id]
         assert case.phase == "human"
-        assert now.wall_s > case.wall_until, "an escalation expired too soon"
+        over = now.wall_s > case.wall_until or now.uptime_s > case.until
+        assert over, "an escalation expired too soon"
         self._decide(case, "deferred")
 
     def _EnvelopeRefused(self, event: Any, now: Any) -> None:
@@ -257,6 +271,7 @@ class ByHand:
         elif quorum and approval:
             self._to_human(case, "user_approval", now)
         elif quorum and case.grave:
+            self._vote_ends(case, ended=True)
             case.phase, case.until = "prime", now.uptime_s + case.what.time_budget_s
         elif quorum or self._alone(case, active):
             self._count(case, now, ended=expired)
@@ -269,14 +284,15 @@ class ByHand:
             return False
         vote = case.cast[0]
         low = case.what.risk_level == "low" and vote.risk_level == "low"
-        alone = active == {vote.seat} or (DEAD_SOLE_SEAT in self.known and active <= {vote.seat})
-        return low and alone and vote.vote != "abstain" and not vote.asks_human
+        return low and active == {vote.seat} and vote.vote != "abstain" and not vote.asks_human
 
     def _count(self, case: Case, now: Any, early: bool = False, ended: bool = False) -> None:
         votes = [vote.vote for vote in case.cast]
         difference = votes.count("yes") - votes.count("no")
         if difference == 0:
             prime = [vote.vote for vote in case.cast if vote.seat == self.rules.prime]
+            if case.phase == "vote" and not prime and self.rules.prime not in case.gone and not ended:
+                return  # Prime has until the deadline, active or not (1.6)
             difference = {"yes": 1, "no": -1}.get(prime[0], 0) if prime else 0
             if difference == 0:
                 self._to_human(case, "tie", now)
@@ -285,28 +301,37 @@ class ByHand:
         case.view.early = early
         self._decide(case, "approved" if difference > 0 else "rejected", ended)
 
-    def _missing(self, case: Case, ended: bool) -> None:
-        """Who gave no ballot that counts; degraded if one of these could not be had (1.7, 1.11)."""
-        missing = {name for name in self.rules.seats if not case.has_cast(name)}
-        could_not = {name for name in missing if ended or name in case.gone or not self.roll[name].active}
-        case.view.missing = frozenset(missing)
-        case.view.degraded = bool(could_not)
+    def _vote_ends(self, case: Case, ended: bool) -> None:
+        """Who gave no ballot that counts, as of now; degraded if one could not be had (1.7, 1.11)."""
+        if case.unheard is not None:
+            return
+        case.unheard = frozenset(name for name in self.rules.seats if not case.has_cast(name))
+        case.unheard_degrades = any(
+            ended or name in case.gone or not self.roll[name].active for name in case.unheard
+        )
+
+    def _tell(self, case: Case, ended: bool) -> None:
+        self._vote_ends(case, ended)
+        assert case.unheard is not None
+        case.view.missing, case.view.degraded = case.unheard, case.unheard_degrades
         votes = [vote.vote for vote in case.cast]
         case.view.yes, case.view.no = votes.count("yes"), votes.count("no")
         case.view.abstain = votes.count("abstain")
 
     def _decide(self, case: Case, outcome: str, ended: bool = False) -> None:
         assert case.phase != "over", f"{case.what.proposal_id} is decided twice"
-        self._missing(case, ended or case.phase != "vote")
+        self._tell(case, ended)
         if outcome == "cancelled":
             case.view.degraded = False
-        elif len(case.cast) == 1 and case.phase == "vote" and ONE_SEAT_COUNCIL not in self.known:
-            case.view.degraded = True
+        elif len(case.cast) == 1 and case.phase == "vote":
+            case.view.degraded = True  # what a sole seat decides (1.11)
         case.phase = "over"
         case.view.standing, case.view.outcome, case.view.for_human = "decided", outcome, None
 
     def _to_human(self, case: Case, reason: str, now: Any) -> None:
-        self._missing(case, ended=True)
+        self._tell(case, ended=True)
         case.phase = "human"
         case.wall_until = now.wall_s + self.rules.escalation_ttl_s
+        # Wall time may cut a human's time short and never lengthen it (4.6).
+        case.until = now.uptime_s + self.rules.escalation_ttl_s
         case.view.standing, case.view.for_human = "escalated", reason

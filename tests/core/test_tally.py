@@ -1,5 +1,7 @@
 """Counting ballots, and the sizes of majorities: rules 1.4, 1.5, 1.6."""
 
+import math
+
 import pytest
 from council_in_hand import abstain, no, yes
 from hypothesis import given
@@ -131,9 +133,24 @@ def test_the_figures_of_the_protocol() -> None:
         {"seats": ("prime", "lite", "lite")},
         {"seats": ("lite", "codemind")},
         {"seats": tuple(["prime"] + [f"s{i}" for i in range(15)])},
+        {"quorum": 4},
+        {"seats": ("prime", "lite"), "quorum": 3},
+        {"seats": ("prime",), "quorum": 3},
+        *[
+            {name: value}
+            for name in ("inactivity_limit_s", "escalation_ttl_s", "open_max", "escalations_max")
+            for value in (0, -1, math.nan, math.inf)
+        ],
     ],
 )
 def test_rules_that_the_protocol_does_not_allow_are_an_error(fields: dict[str, object]) -> None:
     given: dict[str, object] = {"seats": ("prime", "lite", "codemind"), "prime": "prime", **fields}
     with pytest.raises(ValueError, match="must be"):
         Rules(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("seats", "quorum"), [(1, 2), (2, 2), (3, 3), (15, 2), (15, 15)])
+def test_a_quorum_of_two_up_to_all_seats_is_allowed(seats: int, quorum: int) -> None:
+    """A council of one has a quorum of two, which it never reaches: only a sole seat may decide there."""
+    names = ("prime", *(f"s{i}" for i in range(1, seats)))
+    assert Rules(seats=names, prime="prime", quorum=quorum).quorum == quorum

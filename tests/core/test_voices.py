@@ -1,12 +1,11 @@
 """What seats say: late, second, unreadable and lost ballots, and who may speak: rules 1.2, 1.3, 1.7."""
 
 import pytest
-from council_in_hand import Hand, abstain, no, yes
+from council_in_hand import Hand, abstain, no, unreadable, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Ballot
-from council.protocol.errors import Refused
 
 # Late ballots (1.7)
 
@@ -43,6 +42,7 @@ def test_a_late_ballot_is_shown_with_the_decision_and_does_not_change_it() -> No
         ({"confidence": 0.3}, False),
         ({"confidence": 0.29}, True),
         ({"confidence": float("nan")}, True),
+        ({"asks_human": True}, True),
     ],
 )
 def test_a_grave_late_ballot_raises_an_alert(fields: dict[str, object], alerts: bool) -> None:
@@ -68,7 +68,7 @@ def test_a_late_ballot_again_is_ignored_and_a_second_one_refused() -> None:
 
 def test_a_late_ballot_of_a_seat_that_was_never_asked_is_refused() -> None:
     hand = Hand()
-    hand.do(ev.SeatDied("codemind", "killed"))
+    hand.died("codemind")
     hand.submit()
     hand.vote(yes("prime"), yes("lite"))
     hand.do(ev.SeatBeat("codemind", 1, 0))
@@ -134,7 +134,7 @@ def test_who_may_not_vote_is_refused(cast: Ballot, code: str) -> None:
 def test_an_unreadable_vote_is_reported_and_asked_for_once_more() -> None:
     hand = Hand()
     hand.submit()
-    assert hand.do(ev.BallotUnreadable("p1", "prime", "no vote in it")) == [
+    assert hand.do(unreadable("prime", "no vote in it")) == [
         do.AnnounceLoss("p1", "prime", "ballot", "no vote in it", retrying=True),
         do.DeliverProposal("prime", "p1", again="no vote in it"),
     ]
@@ -148,9 +148,9 @@ def test_unreadable_twice_is_a_lost_ballot_and_never_an_abstention() -> None:
     what = hand.submit(wait_for="all")
     ballots = yes("prime"), yes("lite")
     hand.vote(*ballots)
-    hand.do(ev.BallotUnreadable("p1", "codemind", "prose"))
+    hand.do(unreadable("codemind", "prose"))
     why = "its ballot could not be read twice: prose again"
-    assert hand.do(ev.BallotUnreadable("p1", "codemind", "prose again")) == [
+    assert hand.do(unreadable("codemind", "prose again")) == [
         do.AnnounceLoss("p1", "codemind", "ballot", why),
         do.AnnounceDecision(
             hand.decision(
@@ -168,27 +168,86 @@ def test_unreadable_twice_is_a_lost_ballot_and_never_an_abstention() -> None:
 def test_unreadable_on_what_is_decided_or_unknown_is_refused() -> None:
     hand = Hand()
     _decided_early(hand)
-    hand.refused(ev.BallotUnreadable("p1", "codemind", "prose"), "closed")
-    hand.refused(ev.BallotUnreadable("p9", "codemind", "prose"), "unknown_proposal")
-    hand.refused(ev.BallotUnreadable("p1", "mallory", "prose"), "not_a_seat")
+    hand.refused(unreadable("codemind", "prose"), "closed")
+    hand.refused(unreadable("codemind", "prose", "p9"), "unknown_proposal")
+    hand.refused(unreadable("mallory", "prose"), "not_a_seat")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="1.3: a seat whose ballot is in is asked to vote once more when a second VOTE of it can't be read; "
-    "its honest answer is then refused as a second ballot",
-)
-def test_unreadable_after_a_ballot_does_not_ask_again() -> None:
+def test_unreadable_after_a_ballot_is_a_second_ballot_and_asks_nothing() -> None:
+    hand = Hand()
+    hand.submit(risk_level="high")
+    hand.vote(yes("prime"))
+    error = hand.refused(unreadable("prime", "garbage"), "second_ballot")
+    assert "prime voted on p1 before" in str(error)
+    hand.vote(yes("lite"))
+    hand.move_to(61.0)
+    hand.drain()
+    hand.vote(no("codemind"))  # late
+    hand.refused(unreadable("codemind", "garbage"), "second_ballot")
+    assert dict(hand.open().asked_again) == {}
+
+
+def test_the_same_unreadable_bytes_again_are_no_second_try() -> None:
     hand = Hand()
     hand.submit()
-    hand.vote(yes("prime"))
+    hand.do(unreadable("prime"))
     before = hand.open()
-    try:
-        effects = hand.do(ev.BallotUnreadable("p1", "prime", "garbage"))
-    except Refused:
-        effects = []
-    assert not [effect for effect in effects if isinstance(effect, do.DeliverProposal)]
+    again = [do.NoteIgnored("prime", "the same unreadable ballot again")]
+    assert hand.do(unreadable("prime")) == again
     assert hand.open() == before
+    hand.vote(yes("prime"))
+    assert hand.do(unreadable("prime")) == again  # delivered twice, and once too late to matter
+    hand.refused(unreadable("prime", "other bytes"), "second_ballot")
+    assert hand.open().ballots == (yes("prime"),)
+    assert dict(hand.open().asked_again) == {"prime": unreadable("prime").digest}
+
+
+def test_unreadable_three_times_is_lost_once() -> None:
+    hand = Hand()
+    hand.submit()
+    for n in (1, 2):
+        hand.do(unreadable("prime", f"prose {n}"))
+    why = "its ballot could not be read twice: prose 2"
+    done = [do.NoteIgnored("prime", "a failure on a proposal that it is done with")]
+    assert hand.do(unreadable("prime", "prose 2")) == done
+    assert hand.do(unreadable("prime", "prose 3")) == done
+    assert dict(hand.open().lost) == {"prime": why}
+
+
+def test_each_seat_is_asked_once_more_on_each_proposal() -> None:
+    hand = Hand()
+    hand.submit(proposal_id="p1")
+    hand.submit(proposal_id="p2")
+    for seat, pid in (("prime", "p1"), ("lite", "p1"), ("prime", "p2")):
+        event = unreadable(seat, "prose", pid, digest="the same")
+        assert hand.do(event) == [
+            do.AnnounceLoss(pid, seat, "ballot", "prose", retrying=True),
+            do.DeliverProposal(seat, pid, again="prose"),
+        ]
+
+
+def test_unreadable_once_the_vote_has_ended_is_ignored() -> None:
+    """Neither asked again nor lost: what is asked of a human stands as it was when voting ended."""
+    hand = Hand()
+    hand.submit()
+    hand.do(unreadable("prime", "prose 1"))
+    hand.move_to(61.0)
+    hand.drain()
+    before = hand.open()
+    assert before.stage == "human"
+    ended = "an unreadable ballot after the vote had ended"
+    assert hand.do(unreadable("lite")) == [do.NoteIgnored("lite", ended)]
+    assert hand.do(unreadable("prime", "prose 2")) == [do.NoteIgnored("prime", ended)]
+    assert hand.open() == before
+
+
+def test_a_seat_that_was_not_asked_has_nothing_to_send_or_to_lose() -> None:
+    hand = Hand()
+    hand.died("codemind")
+    hand.submit()
+    hand.refused(unreadable("codemind"), "not_asked")
+    hand.refused(ev.WorkFailed("p1", "codemind", "ballot", "hung"), "not_asked")
+    hand.refused(ev.BallotCast(yes("codemind")), "not_asked")
 
 
 def test_work_that_failed_costs_the_ballot_and_is_not_waited_for() -> None:
@@ -246,6 +305,18 @@ def test_a_failure_on_what_is_decided_is_ignored() -> None:
         do.NoteIgnored("codemind", "a failure on a proposal that is decided")
     ]
     assert hand.closed() == before
+
+
+@pytest.mark.parametrize("task", ["ballot", "ruling"])
+@pytest.mark.parametrize("seat", ["prime", "lite", "codemind"])
+def test_no_failure_on_what_is_decided_is_refused(task: str, seat: str) -> None:
+    """A mind that is stopped because the end has come fails in good faith."""
+    hand = Hand()
+    hand.submit()
+    hand.do(ev.ProposalCancelled("p1", "client", ""))
+    assert hand.do(ev.WorkFailed("p1", seat, task, "cancelled")) == [
+        do.NoteIgnored(seat, "a failure on a proposal that is decided")
+    ]
 
 
 def test_failures_of_strangers_and_on_unknown_proposals_are_refused() -> None:

@@ -1,13 +1,99 @@
-from tests.sim.world import run
-import time, sys, traceback, collections
-n=int(sys.argv[1]) if len(sys.argv)>1 else 100
-t=time.process_time(); fails=collections.Counter(); first={}; virt=0; reached=collections.Counter()
-for s in range(n):
+"""Runs simulated councils: ``python -m tests.sim --seeds 10000``, or one of them as a readable story.
+
+Prints each failing seed with the rule that it breaks and a command that replays it; fails if one did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.sim.plan import make
+from tests.sim.shrink import shrink
+from tests.sim.truth import Violation
+from tests.sim.world import World
+
+# Seeds of one task: enough that handing them out costs nothing, few enough that both ends stay busy.
+CHUNK = 50
+FAILURES_SHOWN = 10
+
+
+def one(seed: int) -> tuple[float, set[str], str | None]:
+    """Virtual seconds of a seed's history, what it came to, and what it broke."""
+    world = World(make(seed))
     try:
-        w=run(s); virt+=w.t; reached.update(w.oracle.reached)
-    except Exception as e:
-        k=str(e)[:60] ; k=getattr(e,'rule',type(e).__name__); fails[k]+=1; first.setdefault(k,(s,str(e)[:300], traceback.format_exc() if k=='code' else ''))
-d=time.process_time()-t
-print(n/d,"seeds/s", virt/n, fails); 
-for k,v in first.items(): print(k,*v)
-print(reached)
+        world.run()
+    except Violation as violation:
+        return world.t, world.oracle.reached, str(violation)
+    return world.t, world.oracle.reached, None
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m tests.sim --seed {seed} --story"
+
+
+def many(first: int, count: int, processes: int) -> int:
+    """Runs seeds ``first`` to ``first + count``. Returns how many failed."""
+    began = time.monotonic()
+    virtual_s, failed, reached = 0.0, 0, Counter[str]()
+    seeds = range(first, first + count)
+    with ProcessPoolExecutor(processes) as pool:
+        for seed, (lasted_s, came_to, broken) in zip(
+            seeds, pool.map(one, seeds, chunksize=CHUNK), strict=True
+        ):
+            virtual_s += lasted_s
+            reached.update(came_to)
+            if broken is not None:
+                failed += 1
+                if failed <= FAILURES_SHOWN:
+                    print(f"seed {seed}: {broken[:500]}\n  {replay_command(seed)} --shrink", flush=True)
+    took_s = time.monotonic() - began
+    print(f"{count} seeds, {virtual_s / 3600:.0f} simulated hours, {took_s:.0f} s; {failed} failed")
+    print(", ".join(f"{what}: {times}" for what, times in reached.most_common()))
+    return failed
+
+
+def story(seed: int, *, tell: bool, small: bool) -> int:
+    """Replays one seed, with its story if that is asked for."""
+    drop: frozenset[str] = frozenset()
+    plan = make(seed)
+    if small:
+        try:
+            drop = shrink(seed)
+        except ValueError as error:
+            print(error)
+    print(f"seed {seed}: seats {', '.join(plan.seats)}; quorum {plan.quorum}; sole seat {plan.sole_seat}")
+    print(f"  faults: {', '.join(f'{name} {rate:.3f}' for name, rate in sorted(plan.rates.items()))}")
+    world = World(plan, drop=drop, story=print if tell else None)
+    try:
+        world.run()
+    except Violation as violation:
+        if small:
+            left = list(dict.fromkeys(world.fired))
+            print(f"what happened, made small ({len(left)}): {', '.join(left)}")
+        print(f"broken: {violation}")
+        return 1
+    print(f"seed {seed} keeps the rules, over {world.t:.0f} s")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many histories to run")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, help="run this one only")
+    parser.add_argument("--story", action="store_true", help="with --seed: tell what happens")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: leave out what does not matter")
+    given = parser.parse_args(arguments)
+    if given.seed is not None:
+        return story(given.seed, tell=given.story, small=given.shrink)
+    return 1 if many(given.first, given.seeds, given.processes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

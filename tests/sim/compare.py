@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sim.oracle import REPLAY_WORDS, SILENCE_S, Case, Oracle
+from tests.sim.oracle import SILENCE_S, Case, Oracle
 from tests.sim.truth import Violation
 
 PHASES = {"vote": "deliberating", "prime": "ruling", "human": "human"}
@@ -21,7 +21,9 @@ def state(oracle: Oracle, council: Any, t: float, *, all_of_it: bool = False) ->
         theirs = council.seats[name]
         if seat.active != theirs.active:
             silent_s = t - seat.heard_s
-            raise Violation("1.10", f"{name} active: {theirs.active}; silent for {silent_s!r} s of {SILENCE_S}")
+            raise Violation(
+                "1.10", f"{name} active: {theirs.active}; silent for {silent_s!r} s of {SILENCE_S}"
+            )
         hold("1.10", seat.run == theirs.boot, f"{name} is in run {theirs.boot}, expected {seat.run}")
     hold("1.12", council.open.keys() == oracle.live.keys(), _difference(oracle, council))
     pids = set(oracle.cases) if all_of_it else oracle.dirty | oracle.live.keys()
@@ -50,10 +52,13 @@ def _open(case: Case, theirs: Any) -> None:
     hold("1.5", theirs.stage == PHASES[case.phase], f"{pid} is {theirs.stage}, expected {PHASES[case.phase]}")
     _ballots(pid, case, theirs.ballots, theirs.late)
     hold("1.2", set(theirs.lost) == case.gone, f"{pid} lost {set(theirs.lost)}, expected {case.gone}")
+    asked = set(theirs.asked)
+    hold("1.10", asked == case.given, f"{pid} was given to {asked}, expected {case.given}")
+    again = set(theirs.asked_again)
+    hold("1.2", again == case.again, f"{pid}: asked once more were {again}, expected {case.again}")
     hold("1.8", bool(theirs.escalated_for) == case.grave, f"{pid} is escalated: {theirs.escalated_for}")
-    if case.phase != "human":
-        hold("1.7", theirs.deadline_s == case.until_s, f"{pid} ends at {theirs.deadline_s}, not {case.until_s}")
-    else:
+    hold("1.7", theirs.deadline_s == case.until_s, f"{pid} ends at {theirs.deadline_s}, not {case.until_s}")
+    if case.phase == "human":
         expiry = theirs.escalation.expires_wall_s
         hold("1.9", expiry == case.expires_wall_s, f"{pid} expires at {expiry}, not {case.expires_wall_s}")
 
@@ -71,14 +76,20 @@ def decision(oracle: Oracle, case: Case, theirs: Any) -> None:
     """One decision, as the rules make it from what was delivered."""
     pid = case.said.pid
     _alone(oracle, case, theirs)
-    hold("1.4-1.9", theirs.outcome == case.outcome, f"{pid} is {theirs.outcome}, the rules say {case.outcome}")
+    hold(
+        "1.4-1.9", theirs.outcome == case.outcome, f"{pid} is {theirs.outcome}, the rules say {case.outcome}"
+    )
     _ballots(pid, case, theirs.ballots, theirs.late)
     found = {name for name, _ in theirs.missing}
-    hold("1.13", found == case.missing, f"{pid} names as missing {found}, expected {set(case.missing)}")
+    hold("1.13", found == case.missing, f"{pid} names as missing {found}, expected {case.missing}")
     ruling = theirs.ruling.msg_id if theirs.ruling else None
-    hold("1.8", ruling == (case.ruling.msg_id if case.ruling else None), f"{pid} stands on the ruling {ruling}")
+    hold(
+        "1.8", ruling == (case.ruling.msg_id if case.ruling else None), f"{pid} stands on the ruling {ruling}"
+    )
     answer = theirs.answer.msg_id if theirs.answer else None
-    hold("1.9", answer == (case.answer.msg_id if case.answer else None), f"{pid} stands on the answer {answer}")
+    hold(
+        "1.9", answer == (case.answer.msg_id if case.answer else None), f"{pid} stands on the answer {answer}"
+    )
     if theirs.outcome == "cancelled":
         return
     hold("1.5", theirs.early == case.early, f"{pid} early: {theirs.early}")
@@ -110,17 +121,19 @@ def _alone(oracle: Oracle, case: Case, theirs: Any) -> None:
     hold("1.8", not gated, f"{pid} is {theirs.outcome} without the user whose approval a seat asked for")
     if theirs.tie_break is not None:
         own = [b.msg_id for b in theirs.ballots if b.seat == oracle.prime]
-        hold("1.6", own == [theirs.tie_break.ballot_msg_id], f"{pid}: the tie was broken by {theirs.tie_break}")
+        hold(
+            "1.6", own == [theirs.tie_break.ballot_msg_id], f"{pid}: the tie was broken by {theirs.tie_break}"
+        )
 
 
 def words(oracle: Oracle, told: Any, kept: Any, by: str) -> None:
     """What somebody is told is what the journal on disk makes of it, and what all others were told."""
     pid = told.proposal_id
     hold("4.7", kept is not None, f"{by} told {told.outcome or 'escalated'} on {pid} before it was kept")
+    if kept.final and not told.final:
+        return  # it was kept, told and overtaken by its end, all in one breath of the journal
     same = essence(told) == essence(kept)
     hold("4.7", same, f"{by} told {essence(told)} on {pid}; the journal makes it {essence(kept)}")
-    if REPLAY_WORDS not in oracle.tolerate:
-        hold("4.6", told.missing == kept.missing, f"{pid}: told {told.missing}, replayed {kept.missing}")
     if told.final:
         first = oracle.told.setdefault(pid, essence(told))
         hold("1.12", first == essence(told), f"{by} told {essence(told)} on {pid}, others {first}")
@@ -139,7 +152,7 @@ def essence(decision: Any) -> tuple[Any, ...]:
         decision.tie_break,
         decision.early,
         decision.degraded,
-        tuple(name for name, _ in decision.missing),
+        decision.missing,
         decision.escalated_for,
         decision.position,
     )

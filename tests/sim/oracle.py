@@ -21,15 +21,9 @@ INTERRUPTS = 3
 
 # Disagreements between the runtime and rules.md, each with a strict xfail in test_found_bugs.py.
 # Delete each with its mark.
-NOT_ASKED_AGAIN = "1.2: the seat of a ballot that could not be read is not asked once more"
-DEAD_SOLE_SEAT = "1.11: one ballot of a seat that is not active decides alone"
-ONE_SEAT_COUNCIL = "1.11: a council of one seat decides without the mark degraded"
 ASKED_BEFORE_KEPT = "4.7: a question is answered with a decision that is not kept yet"
-REPLAY_WORDS = "4.6: a replayed decision gives other reasons for a missing ballot than the one that was told"
-LIMIT_PASSED = "superseding a proposal that waits for a human lets in one more than open_max"
-KNOWN = frozenset(
-    {NOT_ASKED_AGAIN, DEAD_SOLE_SEAT, ONE_SEAT_COUNCIL, ASKED_BEFORE_KEPT, REPLAY_WORDS, LIMIT_PASSED}
-)
+TOLD_BACKWARDS = "1.9: a session is told that a proposal waits for a human after it was told its end"
+KNOWN = frozenset({ASKED_BEFORE_KEPT, TOLD_BACKWARDS})
 
 
 @dataclass(slots=True)
@@ -62,8 +56,7 @@ class Case:
     degraded: bool = False
     sole: bool = False
     tie_break: bool = False
-    missing: frozenset[str] = frozenset()
-    checked: tuple[int, int] = (-1, -1)
+    missing: frozenset[str] | None = None
 
     def count(self, word: str) -> int:
         return sum(ballot.facts["vote"] == word for ballot in self.cast.values())
@@ -94,6 +87,8 @@ class Oracle:
         self.dirty: set[str] = set()
         self.told: dict[str, tuple[Any, ...]] = {}
         self.votes: dict[str, Said] = {}  # every ballot that a seat really cast, by msg_id
+        self.to_hand: set[tuple[str, str]] = set()  # proposals that a seat must be handed at once
+        self.to_ask: set[str] = set()  # proposals on which Prime must be asked, once that is kept
         self.reached = set[str]()  # what the run came to, for a look at the simulator's own coverage
 
     def active(self) -> set[str]:
@@ -107,13 +102,13 @@ class Oracle:
             if seat.active and t > seat.heard_s + SILENCE_S + self.lateness_s + HAIR_S:
                 raise Violation("1.10", f"{name} is active, though silent since {seat.heard_s:.3f} s")
         for pid, case in self.live.items():
-            if case.phase in ("vote", "prime") and t > case.until_s + self.lateness_s + HAIR_S:
+            if t > case.until_s + self.lateness_s + HAIR_S:
                 raise Violation("1.7", f"the deadline of {pid} passed at {case.until_s:.3f} s, unhandled")
 
     def pass_time(self, t: float, wall_s: float) -> None:
         """What time has brought when the council is next awake, in the order in which it fell due."""
         while True:
-            due = [(c.until_s, 0, pid) for pid, c in self.live.items() if c.phase != "human" and t > c.until_s]
+            due = [(case.until_s, 0, pid) for pid, case in self.live.items() if t > case.until_s]
             due += [
                 (seat.heard_s + SILENCE_S, 1, name)
                 for name, seat in self.roll.items()
@@ -129,7 +124,9 @@ class Oracle:
             else:
                 case = self.live[name]
                 if case.phase == "prime":
-                    self._to_human(case, wall_s, "no ruling")
+                    self._to_human(case, t, wall_s, "no ruling")
+                elif case.phase == "human":
+                    self._over(case, "deferred")
                 else:
                     self._settle(case, t, wall_s, expired=True)
         for pid in sorted(self.live, key=lambda pid: (self.live[pid].expires_wall_s, pid)):
@@ -147,9 +144,11 @@ class Oracle:
             self.votes[said.msg_id] = said
         return str(getattr(self, f"_{said.kind}")(said, t, wall_s))
 
-    def died(self, name: str, t: float, wall_s: float) -> None:
+    def died(self, name: str, run: int, t: float, wall_s: float) -> None:
         self.pass_time(t, wall_s)
         seat = self.roll[name]
+        if run != seat.run:
+            return  # that life ended before, and another began
         seat.active, seat.run, seat.number = False, seat.run + 1, -1
         self._look_again(t, wall_s)
 
@@ -169,6 +168,9 @@ class Oracle:
             for case in self.live.values():
                 if case.phase == "vote" and said.sender not in case.cast and said.sender not in case.gone:
                     case.given.add(said.sender)
+                    self.to_hand.add((said.sender, case.said.pid))
+                elif case.phase == "prime" and said.sender == self.prime:
+                    self.to_ask.add(case.said.pid)
         return "taken"
 
     def _proposal(self, said: Said, t: float, wall_s: float) -> str:
@@ -186,6 +188,7 @@ class Oracle:
             self._over(old, "cancelled")
         case = Case(said, t + said.facts["budget"], self.active(), grave=said.grave)
         self.cases[said.pid] = self.live[said.pid] = case
+        self.to_hand |= {(name, said.pid) for name in case.given}
         self.dirty.add(said.pid)
         return "taken"
 
@@ -193,10 +196,8 @@ class Oracle:
         busy = sum(case.phase != "human" for case in self.live.values())
         waiting = len(self.live) - busy
         if old is not None and old.phase != "over":
-            if old.phase != "human" or LIMIT_PASSED in self.tolerate:
-                busy -= 1
-            else:
-                waiting -= 1
+            busy -= old.phase != "human"
+            waiting -= old.phase == "human"
         return busy < self.open_max and waiting < self.escalations_max
 
     def _vote(self, said: Said, t: float, wall_s: float) -> str:
@@ -218,10 +219,12 @@ class Oracle:
 
     def _unreadable(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)
-        if NOT_ASKED_AGAIN in self.tolerate or case is None or case.phase != "vote":
+        if case is None or case.phase != "vote" or said.sender not in case.given:
             return "free"
-        if said.sender not in case.given or said.sender in case.cast or said.sealed in case.acts:
+        if said.sender in case.cast or said.sealed in case.acts:
             return "free"
+        self.dirty.add(said.pid)
+        self.reached.add("unreadable ballot")
         case.acts.add(said.sealed)  # the same bytes once more are no second try
         if said.sender not in case.again:
             case.again.add(said.sender)
@@ -237,15 +240,14 @@ class Oracle:
         if said.facts["task"] == "ruling":
             if case.phase != "prime" or said.sender != self.prime:
                 return "noted"
-            self._to_human(case, wall_s, "no ruling")
+            self._to_human(case, t, wall_s, "no ruling")
             return "taken"
-        if said.sender in case.cast or said.sender in case.gone or said.sender not in case.given:
+        done = said.sender in case.cast or said.sender in case.gone
+        if case.phase != "vote" or done or said.sender not in case.given:
             return "noted"
         case.gone.add(said.sender)
-        self.dirty.add(said.pid)
         self.reached.add("ballot lost")
-        if case.phase == "vote":
-            self._settle(case, t, wall_s)
+        self._settle(case, t, wall_s)
         return "taken"
 
     def _observation(self, said: Said, t: float, wall_s: float) -> str:
@@ -258,6 +260,7 @@ class Oracle:
         if case.runs[stream] >= INTERRUPTS and case.phase == "vote":
             case.grave = True
             self.reached.add("three interrupts")
+            self._settle(case, t, wall_s)
         return "taken"
 
     def _escalation(self, said: Said, t: float, wall_s: float) -> str:
@@ -266,6 +269,7 @@ class Oracle:
             return "noted"
         case.acts.add(said.sealed)
         case.grave = True
+        self._settle(case, t, wall_s)
         return "taken"
 
     def _ruling(self, said: Said, t: float, wall_s: float) -> str:
@@ -275,11 +279,11 @@ class Oracle:
         case.ruling = said
         self.reached.add(f"ruling {said.facts['word']}")
         if not said.facts["confidence"] >= 0.3 or said.facts["word"] == "human":
-            self._to_human(case, wall_s, "Prime asks")
+            self._to_human(case, t, wall_s, "Prime asks")
         elif said.facts["word"] == "reject":
             self._over(case, "rejected")
         else:
-            self._by_sides(case, wall_s)
+            self._by_sides(case, t, wall_s)
         return "taken"
 
     def _answer(self, said: Said, t: float, wall_s: float) -> str:
@@ -312,62 +316,72 @@ class Oracle:
             if pending and not expired:
                 case.early = True
                 self.reached.add("early")
-            self._by_sides(case, wall_s, expired=expired)
+            self._by_sides(case, t, wall_s, expired=expired)
         elif pending and not expired:
             return
         elif not enough:
             if self._sole(case, active):
                 case.sole = True
                 self.reached.add("sole seat")
-                self._by_sides(case, wall_s, expired=expired)
+                self._by_sides(case, t, wall_s, expired=expired)
             elif expired:
-                self._to_human(case, wall_s, "quorum lost")
+                self._to_human(case, t, wall_s, "quorum lost")
         elif asks_human:
-            self._to_human(case, wall_s, "gate")
+            self._to_human(case, t, wall_s, "gate")
         elif case.grave:
-            case.phase, case.until_s = "prime", t + case.said.facts["budget"]
-            self.dirty.add(case.said.pid)
+            self._to_prime(case, t)
         else:
-            self._by_sides(case, wall_s, expired=expired)
+            self._by_sides(case, t, wall_s, expired=expired)
 
     def _sole(self, case: Case, active: set[str]) -> bool:
         if not self.sole_allowed or len(case.cast) != 1 or case.grave:
             return False
         (ballot,) = case.cast.values()
         alone = active == {ballot.sender}
-        if not alone and DEAD_SOLE_SEAT in self.tolerate:
-            alone = not active
         low = case.said.facts["risk"] == ballot.facts["risk"] == "low"
         return alone and low and ballot.facts["vote"] != "abstain" and not ballot.facts["gate"]
 
-    def _by_sides(self, case: Case, wall_s: float, *, expired: bool = False) -> None:
+    def _by_sides(self, case: Case, t: float, wall_s: float, *, expired: bool = False) -> None:
         yes, no = case.count("yes"), case.count("no")
-        if yes == no:
-            own = case.cast.get(self.prime)
-            if own is None or own.facts["vote"] == "abstain":
-                self._to_human(case, wall_s, "tie")
-                return
+        if yes != no:
+            self._over(case, "approved" if yes > no else "rejected", expired=expired)
+            return
+        own = case.cast.get(self.prime)
+        if own is not None and own.facts["vote"] != "abstain":
             case.tie_break = True
             self.reached.add("tie-break")
             self._over(case, "approved" if own.facts["vote"] == "yes" else "rejected", expired=expired)
+        elif case.phase == "vote" and own is None and self.prime not in case.gone and not expired:
+            self.reached.add("waits for Prime's vote")  # by the deadline, active or not
         else:
-            self._over(case, "approved" if yes > no else "rejected", expired=expired)
+            self._to_human(case, t, wall_s, "tie")
 
-    def _to_human(self, case: Case, wall_s: float, why: str) -> None:
+    def _end_voting(self, case: Case, *, expired: bool) -> None:
+        """Who is missing, and whether that degrades the decision, is as of the end of the vote."""
+        if case.missing is not None:
+            return
+        case.missing = frozenset(self.seats) - case.cast.keys()
+        active = self.active()
+        case.degraded = any(expired or name in case.gone or name not in active for name in case.missing)
+
+    def _to_prime(self, case: Case, t: float) -> None:
+        self._end_voting(case, expired=True)
+        self.to_ask.add(case.said.pid)
+        case.phase, case.until_s = "prime", t + case.said.facts["budget"]
+        self.dirty.add(case.said.pid)
+
+    def _to_human(self, case: Case, t: float, wall_s: float, why: str) -> None:
         self.reached.add(f"to a human: {why}")
+        self._end_voting(case, expired=True)
         case.phase, case.was_human = "human", True
-        case.expires_wall_s = wall_s + self.ttl_s
+        # Wall time may end it sooner; a jump back never later.
+        case.until_s, case.expires_wall_s = t + self.ttl_s, wall_s + self.ttl_s
         self.dirty.add(case.said.pid)
 
     def _over(self, case: Case, outcome: str, *, expired: bool = False) -> None:
         self.reached.add(outcome)
-        active = self.active()
-        case.missing = frozenset(self.seats) - case.cast.keys()
-        voting = case.phase == "vote" and not expired
-        unheard = {name for name in case.missing if not voting or name in case.gone or name not in active}
-        case.degraded = bool(unheard) and outcome != "cancelled"
-        if case.sole and ONE_SEAT_COUNCIL not in self.tolerate:
-            case.degraded = True
+        self._end_voting(case, expired=expired)
+        case.degraded = (case.degraded or case.sole) and outcome != "cancelled"
         case.outcome, case.phase = outcome, "over"
         del self.live[case.said.pid]
         self.dirty.add(case.said.pid)

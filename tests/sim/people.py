@@ -51,9 +51,7 @@ class Pen:
         )
         payload = codec.encode(envelope)
         if garbled:  # a confidence of 7.5, which no valid envelope can hold
-            payload = payload.replace(
-                codec.pack(PLACEHOLDER)[-8:], codec.pack(7.5)[-8:]
-            )
+            payload = payload.replace(codec.pack(PLACEHOLDER)[-8:], codec.pack(7.5)[-8:])
         sealed = signing.seal(payload, sender_key=key, council_id=council_id)
         facts = {"msg_id": msg_id, "confidence": confidence, "risk": risk, **facts}
         return Said(kind, self.name, pid, sealed, label, facts)
@@ -219,7 +217,9 @@ class Seat:
         word = pick(("confirm", "confirm", "confirm", "reject", "human"), seed, "rules", label)
         confidence = pick((0.9, 0.9, 0.9, 0.3, 0.2999999), seed, "sure", label)
         data = {"proposal_id": pid, "ruling": word}
-        return self.pen.info("ruling", pid, label, "so be it", data, confidence=confidence, facts={"word": word})
+        return self.pen.info(
+            "ruling", pid, label, "so be it", data, confidence=confidence, facts={"word": word}
+        )
 
     def _other_acts(self, pid: str, label: str, budget_s: float) -> None:
         """Observations of others' streams, and calls for Prime."""

@@ -1,0 +1,52 @@
+"""The main job, shown: a council reviews a real change before one's eyes. Gates nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from council.cli import changes
+from council.cli.deliberate import deliberate
+from council.cli.reach import Where, opened
+from council.cli.report import DONE, Report, UsageFault
+from council.cli.text import line
+
+
+def run(where: Where, report: Report) -> int:
+    """Reviews the newest change here, or the bundled patch; 0 once there is a decision, whatever it is."""
+    change = _change(report)
+    with opened(where, report) as (council, how):
+        status = council.status()
+        if not report.as_json:
+            from rich.console import Group
+
+            from council.cli import show
+
+            report.say(Group(show.heading(status), "", show.seats(status), ""))
+            report.say(show.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
+        envelope = council.draft(change.summary, change.body, wait_for="all")
+        decision = deliberate(
+            council,
+            envelope,
+            report,
+            seats=[seat["name"] for seat in status["seats"]],
+            ends_with_us=True,
+            keep_lines=True,
+        )
+    from council.core.state import plain
+
+    document = {"council": how, "source": change.source, **plain(decision)}
+    if report.as_json:
+        return report.result(document, None)
+    report.say("")
+    report.result(document, show.decision(decision))
+    if not decision:
+        report.note("a demonstration exits 0 whatever the decision; council review gates")
+    return DONE
+
+
+def _change(report: Report) -> changes.Change:
+    try:
+        return changes.find(None, Path.cwd())
+    except UsageFault as fault:
+        report.note(f"{fault}; the bundled sample is reviewed instead")
+        return changes.sample()

@@ -1,0 +1,175 @@
+"""Looks whether everything that a council needs is there, and says what to do where it is not.
+
+Starts nothing that stays; Ray is started only when asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from council.cli import reach
+from council.cli.report import Report
+from council.cli.text import line, span
+from council.protocol.errors import ConfigError, CouncilError
+
+Finding = tuple[str, str, str]
+TOOL_TIMEOUT_S = 20.0
+# Ray's own processes take some 500 MB, and a seat or coordinator 55 MB each (measured with Ray 2.60).
+MEMORY_NEEDED = 800 * 2**20
+DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
+
+
+def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Finding]:
+    """One finding after the other: ``(ok | warn | fail, what, what was found or is to be done)``."""
+    yield _python()
+    yield _package("council-runtime")
+    yield _package("ray")
+    try:
+        loaded = where.loaded()
+    except ConfigError as error:
+        for problem in error.problems:
+            yield "fail", "configuration", line(problem)
+        return
+    config = loaded.config
+    files = sorted({origin for origin in loaded.origins.values() if os.sep in origin})
+    yield "ok", "configuration", f"valid, from {', '.join(files) or 'the defaults'}"
+    for seat in config.seats:
+        yield _mind(seat)
+    for tool, why in (("ruff", "CodeMind's checks need it"), ("bandit", "CodeMind's checks need it")):
+        yield _tool(tool, [sys.executable, "-P", "-m", tool, "--version"], f"{why}: pip install {tool}")
+    yield _tool("git", ["git", "--version"], "council review of commits needs it", level="warn")
+    yield _state_folder()
+    yield _memory()
+    yield _disk()
+    yield _council(where, report)
+    if try_ray:
+        yield _ray(where, report)
+
+
+def _python() -> Finding:
+    return "ok", "Python", f"{platform.python_version()} ({platform.system()} {platform.machine()})"
+
+
+def _package(name: str) -> Finding:
+    try:
+        return "ok", name, importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "fail", name, f"not installed: pip install {name}"
+
+
+def _mind(seat: object) -> Finding:
+    from council.importing import build_mind
+    from council.settings import SeatConfig
+
+    assert isinstance(seat, SeatConfig)
+    what = f"seat {seat.name}"
+    try:
+        build_mind(seat)
+    except CouncilError as error:
+        return "fail", what, line(error.message)
+    return "ok", what, str(seat.mind)
+
+
+def _tool(name: str, command: list[str], why: str, *, level: str = "fail") -> Finding:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return level, name, f"can't be run ({line(str(error), 100)}); {why}"
+    if done.returncode != 0:
+        return level, name, f"can't be run ({line(done.stderr, 100)}); {why}"
+    words = done.stdout.split("\n")[0].split()  # "ruff 0.17.5", "git version 2.39.5"
+    return "ok", name, line(words[-1], 40) if words else "runs"
+
+
+def _state_folder() -> Finding:
+    from council.humans import state_dir
+
+    path = state_dir()
+    if not path.exists():
+        above = next(parent for parent in path.parents if parent.exists())
+        if os.access(above, os.W_OK):
+            return "ok", "state folder", f"{path} (not there yet)"
+        return "fail", "state folder", f"{path} can't be made in {above}: set XDG_STATE_HOME"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return "fail", "state folder", f"{path} can't be written: mend its mode, or set XDG_STATE_HOME"
+    open_ones = [each for each in _secrets_in(path) if stat.S_IMODE(each.stat().st_mode) & 0o077]
+    if open_ones:
+        return "fail", "state folder", f"{open_ones[0]} is open to others: chmod 600 {open_ones[0]}"
+    return "ok", "state folder", str(path)
+
+
+def _secrets_in(path: Path) -> list[Path]:
+    return [*path.glob("humans/*.key"), *path.glob("councils/*.json")]
+
+
+def _memory() -> Finding:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = next(int(each.split()[1]) * 1024 for each in lines if each.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return "warn", "memory", "this system does not say how much is free"
+    said = f"{free / 2**30:.1f} GB free"
+    if free < MEMORY_NEEDED:
+        return "warn", "memory", f"{said}; a council on Ray takes {MEMORY_NEEDED / 2**30:.1f}: use --inline"
+    return "ok", "memory", said
+
+
+def _disk() -> Finding:
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return "fail", "disk", f"{folder}: {error.strerror}: set TMPDIR, or RAY_TMPDIR"
+    level, hint = ("ok", "") if free >= DISK_NEEDED else ("warn", "; Ray wants more for its session")
+    return level, "disk", f"{free / 2**30:.1f} GB free in {folder}{hint}"
+
+
+def _council(where: reach.Where, report: Report) -> Finding:
+    config = where.loaded().config
+    what = f"council {config.name}"
+    try:
+        entry = reach.current(config.name, report)
+        if entry is None and config.ray_address is None:
+            return "ok", what, "not up (council up brings it up)"
+        began = time.monotonic()
+        with reach.opened(where, report, sole="running") as (council, _):
+            status = council.status()
+        active = sum(1 for seat in status["seats"] if seat["active"])
+        level = "ok" if active >= status["quorum"] else "warn"
+        said = (
+            f"answers ({span(time.monotonic() - began)} to connect), {active} of {len(status['seats'])} seats"
+        )
+        return level, what, f"{said} active"
+    except CouncilError as error:
+        return "fail", what, line(error.message)
+
+
+def _ray(where: reach.Where, report: Report) -> Finding:
+    where.launch = True
+    return _timed("Ray", lambda: _launch(where, report))
+
+
+def _launch(where: reach.Where, report: Report) -> None:
+    with reach.opened(where, report) as (council, _):
+        council.status()
+
+
+def _timed(what: str, act: Callable[[], None]) -> Finding:
+    began = time.monotonic()
+    try:
+        act()
+    except CouncilError as error:
+        return "fail", what, line(error.message)
+    except Exception as error:  # noqa: BLE001 - whatever Ray raises is the finding
+        return "fail", what, f"does not start: {line(str(error)) or type(error).__name__}"
+    return "ok", what, f"a council started and ended in {span(time.monotonic() - began)}"

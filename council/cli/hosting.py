@@ -1,0 +1,231 @@
+"""Brings councils up that outlive the shell, and takes them down again. Ends no process but its own kind.
+
+On a local Ray, ``council.runtime.host`` stays as the process that holds it; on a foreign cluster the council
+is detached actors, and no process stays here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from council.cli import reach
+from council.cli.report import Interrupted, Report
+from council.cli.text import clean, span
+from council.protocol.errors import ConfigError, CouncilError, NameTaken, OperatorError, Unreachable
+from council.runtime import known
+from council.settings import CouncilConfig
+
+if TYPE_CHECKING:
+    from council.runtime.known import Known
+
+# Ray itself takes up to 30 s on a busy machine, the seats up to 150 (ray_side.START_TIMEOUT_S).
+READY_TIMEOUT_S = 240.0
+# The host closes the council (15 s) and Ray (a few seconds); one that takes longer hangs.
+END_TIMEOUT_S = 40.0
+LOOK_S = 0.2
+LOG_LINES_SHOWN = 15
+LOG_BYTES_SHOWN = 4_000
+
+
+def up(config: CouncilConfig, report: Report) -> Known:
+    """A council that outlives this process. Raises NameTaken, MindError, ConfigError, Unreachable, ..."""
+    if config.ray_address is not None:
+        return _up_on_cluster(config, report)
+    kept = reach.current(config.name, report)
+    if kept is not None:
+        raise NameTaken(
+            f"a council named {config.name} is up already, since {_ago(kept)}: use it, take it down with "
+            "council down, or choose another --name",
+            name=config.name,
+        )
+    with reach.waiting(report, f"starting Ray and council {config.name}"):
+        _host(config)
+    found = known.running(config.name)
+    if found is None:
+        raise OperatorError(f"council {config.name} ended just after it was ready; see {_log(config.name)}")
+    return found
+
+
+def _ago(kept: Known) -> str:
+    return f"{span(max(0.0, time.time() - kept.since_wall_s))} ago"
+
+
+def _log(name: str) -> Path:
+    return known.folder() / f"{name}.log"
+
+
+def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
+    assert config.ray_address is not None
+    reach.neutral_folder()
+    with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
+        from council.runtime import ray_side
+
+        port = ray_side.launch(config, detached=True)
+        try:
+            found = known.Known(
+                name=config.name,
+                namespace=config.ray_namespace,
+                address=config.ray_address,
+                machine=socket.gethostname(),
+                since_wall_s=time.time(),
+            )
+            known.write(found)
+        finally:
+            port.release()
+    return found
+
+
+def _host(config: CouncilConfig) -> None:
+    """Starts the host process and waits until it reports. Leaves nothing running where it fails."""
+    told = config.model_dump_json()
+    if CouncilConfig.model_validate_json(told) != config:
+        raise ConfigError(
+            "a seat's options hold what JSON can't (a date, perhaps): write it as text",
+            problems=["seats: options that JSON can't hold"],
+        )
+    log_path = _log(config.name)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reported, _log_file(log_path) as log:
+        # -P: the working folder is not searched for modules; whatever lies in it is not ours.
+        command = [sys.executable, "-P", "-m", "council.runtime.host", str(writing), str(log_path)]
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writing,),
+                start_new_session=True,
+                cwd=known.folder(),
+            )
+        finally:
+            os.close(writing)
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(told.encode())
+            answer = _answer(reported, process)
+        except BaseException as error:
+            _end_child(process)
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted("the council was still starting; nothing of it is left running") from None
+            raise
+    if "ready" not in answer:
+        process.wait(END_TIMEOUT_S)
+        raise _why(answer, log_path)
+
+
+@contextlib.contextmanager
+def _log_file(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise OperatorError(f"{path} can't be written: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.truncate(0)  # of an earlier run; one that still goes on holds the name, and keeps appending
+        yield file
+
+
+def _answer(reported: IO[bytes], process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The one line that the host reports; {} when it ended without one."""
+    until = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < until:
+        if select.select([reported], [], [], LOOK_S)[0]:
+            said = reported.readline()
+            found: dict[str, Any] = json.loads(said) if said.endswith(b"\n") else {}
+            return found
+    raise OperatorError(
+        f"the council was not ready within {span(READY_TIMEOUT_S)}, and was ended{_tail(_log_of(process))}"
+    )
+
+
+def _log_of(process: subprocess.Popen[bytes]) -> Path:
+    arguments = process.args
+    assert isinstance(arguments, list)
+    return Path(str(arguments[-1]))
+
+
+def _why(answer: dict[str, Any], log_path: Path) -> CouncilError:
+    from council.runtime.messages import Failed
+
+    told = answer.get("error")
+    if told is None:
+        return OperatorError(f"the council's process ended while it was starting{_tail(log_path)}")
+    error = Failed("", told["code"], told["type"], told["message"]).error()
+    if error.code in ("name_taken", "mind", "config", "version_mismatch"):
+        return error  # says all there is to say
+    return type(error)(f"{error.message}{_tail(log_path)}")
+
+
+def _tail(path: Path) -> str:
+    """The end of the log, for an error's message."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - LOG_BYTES_SHOWN))
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    shown = [f"  {clean(each)}" for each in lines if each.strip()][-LOG_LINES_SHOWN:]
+    return "\n".join([f"; the end of {path}:", *shown]) if shown else f"; its log {path} is empty"
+
+
+def _end_child(process: subprocess.Popen[bytes]) -> None:
+    """Ends the host that we started ourselves, and have not left alone yet."""
+    process.terminate()
+    try:
+        process.wait(END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def down(kept: Known, report: Report) -> str:
+    """Ends a council that was brought up from here; says how it went. Raises OperatorError, Unreachable."""
+    if kept.pid is None:
+        from council.client import Council
+
+        with reach.waiting(report, f"ending council {kept.name}"):
+            reach.neutral_folder()
+            try:
+                Council.connect(kept.address, kept.name, ray_namespace=kept.namespace).end()
+            except Unreachable as error:
+                path = known.folder() / f"{kept.name}.json"
+                raise Unreachable(f"{error.message}; if it is gone for good, remove {path}") from error
+        known.forget(kept.name)
+        return "its actors on the cluster are gone"
+    if kept.machine != socket.gethostname():
+        raise OperatorError(f"council {kept.name} was brought up on {kept.machine}: take it down there")
+    with reach.waiting(report, f"ending council {kept.name}"):
+        return _end_host(kept)
+
+
+def _end_host(kept: Known) -> str:
+    """Ends the host by its id, having made sure each time that the id is still that process's."""
+    assert kept.pid is not None
+    for number, limit_s, said in (
+        (signal.SIGTERM, END_TIMEOUT_S, "its process and its Ray have ended"),
+        # Ray's processes are bound to it, and end with it.
+        (signal.SIGKILL, LOOK_S * 20, f"its process did not end within {span(END_TIMEOUT_S)} and was killed"),
+    ):
+        until = time.monotonic() + limit_s
+        with contextlib.suppress(ProcessLookupError):
+            if not kept.stale():
+                os.kill(kept.pid, number)
+        while time.monotonic() < until:
+            if kept.stale():
+                known.forget(kept.name)
+                return said
+            time.sleep(LOOK_S)
+    raise OperatorError(f"process {kept.pid} of council {kept.name} does not end")

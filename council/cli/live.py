@@ -1,0 +1,270 @@
+"""Watches a council: a live screen on a terminal, lines elsewhere. Knows nothing of how it was reached."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import termios
+import tty
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.rule import Rule
+from rich.text import Text
+
+from council.cli import show
+from council.cli.report import DONE, UNREACHABLE, Report
+from council.cli.text import clean, line
+from council.protocol.errors import CouncilDied, CouncilError, PositionLost
+
+if TYPE_CHECKING:
+    from council.client import Council, Event
+    from council.core.state import Escalation
+
+LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
+PAUSE_S = 2.0  # before another try, while the council does not answer
+RECENT_MAX = 200
+REFRESHES_PER_S = 4
+
+
+def watch(council: Council, report: Report, *, since: int | None, follow: bool = True) -> int:
+    """Shows what happens from position ``since`` (None: from now) until q, Ctrl-C, or the council's end.
+
+    Without ``follow``, what has happened so far. Returns the exit code.
+    """
+    return asyncio.run(_Watch(council, report, since, follow).run())
+
+
+class _Watch:
+    """One watch: what was last seen, and what is drawn of it."""
+
+    def __init__(self, council: Council, report: Report, since: int | None, follow: bool) -> None:
+        self._council = council
+        self._report = report
+        self._since = since
+        self._follow = follow
+        self._screen = follow and not report.as_json and report.out.is_terminal
+        self._status: dict[str, Any] | None = None
+        self._waiting: list[Escalation] = []
+        self._recent: deque[Event] = deque(maxlen=RECENT_MAX)
+        self._trouble = ""
+        self._ended = asyncio.Event()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ended.set)
+        status = await self._council.aio.status()
+        self._status = status
+        since = self._since
+        if since is None:  # a screen begins with what led here
+            since = max(0, status["events"] - (RECENT_MAX if self._screen else 0))
+        with self._drawn():
+            return await self._until_ended(since)
+
+    async def _until_ended(self, since: int) -> int:
+        work = [asyncio.create_task(self._events(since))]
+        if self._screen:
+            work.append(asyncio.create_task(self._look()))
+        ended: asyncio.Task[Any] = asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait([*work, ended], return_when=asyncio.FIRST_COMPLETED)
+            for task in work:
+                if task.done():
+                    task.result()  # raises what ended it
+            return DONE
+        except CouncilDied as error:
+            self._report.error(error)
+            return UNREACHABLE
+        finally:
+            for task in (*work, ended):
+                task.cancel()
+            await asyncio.gather(*work, ended, return_exceptions=True)
+
+    # Looking
+
+    async def _look(self) -> None:
+        while True:
+            try:
+                self._status = await self._council.aio.status()
+                self._waiting = await self._council.aio.escalations()
+                self._trouble = ""
+            except CouncilDied:
+                raise
+            except CouncilError as error:
+                self._trouble = f"no answer since {_clock(datetime.now())}, trying again: {error}"
+                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(LOOK_S)
+
+    async def _events(self, position: int) -> None:
+        while True:
+            events = self._council.aio.events(position, follow=self._follow)
+            try:
+                async for event in events:
+                    position = event.position
+                    self._take(event)
+                if not self._follow:
+                    return
+            except PositionLost as lost:
+                self._say(f"events up to position {lost.oldest - 1} are no longer kept")
+                position = lost.oldest - 1
+            except CouncilDied:
+                raise
+            except CouncilError as error:
+                self._say(f"no answer, trying again: {error}")
+                await asyncio.sleep(PAUSE_S)
+
+    def _take(self, event: Event) -> None:
+        if self._screen:
+            self._recent.append(event)
+        elif self._report.as_json:
+            document = {"position": event.position, "at": event.at.isoformat(), "kind": event.kind}
+            self._heard(self._report.say_json({**document, "data": event.data}))
+        else:
+            self._heard(self._report.say(told(event), soft_wrap=True))
+
+    def _heard(self, still: bool) -> None:
+        if not still:
+            self._ended.set()
+
+    def _say(self, text: str) -> None:
+        if not self._screen:
+            self._report.note(text)
+
+    # Drawing
+
+    @contextlib.contextmanager
+    def _drawn(self) -> Iterator[None]:
+        if not self._screen:
+            yield
+            return
+        live = Live(
+            get_renderable=self._drawing,
+            console=self._report.out,
+            screen=True,
+            refresh_per_second=REFRESHES_PER_S,
+            vertical_overflow="crop",
+        )
+        with live, _keys(self._ended):
+            yield
+
+    def _drawing(self) -> RenderableType:
+        if self._status is None:
+            return Text("")
+        height = self._report.out.size.height
+        parts: list[RenderableType] = [show.heading(self._status), ""]
+        parts += [show.seats(self._status), *show.inactive_seats(self._status)]
+        busy = len([each for each in self._status["open"] if each["stage"] != "human"])
+        rows = max(3, (height - len(self._status["seats"]) - 12) // 2)
+        parts += [_rule("open"), show.open_proposals(self._status, rows_max=rows)]
+        used = 8 + len(self._status["seats"]) + min(busy + 1, rows + 2)
+        if self._waiting:
+            shown = min(len(self._waiting), 5)
+            parts += [_rule(f"waiting for a human ({len(self._waiting)})")]
+            parts += [show.waiting_lines(self._waiting, rows_max=shown)]
+            used += 2 + shown
+        parts.append(_rule("events"))
+        left = max(3, height - used - 1)
+        for event in list(self._recent)[-left:]:
+            each = told(event)
+            each.no_wrap, each.overflow = True, "ellipsis"
+            parts.append(each)
+        foot = Text(clean(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", show.DIM)
+        foot.no_wrap, foot.overflow = True, "ellipsis"
+        return Group(*_padded(parts, foot))
+
+
+def _padded(parts: list[RenderableType], foot: Text) -> list[RenderableType]:
+    return [*parts, "", foot]
+
+
+def _rule(title: str) -> RenderableType:
+    return Group("", Rule(Text(f"{title} ", show.DIM), align="left", characters="─", style=show.DIM))
+
+
+def _clock(when: datetime) -> str:
+    return f"{when:%H:%M:%S}"
+
+
+def told(event: Event) -> Text:
+    """One event on one line."""
+    said, style = _told(event)
+    about = (event.proposal_id or "")[:8]
+    return Text.assemble(
+        (f"{_clock(event.at.astimezone())}  ", show.DIM),
+        (f"{clean(event.kind):<9} ", style),
+        (f"{clean(about):<9} ", show.DIM),
+        clean(said),
+    )
+
+
+def _told(event: Event) -> tuple[str, str]:
+    data = event.data
+    match event.kind:
+        case "proposal":
+            what = data["what"]
+            return f"{line(what['summary'], 200)} ({what['proposer']}, {what['risk_level']} risk)", "bold"
+        case "ballot":
+            ballot = data["ballot"]
+            sure = f"{ballot['confidence']:.2f}, {ballot['risk_level']} risk"
+            late = " too late" if data["late"] else ""
+            said = f"{ballot['seat']} {ballot['vote']}{late} ({sure}): {line(ballot['reason'], 300)}"
+            return said, show.VOTE_STYLES[ballot["vote"]]
+        case "loss":
+            how = "asked again" if data["retrying"] else f"no {data['task']}"
+            return f"{data['seat']}: {how}: {line(data['why'], 300)}", "yellow"
+        case "observation":
+            halt = "calls a halt" if data["interrupt"] else "observes"
+            return f"{data['observer']} {halt} on {data['stream']}: {line(data['text'], 300)}", ""
+        case "to_prime":
+            return line(data["reason"], 300), "yellow"
+        case "ruling":
+            ruling = data["ruling"]
+            return f"{ruling['seat']} ruled {ruling['ruling']}: {line(ruling['reason'], 300)}", "yellow"
+        case "to_human":
+            escalation = data["escalation"]
+            said = f"{escalation['detail']}: council answer {escalation['escalation_id']}"
+            return line(said, 300), "yellow"
+        case "decision":
+            decision = data["decision"]
+            how = decision["outcome"] or decision["standing"]
+            return f"{how}: {line(decision['reason'], 300)}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
+        case "roll":
+            how = "active" if data["active"] else "inactive"
+            return f"{data['seat']} is {how}: {line(data['why'], 300)}", "green" if data["active"] else "red"
+        case "alert":
+            return f"{data['kind']}: {line(data['text'], 300)}", "red"
+        case "refusal":
+            return f"{data['sender']}: {data['code']}: {line(data['why'], 300)}", "yellow"
+    return line(str(dict(data)), 300), ""
+
+
+@contextlib.contextmanager
+def _keys(ended: asyncio.Event) -> Iterator[None]:
+    """Has q end the watch, where there is a keyboard; gives the terminal back as it was."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    loop = asyncio.get_running_loop()
+
+    def pressed() -> None:
+        keys = os.read(descriptor, 64)
+        if not keys or b"q" in keys.lower() or b"\x03" in keys:
+            ended.set()
+
+    try:
+        tty.setcbreak(descriptor)
+        loop.add_reader(descriptor, pressed)
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -1,0 +1,53 @@
+"""The options that several commands share, in one place, so that they read alike everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXIT_CODES = (
+    "Exit codes: 0 approved, or done; 1 rejected or cancelled; 2 wrong usage or configuration; "
+    "3 not decided (waits for a human, deferred, no answer in time); 4 the council can't be reached; "
+    "70 a fault of its own; 130 interrupted."
+)
+
+
+class Risk(StrEnum):
+    """The risk of what is proposed."""
+
+    low = "low"
+    med = "med"
+    high = "high"
+
+
+class WaitFor(StrEnum):
+    """Which ballots a decision waits for (rules 1.5)."""
+
+    decisive = "decisive"
+    all = "all"
+
+
+_HERE = "Which council"
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings to use, instead of those found here."),
+]
+Name = Annotated[str | None, typer.Option(help="The council's name.", rich_help_panel=_HERE)]
+Address = Annotated[str | None, typer.Option(help="The address of its Ray.", rich_help_panel=_HERE)]
+Inline = Annotated[
+    bool, typer.Option("--inline", help="Run a council in this process, without Ray.", rich_help_panel=_HERE)
+]
+Launch = Annotated[
+    bool, typer.Option("--launch", help="Start one on Ray, for this command alone.", rich_help_panel=_HERE)
+]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="How long the seats may deliberate.")
+]
+WaitForHuman = Annotated[
+    bool, typer.Option("--wait-for-human", help="Where it goes to a human, wait for the answer.")
+]
+RiskOption = Annotated[Risk, typer.Option("--risk", help="The risk as you see it; high goes to Prime.")]

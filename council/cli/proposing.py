@@ -1,0 +1,88 @@
+"""Puts one proposal to a council and shows what comes of it. Knows nothing of how commands are spelled."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from council.cli.reach import Sole, Where, opened
+from council.cli.report import Report, UsageFault, decision_code
+
+if TYPE_CHECKING:
+    from council.core.state import Decision
+
+BODY_BYTES_MAX = 4 * 2**20  # read before it is called too large; the council itself takes 768 KiB
+
+
+def action(given: tuple[str, str] | None) -> dict[str, Any] | None:
+    """The action that ``--action TOOL JSON`` gives. Raises UsageFault."""
+    if given is None:
+        return None
+    try:
+        args = json.loads(given[1])
+    except (ValueError, RecursionError) as error:
+        raise UsageFault(f"--action {given[0]}: its arguments are not JSON: {error}") from error
+    if not isinstance(args, dict):
+        raise UsageFault(
+            f'--action {given[0]}: its arguments must be a JSON object, as in \'{{"path": "x"}}\''
+        )
+    return {"tool": given[0], "args": args}
+
+
+def body(given: str) -> str:
+    """The text that ``--body`` gives: itself, a file's (``@file``), or the input's (``-``). Raises UsageFault."""
+    if given != "-" and not given.startswith("@"):
+        return given
+    try:
+        if given == "-":
+            data = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+        else:
+            with Path(given[1:]).open("rb") as file:
+                data = file.read(BODY_BYTES_MAX + 1)
+        return data.decode("utf-8")
+    except OSError as error:
+        raise UsageFault(f"--body {given}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageFault(f"--body {given}: is not text in UTF-8") from error
+
+
+def decide(
+    where: Where,
+    report: Report,
+    sole: Sole,
+    summary: str,
+    text: str,
+    details: dict[str, Any],
+    wait_for_human: bool,
+) -> int:
+    """Submits a proposal to the council that ``where`` names, shows what comes of it; the exit code."""
+    from council.cli.deliberate import deliberate
+
+    with opened(where, report, sole=sole) as (council, how):
+        envelope = council.draft(summary, text, **details)
+        seats = [seat["name"] for seat in council.status()["seats"]]
+        decision = deliberate(
+            council,
+            envelope,
+            report,
+            seats=seats,
+            wait_for_human=wait_for_human,
+            ends_with_us=how != "connected",
+        )
+        if how != "connected" and not decision.final:
+            report.note("the council of this command ends now, and the escalation with it")
+    return show(decision, report, how)
+
+
+def show(decision: Decision, report: Report, how: str) -> int:
+    """Shows a decision; returns the exit code that it makes."""
+    from council.core.state import plain
+
+    document = {"council": how, **plain(decision)}
+    if report.as_json:
+        return report.result(document, None, decision_code(decision))
+    from council.cli.show import decision as drawn
+
+    return report.result(document, drawn(decision), decision_code(decision))

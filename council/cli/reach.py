@@ -1,0 +1,142 @@
+"""Comes by the council that a command works with: one that runs, one on Ray for this run, or one in process.
+
+``propose`` needs a council that runs, unless told otherwise. ``review`` falls back to one in process where
+none was named and none was brought up: a gate in a CI job must not depend on what happens to run beside it,
+and the rules are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from council.cli.report import Report, UsageFault
+from council.cli.text import clean
+
+if TYPE_CHECKING:
+    from council.client import Council
+    from council.config import Loaded
+    from council.runtime.known import Known
+
+How = Literal["connected", "launched", "inline"]
+# What a command does where no council is up: asks for one or for --inline, runs one itself, asks for one.
+Sole = Literal["error", "inline", "running"]
+
+
+@dataclass(slots=True)
+class Where:
+    """What the command line says of the council to use. The configuration is read once, and found from here:
+    the working folder changes before Ray is used.
+    """
+
+    config: Path | None = None
+    name: str | None = None
+    address: str | None = None
+    inline: bool = False
+    launch: bool = False
+    _loaded: Loaded | None = field(default=None, init=False)
+
+    def loaded(self) -> Loaded:
+        """The configuration, with these options on top. Raises ConfigError."""
+        from council.config import load
+
+        if self._loaded is None:
+            self._loaded = load(self.config, flags={"name": self.name, "ray_address": self.address})
+        return self._loaded
+
+
+@contextlib.contextmanager
+def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
+    """The council, closed (or left, if it runs by itself) at the end. ``sole``: what to do where none is up.
+
+    Raises UsageFault, ConfigError, MindError, Unreachable, VersionMismatch, NameTaken.
+    """
+    if where.inline and (where.launch or where.address is not None):
+        raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
+    council, how = _come_by(where, report, sole)
+    try:
+        yield council, how
+    finally:
+        council.close()
+
+
+def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
+    from council.client import Council
+
+    config = where.loaded().config
+    if where.inline:
+        return Council.inline(config), "inline"
+    if where.launch:
+        with waiting(report, "starting a council on Ray"):
+            neutral_folder()
+            return Council.launch(config), "launched"
+    if config.ray_address is None and current(config.name, report) is None:
+        if sole != "inline" or where.name is not None:
+            raise _none(config.name, sole)
+        report.note("no council is up: one in this process decides (see council review --help)")
+        return Council.inline(config), "inline"
+    with waiting(report, f"connecting to {config.name}"):
+        neutral_folder()
+        return Council.connect(config=config), "connected"
+
+
+def _none(name: str, sole: Sole) -> Exception:
+    from council.protocol.errors import Unreachable
+    from council.runtime import known
+
+    others = ", ".join(each.name for each in known.every())
+    up = f" (up: {others})" if others else ""
+    other_way = "name another with --name or --address"
+    if sole != "running":
+        other_way = "run one in this process with --inline"
+    return Unreachable(
+        f"no council named {name} is up{up}: bring it up with council up, or {other_way}", name=name
+    )
+
+
+def current(name: str, report: Report) -> Known | None:
+    """What is kept of the council of that name; says so where it was stale, and is now removed."""
+    from council.runtime import known
+
+    kept = known.read(name)
+    found = known.running(name)
+    if kept is not None and found is None:
+        report.note(f"council {name} is gone without having been taken down (process {kept.pid} ended)"
+                    f"{f'; its log: {kept.log}' if kept.log else ''}")  # fmt: skip
+    return found
+
+
+def neutral_folder() -> None:
+    """Leaves the working folder for one of our own, before Ray is used.
+
+    Ray puts the working folder of a driver before all else that its workers import from; and this may be a
+    repository under review, whose code must not run (a ``json.py`` in it would).
+    """
+    from council.runtime import known
+
+    os.chdir(known.folder())
+
+
+@contextlib.contextmanager
+def waiting(report: Report, what: str) -> Iterator[None]:
+    """Shows that something takes its time: a spinner with the seconds on a terminal, one line elsewhere."""
+    if report.as_json:
+        yield
+    elif not report.notes.is_terminal:
+        report.note(f"{what} …")
+        yield
+    else:
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            SpinnerColumn(style="cyan"),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=report.notes, transient=True) as progress:
+            progress.add_task(clean(what), total=None)
+            yield

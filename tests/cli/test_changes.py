@@ -1,0 +1,243 @@
+"""What is reviewed: out of real repositories, files and texts; and nothing of it is executed."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from council.cli import changes
+from council.cli.report import UsageFault
+
+from .conftest import Repository
+
+PATCH = "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n"
+
+
+def lines(count: int, word: str = "x") -> str:
+    return "".join(f"{word}{n} = {n}\n" for n in range(count))
+
+
+def test_by_default_it_is_the_newest_commit(repository: Repository) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    repository.commit("Second\n\nBecause it is two.", a__py="a = 2\n")
+    change = changes.find(None, repository.path)
+    assert change.summary == "Second"
+    assert "-a = 1\n+a = 2\n" in change.body
+    assert "    Because it is two.\n" in change.body
+
+
+def test_the_first_commit_of_a_repository_has_a_change_too(repository: Repository) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    change = changes.find(None, repository.path)
+    assert change.summary == "First"
+    assert "new file mode" in change.body
+    assert "+a = 1\n" in change.body
+
+
+def test_a_range_is_what_its_end_brings_on_top_of_where_it_left(repository: Repository) -> None:
+    repository.commit("Base", a__py="a = 1\n")
+    repository.git("switch", "--quiet", "--create", "work")
+    repository.commit("Add b", b__py="b = 1\n")
+    repository.commit("Add c", c__py="c = 1\n")
+    repository.git("switch", "--quiet", "main")
+    repository.commit("Main went on", d__py="d = 1\n")
+    change = changes.find("main..work", repository.path)
+    assert change.summary == "2 commits: Add c; Add b"
+    assert "+b = 1" in change.body
+    assert "+c = 1" in change.body
+    assert "d.py" not in change.body  # a plain comparison would show main's own work taken back
+    assert changes.find("main...work", repository.path).body == change.body
+
+
+def test_an_open_range_ends_at_the_newest_commit(repository: Repository) -> None:
+    for number in range(4):
+        repository.commit(f"Set {number}", a__py=f"a = {number}\n")
+    change = changes.find("HEAD~2..", repository.path)
+    assert change.summary == "2 commits: Set 3; Set 2"
+    assert "-a = 1\n+a = 3\n" in change.body
+
+
+def test_a_merge_is_what_it_brought_to_the_branch(repository: Repository) -> None:
+    repository.commit("Base", a__py="a = 1\n")
+    repository.git("switch", "--quiet", "--create", "work")
+    repository.commit("Add b", b__py="b = 1\n")
+    repository.git("switch", "--quiet", "main")
+    repository.commit("Add c", c__py="c = 1\n")
+    repository.git("merge", "--quiet", "--no-ff", "--message", "Merge work", "work")
+    change = changes.find(None, repository.path)
+    assert "+b = 1" in change.body
+    assert "c.py" not in change.body
+
+
+def test_a_rename_is_told_as_one(repository: Repository) -> None:
+    repository.commit("Base", old__py=lines(30))
+    repository.git("mv", "old.py", "new.py")
+    repository.commit("Rename")
+    assert "rename from old.py\nrename to new.py" in changes.find(None, repository.path).body
+
+
+def test_files_are_shown_whole_where_there_is_room(repository: Repository) -> None:
+    repository.commit("Base", a__py=lines(3_000))
+    repository.commit("Change", a__py=lines(2_999) + "last = 0\n")
+    body = changes.find(None, repository.path).body
+    assert " x0 = 0\n" in body
+
+
+def test_with_less_room_the_context_shrinks_before_anything_is_refused(repository: Repository) -> None:
+    wide = [f"# {'y' * 900} {n}\n" for n in range(1_000)]
+    repository.commit("Base", a__py="".join(wide))
+    repository.commit("Change", a__py="".join(wide) + "last = 0\n")
+    body = changes.find(None, repository.path).body
+    assert len(body.encode()) < changes.CHANGE_BYTES_MAX
+    assert "+last = 0" in body
+    assert " 0\n" not in body.split("@@", 2)[2][:50]
+
+
+def test_what_is_too_large_is_refused_with_its_size(repository: Repository) -> None:
+    repository.commit("Base", a__py="a = 1\n")
+    repository.commit("Huge", a__py=lines(80_000))
+    with pytest.raises(UsageFault, match=r"has 1,[0-9]{3},[0-9]{3} bytes, at most 778,240"):
+        changes.find(None, repository.path)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("nope", "nope is neither a file nor a commit"),
+        ("nope..HEAD", "nope of nope..HEAD is neither"),
+        ("HEAD..HEAD", "changes nothing"),
+        ("HEAD", "changes nothing"),
+        ("--output=x", "is no range"),
+        ("", "is no range"),
+        ("HEAD^{tree}", "neither a file nor a commit"),
+    ],
+)
+def test_a_wrong_range_is_named(repository: Repository, what: str, said: str) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    repository.commit("Empty")
+    with pytest.raises(UsageFault, match=r"neither|changes nothing|is no range") as fault:
+        changes.find(what, repository.path)
+    assert said in str(fault.value)
+    assert not (repository.path / "x").exists()
+
+
+def test_without_a_repository_or_a_commit_it_says_so(home: Path) -> None:
+    with pytest.raises(UsageFault, match="git finds no repository"):
+        changes.find(None, home)
+    Repository(home)
+    with pytest.raises(UsageFault, match="no commit yet"):
+        changes.find(None, home)
+
+
+def test_in_a_shallow_clone_a_missing_parent_is_not_taken_for_none(
+    repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    repository.commit("Second", a__py="a = 2\n")
+    repository.git("clone", "--quiet", "--depth=1", f"file://{repository.path}", str(tmp_path / "clone"))
+    with pytest.raises(UsageFault, match="shallow clone"):
+        changes.find(None, tmp_path / "clone")
+
+
+def test_without_git_a_patch_is_asked_for(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageFault, match="git is not installed"):
+        changes.find(None, repository.path)
+
+
+def test_a_name_that_is_a_file_and_a_commit_is_no_guess(repository: Repository) -> None:
+    repository.commit("First", main=PATCH)
+    with pytest.raises(UsageFault, match=r"both a file and a commit: write \./main"):
+        changes.find("main", repository.path)
+    assert changes.find("./main", repository.path).body == PATCH
+
+
+def test_a_message_can_not_pose_as_a_diff(repository: Repository) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    repository.commit(f"Second\n\ndiff --git a/x.py b/x.py\n{PATCH}", a__py="a = 2\n")
+    body = changes.find(None, repository.path).body
+    assert body.count("\ndiff --git ") == 1
+    assert "\n    diff --git a/x.py" in body
+
+
+def test_nothing_that_the_repository_configures_is_executed(repository: Repository, tmp_path: Path) -> None:
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/sprung\ncat\n", encoding="utf-8")
+    trap.chmod(0o755)
+    repository.commit("First", a__py="a = 1\n")
+    (repository.path / ".gitattributes").write_text("*.py diff=trap filter=trap\n", encoding="utf-8")
+    repository.commit("Second", a__py="a = 2\n")
+    names = ("core.fsmonitor", "core.pager", "diff.external", "diff.trap.command", "diff.trap.textconv")
+    names += ("core.sshCommand", "gpg.program", "pager.log", "pager.diff-tree", "filter.trap.smudge")
+    for name in names:
+        repository.git("config", name, str(trap))
+    repository.git("config", "log.showSignature", "true")
+    repository.git("config", "alias.diff-tree", f"!{trap}")
+    change = changes.find(None, repository.path)
+    assert "+a = 2" in change.body
+    changes.find("HEAD~1..HEAD", repository.path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_settings_of_colour_and_prefixes_do_not_change_the_text(repository: Repository) -> None:
+    repository.commit("First", a__py="a = 1\n")
+    repository.commit("Second", a__py="a = 2\n")
+    plain = changes.find(None, repository.path)
+    for name, value in (("color.ui", "always"), ("diff.noprefix", "true"), ("diff.mnemonicPrefix", "true")):
+        repository.git("config", name, value)
+    assert changes.find(None, repository.path) == plain
+
+
+# Patches
+
+
+def test_a_mailed_patch_is_about_its_subject() -> None:
+    sample = changes.sample()
+    assert sample.summary == "Write the stock list in one step, and refuse to shrink it by surprise"
+    assert sample.body.startswith("From ")
+
+
+def test_a_bare_patch_is_named_after_its_file(home: Path) -> None:
+    (home / "fix.patch").write_text(PATCH, encoding="utf-8")
+    assert changes.find("fix.patch", home).summary == "A patch of 1 file from fix.patch"
+
+
+def test_a_subject_in_the_diff_is_not_the_patch_s_own() -> None:
+    text = PATCH.replace("+a = 2", "+a = 2").replace("-a = 1", "-a = 1\n Subject: not this")
+    assert changes.from_text(text.encode(), "x").summary == "A patch of 1 file from x"
+
+
+def test_the_input_is_read_for_a_dash(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PATCH.encode())))
+    assert changes.find("-", home).body == PATCH
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (b"print('no diff')\n", "holds no unified diff"),
+        (PATCH.encode() + b" " * 2**20, "at most 778,240 can be reviewed"),
+    ],
+)
+def test_what_is_no_patch_is_refused(text: bytes, said: str) -> None:
+    with pytest.raises(UsageFault) as fault:
+        changes.from_text(text, "x.patch")
+    assert said in str(fault.value)
+
+
+def test_a_folder_or_a_device_is_no_patch(home: Path) -> None:
+    with pytest.raises(UsageFault, match="no file that can be read to its end"):
+        changes.find("/dev/zero", home)
+    with pytest.raises(UsageFault, match="git finds no repository"):
+        changes.find(".", home)
+
+
+def test_bytes_that_are_no_text_are_reviewed_as_what_they_look_like() -> None:
+    change = changes.from_text(PATCH.replace("a = 2", "a = '\0X'").encode().replace(b"X", b"\xff"), "x")
+    assert "a = '\ufffd\ufffd'" in change.body

@@ -1,0 +1,428 @@
+"""The commands as a shell sees them: exit codes, documents, messages. Councils are real, in process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from council import __version__
+from council.agents.mind import Case, Opinion, Ruling
+from council.cli import app, changes
+from council.client import Council
+from council.protocol import errors
+from council.runtime import known
+
+from .conftest import Chair, Cli, Lent, Repository, council_of, entry, says
+
+FAULTY = """\
+diff --git a/pay.py b/pay.py
+new file mode 100644
+--- /dev/null
++++ b/pay.py
+@@ -0,0 +1,4 @@
++import requests
++
++def pay(sum: int) -> None:
++    requests.post("https://bank.example", json={"sum": sum}, verify=False, timeout=9)
+"""
+YES = Opinion.yes("fine", confidence=0.9)
+NO = Opinion.no("not fine", confidence=0.9)
+ASKS = Chair(Opinion.no("too risky", risk_level="high"), Ruling("human", "a person must see this"))
+COMMANDS = [command for command in app.app.registered_commands if command.callback is not None]
+Up = Callable[[Council], Council]
+
+
+def document(out: str) -> dict[str, Any]:
+    """The one JSON document on the output."""
+    assert out.count("\n") == 1
+    assert out.isascii()
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+# Exit codes
+
+
+def test_an_approved_change_exits_0_and_shows_every_seat(cli: Cli, home: Path) -> None:
+    (home / "ok.patch").write_text(changes.sample().body, encoding="utf-8")
+    said = cli("review", "ok.patch", "--inline")
+    assert said.code == 0, said
+    assert said.out.startswith("╭─ approved ─")
+    for word in ("prime", "lite", "codemind", "3 yes, 0 no, 0 abstained", "quorum 2"):
+        assert word in said.out
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert said.err.count(" yes ") == 3  # the ballots, as they landed
+
+
+def test_a_rejected_change_exits_1(cli: Cli, home: Path) -> None:
+    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
+    said = cli("review", "bad.patch", "--inline", "--json")
+    assert said.code == 1, said
+    found = document(said.out)
+    assert (found["outcome"], found["exit_code"], found["council"]) == ("rejected", 1, "inline")
+    assert "pay.py" in next(each["reason"] for each in found["ballots"] if each["seat"] == "codemind")
+    assert said.err == ""
+
+
+def test_an_undecided_proposal_exits_3_and_says_what_is_next(cli: Cli, up: Up) -> None:
+    up(council_of(prime=ASKS))
+    said = cli("propose", "Drop the table")
+    assert said.code == 3, said
+    assert "escalated" in said.out
+    assert "council answer esc-" in said.out
+
+
+def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
+    up(council_of(prime=ASKS, escalation_ttl_s=0.05))
+    said = cli("propose", "Drop the table", "--wait-for-human", "--json")
+    assert (said.code, document(said.out)["outcome"]) == (3, "deferred")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["propose"], "'summary'"),
+        (["propose", "x", "--risk", "huge", "--inline"], "huge"),
+        (["propose", "x", "--inline", "--action", "rm", "{"], "not JSON"),
+        (["propose", "x", "--inline", "--action", "rm", "[]"], "must be a JSON object"),
+        (["propose", "x", "--inline", "--action", "rm", "[" * 100_000], "not JSON"),
+        (["propose", "", "--inline"], "summary"),
+        (["propose", "x" * 3_000, "--inline"], "summary"),
+        (["propose", "x", "--inline", "--timeout", "-1"], "time_budget_s"),
+        (["propose", "x", "--inline", "--timeout", "nan"], "time_budget_s"),
+        (["propose", "x", "--inline", "--body", "@nowhere"], "nowhere"),
+        (["propose", "x", "--inline", "--launch"], "--inline"),
+        (["propose", "x", "--inline", "--name", "NO SPACES"], "--name"),
+        (["propose", "x", "--inline", "--config", "nowhere.toml"], "nowhere.toml"),
+        (["review", "nowhere", "--inline"], "nowhere"),
+        (["review", "--inline"], "repository"),
+        (["answer", "esc-1"], "--approve or --reject"),
+        (["nonsense"], "nonsense"),
+        (["status", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_wrong_usage_exits_2_with_one_message(cli: Cli, arguments: list[str], word: str) -> None:
+    said = cli(*arguments)
+    assert said.code == 2, said
+    assert word in said.err
+    assert said.err.startswith("error: ")
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    as_document = cli(*arguments, "--json")
+    found = document(as_document.out)
+    assert as_document.code == found["exit_code"] == 2
+    assert found["error"]["message"]
+
+
+def test_every_fault_of_the_configuration_is_told(cli: Cli, home: Path) -> None:
+    (home / "council.toml").write_text("quorum = 9\nnosuch = 1\nname = 7\n", encoding="utf-8")
+    said = cli("propose", "x", "--inline", "--json")
+    assert said.code == 2
+    problems = document(said.out)["error"]["facts"]["problems"]
+    assert len(problems) == 3
+    assert all(str(home / "council.toml") in problem or "quorum" in problem for problem in problems)
+
+
+def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
+    (home / "council.toml").write_text('[seats.lite]\nmind = "nowhere.at.all:Mind"\n', encoding="utf-8")
+    said = cli("propose", "x", "--inline")
+    assert said.code == 2
+    assert "seat lite" in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["propose", "x"],
+        ["status"],
+        ["watch"],
+        ["escalations"],
+        ["answer", "esc-1", "--approve"],
+        ["show", "1a"],
+    ],
+)
+def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli, arguments: list[str]) -> None:
+    said = cli(*arguments)
+    assert said.code == 4, said
+    assert "council up" in said.err
+    assert ("--inline" in said.err) == (arguments[0] == "propose")
+    as_document = cli(*arguments, "--json")
+    assert document(as_document.out)["error"]["code"] == "unreachable"
+
+
+def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Repository) -> None:
+    repository.commit("First", README__md="hello\n")
+    said = cli("review", "--json")
+    assert said.code == 0
+    assert document(said.out)["council"] == "inline"
+    assert "in this process" in cli("review").err
+
+
+def test_a_review_never_replaces_a_council_that_was_named(cli: Cli, repository: Repository) -> None:
+    repository.commit("First", README__md="hello\n")
+    said = cli("review", "--name", "ours")
+    assert said.code == 4
+    assert "no council named ours is up" in said.err
+
+
+def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repository) -> None:
+    up(council_of(prime=says(NO), lite=says(NO)))
+    repository.commit("First", README__md="hello\n")
+    said = cli("review", "--json")
+    assert (said.code, document(said.out)["council"]) == (1, "connected")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Unreachable("gone", name="x"), 4),
+        (errors.VersionMismatch("other", ours={}, theirs={}), 4),
+        (errors.CouncilDied("dead", name="x", open_ids=[]), 4),
+        (errors.TooManyOpen("full", open=1, limit=1), 4),
+        (errors.NoAnswer("late", waited_s=1.0, proposal_id="1a"), 3),
+        (errors.NoAnswer("late", waited_s=1.0), 4),
+        (errors.NameTaken("taken", name="x"), 2),
+        (errors.Refused("no", code="closed"), 2),
+        (errors.InternalError("ours"), 70),
+        (ZeroDivisionError("division"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_each_error_has_its_code(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Council, "inline", fails)
+    said = cli("propose", "x", "--inline", "--json")
+    assert (said.code, document(said.out)["exit_code"]) == (code, code)
+    assert "Traceback" not in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Council, "inline", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        app.run(["--debug", "propose", "x", "--inline"])
+
+
+# A council that is up
+
+
+def test_a_proposal_carries_all_that_was_said_of_it(cli: Cli, up: Up, home: Path) -> None:
+    cases: list[Case] = []
+
+    async def remembers(case: Case) -> Opinion:
+        cases.append(case)
+        return YES
+
+    up(council_of(prime=remembers))
+    (home / "more.md").write_text("the body", encoding="utf-8")
+    said = cli("propose", "Ship", "--body", "@more.md", "--risk", "med", "--action", "ship", '{"to": "eu"}')
+    assert said.code == 0, said
+    case = cases[0]
+    assert (case.summary, case.body, case.risk_level) == ("Ship", "the body", "med")
+    assert case.action is not None
+    assert dict(case.action["args"]) == {"to": "eu"}
+
+
+def test_the_status_is_shown_and_told(cli: Cli, up: Up) -> None:
+    council = up(council_of(prime=ASKS))
+    decision = council.propose("Drop the table")
+    said = cli("status")
+    assert said.code == 0
+    for word in (
+        "3 of 3 seats active",
+        "codemind",
+        "s of 90 s",
+        "no open proposal",
+        decision.escalation_id,
+    ):
+        assert word in said.out
+    told = document(cli("status", "--json").out)
+    assert [each["escalation_id"] for each in told["escalations"]] == [decision.escalation_id]
+    assert {each["name"] for each in told["seats"]} == {"prime", "lite", "codemind"}
+
+
+def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
+    council = up(council_of(prime=ASKS))
+    waiting = str(council.propose("Drop the table").escalation_id)
+    assert cli("show", waiting).code == 3
+    listed = cli("escalations")
+    for word in (waiting, "Drop the table", "too risky", "a person must see this", "approve", "reject"):
+        assert word in listed.out
+    answered = cli("answer", waiting, "--approve", "--reason", "it is a copy", "--as", "ada", "--json")
+    assert answered.code == 0, answered
+    found = document(answered.out)
+    assert (found["outcome"], found["answer"]["human"], found["answer"]["reason"]) == (
+        "approved",
+        "ada",
+        "it is a copy",
+    )
+    assert cli("show", waiting).code == 0
+    assert "ada approved it: it is a copy" in " ".join(cli("show", waiting).out.split())
+    again = cli("answer", waiting, "--reject", "--as", "ada")
+    assert again.code == 2
+    assert cli("escalations").out.strip() == "nothing waits"
+    assert document(cli("escalations", "--json").out)["escalations"] == []
+
+
+def test_an_answer_is_taken_whatever_it_says(cli: Cli, up: Up) -> None:
+    council = up(council_of(prime=ASKS))
+    waiting = str(council.propose("Drop the table").escalation_id)
+    assert cli("answer", waiting, "--reject").code == 0
+    assert cli("show", waiting).code == 1
+
+
+def test_an_unknown_proposal_is_wrong_usage(cli: Cli, up: Up) -> None:
+    up(council_of())
+    assert cli("show", "0123456789abcdef").code == 2
+
+
+def test_a_council_that_ended_by_itself_is_noticed_and_forgotten(cli: Cli) -> None:
+    known.write(entry("council", pid=os.getpid(), started="another process's start"))
+    said = cli("status")
+    assert said.code == 4
+    assert "is gone without having been taken down" in said.err
+    assert known.read("council") is None
+
+
+def test_down_forgets_a_council_whose_process_is_gone(cli: Cli) -> None:
+    known.write(entry("council", pid=os.getpid(), started="another process's start"))
+    said = cli("down")
+    assert (said.code, "had ended already" in said.out) == (0, True)
+    assert known.read("council") is None
+    assert cli("down").code == 4
+
+
+def test_down_does_not_end_open_proposals_unasked(cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    council = up(council_of(prime=ASKS))
+    council.propose("Drop the table")
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a process was signalled"))
+    said = cli("down")
+    assert said.code == 2
+    assert "0 proposals open, 1 with a human" in said.err
+    assert "--yes" in said.err
+
+
+def test_up_refuses_a_name_that_is_up(cli: Cli, up: Up) -> None:
+    up(council_of())
+    said = cli("up", "--json")
+    assert (said.code, document(said.out)["error"]["code"]) == (2, "name_taken")
+
+
+# Settings, and what surrounds the council
+
+
+def test_the_settings_are_shown_with_their_origins(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "council.toml").write_text("quorum = 3\n", encoding="utf-8")
+    monkeypatch.setenv("COUNCIL_TIME_BUDGET_S", "7")
+    said = cli("config", "--name", "mine", "--json")
+    assert said.code == 0
+    entries = {each["key"]: (each["value"], each["origin"]) for each in document(said.out)["settings"]}
+    assert entries["quorum"] == (3, str(home / "council.toml"))
+    assert entries["time_budget_s"] == (7.0, "environment COUNCIL_TIME_BUDGET_S")
+    assert entries["name"] == ("mine", "flag --name")
+    assert entries["open_max"] == (2000, "default")
+    assert "council.toml" in cli("config").out
+
+
+def test_doctor_finds_nothing_wrong_here(cli: Cli) -> None:
+    said = cli("doctor", "--json")
+    assert said.code == 0, said
+    levels = {each["what"]: each["level"] for each in document(said.out)["checks"]}
+    for what in ("Python", "ray", "ruff", "bandit", "git", "seat prime", "seat lite", "seat codemind"):
+        assert levels[what] == "ok"
+
+
+def test_doctor_exits_1_and_says_what_to_mend(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "council.toml").write_text('[seats.lite]\nmind = "nowhere.at.all:Mind"\n', encoding="utf-8")
+    known.write(entry("other", pid=os.getpid())).chmod(0o644)
+    monkeypatch.setenv("PATH", "")
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    found = {each["what"]: (each["level"], each["said"]) for each in document(said.out)["checks"]}
+    assert found["seat lite"][0] == "fail"
+    assert "nowhere" in found["seat lite"][1]
+    assert found["git"][0] == "warn"
+    assert found["state folder"][0] == "fail"
+    assert "chmod 600" in found["state folder"][1]
+    assert "✗ fail" in cli("doctor").out
+
+
+def test_doctor_tells_every_fault_of_the_configuration(cli: Cli, home: Path) -> None:
+    (home / "council.toml").write_text("quorum = 9\nnosuch = 1\n", encoding="utf-8")
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    assert len([each for each in document(said.out)["checks"] if each["what"] == "configuration"]) == 2
+
+
+# The demonstration
+
+
+def test_the_demonstration_exits_0_whatever_the_decision(cli: Cli, repository: Repository) -> None:
+    repository.commit("Pay", pay__py=FAULTY.split("+1,4 @@\n")[1].replace("+", ""))
+    said = cli("demo", "--inline", "--json")
+    found = document(said.out)
+    assert (said.code, found["outcome"], found["summary"]) == (0, "rejected", "Pay")
+    shown = cli("demo", "--inline")
+    for word in ("3 of 3 seats active", "Pay", "rejected"):
+        assert word in shown.out
+
+
+def test_without_a_history_the_demonstration_reviews_the_bundled_patch(cli: Cli) -> None:
+    said = cli("demo", "--inline")
+    assert said.code == 0
+    assert "bundled sample" in said.err
+    assert "Write the stock list in one step" in said.out
+
+
+# The command itself
+
+
+def test_help_and_version_are_there_at_once() -> None:
+    code = (
+        "import sys; from council.cli import app; app.run(['--help']); app.run(['--version']);"
+        "heavy = {'ray', 'pydantic', 'msgpack', 'structlog', 'council.client'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"council {__version__}" in done.stdout
+
+
+@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in COMMANDS])
+def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: str) -> None:
+    said = cli(command, "--help")
+    assert said.code == 0
+    assert "--json" in said.out
+    assert "Exit codes: 0 approved" in said.out
+
+
+def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:
+    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
+    command = f"{sys.executable} -m council.cli review bad.patch --inline --json"
+    line = f"{command} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, cwd=home)
+    assert (done.returncode, done.stderr) == (1, "")
+    line = line.replace(" --json", " 2>&1")
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, cwd=home)
+    assert done.returncode == 1
+
+
+def test_a_lent_council_stays(up: Up) -> None:
+    """The fixture itself: commands that leave must not end what other tests look at."""
+    council = up(council_of())
+    Lent(council).close()
+    assert council.status()["open_count"] == 0

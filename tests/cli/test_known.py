@@ -1,0 +1,119 @@
+"""The files by which councils are found: whole, private, and never trusted to name a process wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from council.protocol.errors import OperatorError
+from council.runtime import known
+from council.settings import CouncilConfig
+
+from .conftest import entry
+
+
+def path_of(name: str) -> Path:
+    return known.folder() / f"{name}.json"
+
+
+def test_what_is_written_is_read_by_its_owner_alone() -> None:
+    mine = entry("mine", pid=os.getpid())
+    assert known.write(mine) == path_of("mine")
+    assert path_of("mine").stat().st_mode & 0o777 == 0o600
+    assert path_of("mine").parent.stat().st_mode & 0o077 == 0
+    assert known.read("mine") == mine
+    assert known.running("mine") == mine
+    assert known.every() == [mine]
+    assert [path.name for path in known.folder().iterdir()] == ["mine.json"]
+
+
+def test_nothing_is_known_of_a_council_that_was_never_up() -> None:
+    assert known.read("nobody") is None
+    assert known.running("nobody") is None
+    assert known.every() == []
+
+
+def test_a_process_that_ended_makes_its_file_stale() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    known.write(entry("gone", pid=child.pid))
+    assert known.running("gone") is not None
+    child.communicate(b"\n")
+    assert known.running("gone") is None
+    assert not path_of("gone").exists()
+
+
+def test_a_process_that_was_not_reaped_counts_as_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE)
+    started = known.process_started(child.pid)
+    assert started is not None
+    assert child.stdout is not None
+    child.stdout.read()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+    assert known.process_started(child.pid) is None
+    child.wait()
+
+
+def test_another_process_with_the_same_id_is_not_taken_for_it() -> None:
+    known.write(entry("reused", pid=os.getpid(), started="some other start"))
+    assert known.running("reused") is None
+
+
+def test_of_another_machine_s_council_nothing_is_concluded() -> None:
+    from dataclasses import replace
+
+    known.write(replace(entry("far", pid=2**22 + 1, started="x"), machine="elsewhere"))
+    assert known.running("far") is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "no json",
+        '{"name": "bad"}',
+        "\xff",
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused(text: str) -> None:
+    path_of("bad").write_text(text, encoding="latin-1")
+    path_of("bad").chmod(0o600)
+    with pytest.raises(OperatorError, match=r"bad\.json can't be used"):
+        known.read("bad")
+    assert known.every() == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("pid", 1), ("pid", -1), ("pid", True), ("address", 3), ("token", 3)]
+)
+def test_a_file_with_a_wrong_value_is_refused(key: str, value: object) -> None:
+    path = known.write(entry("bad", pid=os.getpid()))
+    path.write_text(
+        json.dumps({**json.loads(path.read_text(encoding="utf-8")), key: value}), encoding="utf-8"
+    )
+    with pytest.raises(OperatorError):
+        known.read("bad")
+
+
+def test_a_file_that_others_may_read_is_refused() -> None:
+    known.write(entry("open", pid=os.getpid())).chmod(0o644)
+    with pytest.raises(OperatorError, match="chmod 600"):
+        known.read("open")
+
+
+def test_a_council_is_located_by_its_name_and_lets_its_clients_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "before")
+    known.write(entry("mine", pid=os.getpid()))
+    found = known.located(CouncilConfig(name="mine"))
+    assert (found.ray_address, found.ray_namespace) == ("127.0.0.1:1", "council")
+    assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]) == ("token", "0" * 64)
+    assert known.located(CouncilConfig(name="other")).ray_address is None
+    given = CouncilConfig(name="mine", ray_address="cluster:6379")
+    assert known.located(given) == given

@@ -1,0 +1,219 @@
+"""Watching, and being interrupted: real councils in process, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from council.agents.mind import Case, Opinion, Ruling
+from council.cli import live
+from council.cli.deliberate import deliberate
+from council.cli.report import Interrupted, Report
+from council.client import Council, Event
+from council.protocol.errors import CouncilDied
+
+from .conftest import Chair, Cli, council_of, says
+
+Up = Callable[[Council], Council]
+ROOT = Path(__file__).parent.parent.parent
+
+
+def interrupt_once(council: Council, kind: str, number: int = signal.SIGINT) -> threading.Thread:
+    """Sends this process a signal once an event of that kind has happened."""
+
+    def wait() -> None:
+        for event in council.events():
+            if event.kind == kind:
+                os.kill(os.getpid(), number)
+                return
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+async def never(case: Case) -> Opinion:
+    await asyncio.sleep(3_600)
+    raise AssertionError
+
+
+def test_what_has_happened_is_printed_a_line_each(cli: Cli, up: Up) -> None:
+    council = up(council_of(prime=Chair(Opinion.no("wrong", risk_level="high"), Ruling("reject", "no"))))
+    council.propose("Drop \x1b[31mthe table", wait_for="all")
+    said = cli("watch", "--once")
+    assert said.code == 0
+    kinds = [each.split()[1] for each in said.out.splitlines()]
+    assert (kinds[0], kinds[-1]) == ("proposal", "decision")
+    assert kinds.count("ballot") == 3
+    for word in (
+        "prime no (1.00, high risk): wrong",
+        "prime ruled reject: no",
+        "rejected: prime ruled against it",
+    ):
+        assert word in said.out
+    assert "\x1b" not in said.out
+
+
+def test_as_json_each_event_is_a_line(cli: Cli, up: Up) -> None:
+    council = up(council_of())
+    council.propose("Go", wait_for="all")
+    events = [json.loads(each) for each in cli("watch", "--once", "--json").out.splitlines()]
+    assert [event["position"] for event in events] == [1, 2, 3, 4, 5]
+    assert events[-1]["data"]["decision"]["outcome"] == "approved"
+    later = cli("watch", "--once", "--json", "--since", "4").out.splitlines()
+    assert [json.loads(each)["position"] for each in later] == [5]
+
+
+def test_events_that_are_no_longer_kept_are_told(cli: Cli, up: Up) -> None:
+    council = up(council_of(events_kept=2))
+    council.propose("Go", wait_for="all")
+    said = cli("watch", "--once", "--json")
+    assert [json.loads(each)["position"] for each in said.out.splitlines()] == [4, 5]
+    assert "no longer kept" in said.err
+
+
+def test_an_interrupt_ends_a_watch_as_what_was_asked_for(
+    cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up(council_of()).propose("Go")
+    drawn = live.told
+
+    def interrupted(event: Event) -> Text:
+        if event.kind == "decision":
+            os.kill(os.getpid(), signal.SIGINT)
+        return drawn(event)
+
+    monkeypatch.setattr(live, "told", interrupted)
+    said = cli("watch", "--since", "0")
+    assert said.code == 0
+    assert "interrupted" not in said.err
+
+
+def test_a_watch_ends_with_its_council(cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    council = up(council_of())
+
+    async def dead(*_: object) -> None:
+        raise CouncilDied("the coordinator is dead", name="council", open_ids=[])
+
+    monkeypatch.setattr(council, "_events", dead)
+    said = cli("watch")
+    assert said.code == 4
+    assert "the coordinator is dead" in said.err
+
+
+def test_every_kind_of_event_has_its_line() -> None:
+    from council.runtime.driver import EVENT_KINDS
+
+    source = Path(live.__file__).read_text(encoding="utf-8")
+    assert set(EVENT_KINDS.values()) <= set(re.findall(r'case "([a-z_]+)"', source))
+
+
+def told_by(council: Council, summary: str, **details: Any) -> Interrupted:
+    with pytest.raises(Interrupted) as raised:
+        deliberate(council, council.draft(summary), Report(), seats=[], **details)
+    return raised.value
+
+
+def test_an_interrupted_proposal_is_taken_back() -> None:
+    with council_of(prime=never, lite=never) as council:
+        interrupt_once(council, "ballot")
+        told = told_by(council, "Wait")
+        assert (told.code, "was taken back" in str(told)) == (130, True)
+        assert council.status()["decided"] == {"cancelled": 1}
+
+
+def test_a_terminated_one_is_too() -> None:
+    with council_of(prime=never, lite=never) as council:
+        interrupt_once(council, "ballot", signal.SIGTERM)
+        assert told_by(council, "Wait").code == 143
+        assert council.status()["open_count"] == 0
+
+
+def test_what_is_with_a_human_stays_there() -> None:
+    asks = Chair(Opinion.no("risky", risk_level="high"), Ruling("human", "look"))
+    with council_of(prime=asks) as council:
+        interrupt_once(council, "to_human")
+        told = told_by(council, "Wait", wait_for_human=True)
+        assert "stays with a human: council answer esc-" in str(told)
+        assert len(council.escalations()) == 1
+
+
+def test_of_a_council_that_ends_too_it_says_that() -> None:
+    with council_of(prime=never, lite=never) as council:
+        interrupt_once(council, "ballot")
+        assert "ended with it; proposal" in str(told_by(council, "Wait", ends_with_us=True))
+
+
+def test_ballots_are_shown_as_they_land(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first ballot is on the terminal while the last seat still waits for what the test holds back."""
+    gate = threading.Event()
+
+    async def last(case: Case) -> Opinion:
+        await asyncio.to_thread(gate.wait)
+        return Opinion.yes("at last")
+
+    with council_of(prime=last) as council:
+        seen = []
+
+        def look() -> None:
+            for event in council.events():
+                if event.kind == "ballot":
+                    seen.append(event.data["ballot"]["seat"])
+                if len(seen) == 2:
+                    gate.set()
+                    return
+
+        threading.Thread(target=look, daemon=True).start()
+        decision = deliberate(council, council.draft("Go", wait_for="all"), Report(), seats=["prime"])
+    assert decision.outcome == "approved"
+    lines = capsys.readouterr().err.splitlines()
+    assert [each.split()[0] for each in lines][-1] == "prime"
+    assert lines[-1].split()[1:] == ["yes", "1.00,", "low", "risk:", "at", "last"]
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(home: Path) -> None:
+    (home / "council.toml").write_text('[seats.lite]\nmind = "tests.cli.test_live:never"\n', encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "council.cli", "propose", "Wait", "--inline", "--wait-for", "all"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=home,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stderr is not None
+    first = process.stderr.readline()  # a ballot: it deliberates
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, first + err
+    assert "interrupted: the council was started for this command" in err
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    from rich.console import Console
+
+    report = Report()
+    screen = io.StringIO()
+    report._notes = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    with council_of(prime=says(Opinion.yes("hostile \x1b[31m"))) as council:
+        deliberate(council, council.draft("Go", wait_for="all"), report, seats=["prime", "lite", "codemind"])
+    out = screen.getvalue()
+    assert "the seats deliberate" in out
+    assert "\x1b[31m" not in out
+    assert out.rstrip().endswith(("\x1b[2K", "\x1b[?25h", "\x1b[1A\x1b[2K"))

@@ -1,0 +1,199 @@
+"""What is drawn says all that a decision holds, fits the terminal, and obeys nothing that came from outside."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from council.cli import show
+from council.cli.text import clean, line, span
+from council.core.state import Answer, Ballot, Decision, Escalation, Option, Ruling, Tally, TieBreak
+
+HOSTILE = "\x1b[2J\x1b]0;title\x07[bold red]all is well[/] \u202egnol\u2069 \x9b31m\r\x08\u200b"
+
+
+def drawn(shown: RenderableType, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False, highlight=False).print(shown)
+    return out.getvalue()
+
+
+def flat(shown: RenderableType) -> str:
+    """What is drawn, as running text."""
+    return " ".join(drawn(shown).replace("│", " ").split())
+
+
+def ballot(seat: str, vote: str = "yes", **details: object) -> Ballot:
+    said: dict[str, object] = {"reason": f"{seat}'s reason", "confidence": 0.9, "risk_level": "low"}
+    given = {"proposal_id": "1a", "seat": seat, "vote": vote, "msg_id": "2b", "digest": "3c", **said}
+    return Ballot(**{**given, **details})  # type: ignore[arg-type]
+
+
+FULL = Decision(
+    proposal_id="0123456789abcdef",
+    summary="Delete the staging bucket",
+    standing="decided",
+    outcome="rejected",
+    final=True,
+    reason="a tie, broken by prime's no",
+    tally=Tally(1, 1, 1),
+    quorum=2,
+    ballots=(ballot("prime", "no"), ballot("lite"), ballot("codemind", "abstain", confidence=0.2)),
+    ruling=Ruling("1a", "prime", "confirm", "weighed", 0.8, "med", "4d", "5e"),
+    answer=Answer("1a", "ada", False, "not on a Friday", "6f", "7a"),
+    tie_break=TieBreak("prime", "2b", "no"),
+    early=True,
+    degraded=True,
+    missing=(("jurist", "inactive: its actor died"),),
+    late=(ballot("scribe", "no", reason="I was slow"),),
+    escalated_for=("lite sees high risk",),
+    escalation_id="esc-1a",
+    dissent="lite voted yes: it is a copy",
+    shared=(("model small-7b", ("lite", "codemind")),),
+    seconds=75.0,
+)
+WAITING = Escalation(
+    escalation_id="esc-1a",
+    proposal_id="1a",
+    summary="Drop the table",
+    risk_level="high",
+    reason="prime_asks",
+    detail="Prime ruled that a human must decide",
+    options=(Option("approve", ("it is done",), ("it is gone",)), Option("reject", ("it stays",), ())),
+    gaps=("whether there is a copy",),
+    next_step="Read Prime's ruling, then approve or reject.",
+    ballots=(ballot("prime", "no", risk_level="high"),),
+    ruling=Ruling("1a", "prime", "human", "a person must see this", 0.8, "high", "4d", "5e"),
+    asked_wall_s=0.0,
+    expires_wall_s=time.time() + 7_200,
+)
+
+
+def test_a_decision_shows_all_that_it_holds() -> None:
+    shown = flat(show.decision(FULL))
+    for said in (
+        "rejected",
+        "Delete the staging bucket",
+        "a tie, broken by prime's no · 1 yes, 1 no, 1 abstained · quorum 2 · 1 min 15 s",
+        "prime no 0.90 low prime's reason",
+        "codemind abstain 0.20 low codemind's reason",
+        "jurist — inactive: its actor died",
+        "scribe no 0.90 low late, not counted: I was slow",
+        "escalated lite sees high risk",
+        "tie broken by prime's own ballot: no",
+        "ruling prime: confirm (0.80, med risk). weighed",
+        "human ada rejected it: not on a Friday",
+        "dissent lite voted yes: it is a copy",
+        "early no ballot still to come could have turned it",
+        "degraded decided without every seat that should have voted",
+        "shared lite, codemind share model small-7b",
+        "proposal 0123456789abcdef",
+    ):
+        assert said in shown, said
+
+
+def test_a_decision_that_waits_names_the_command_that_answers_it() -> None:
+    waits = dataclasses.replace(FULL, standing="escalated", outcome=None, final=False)
+    shown = flat(show.decision(waits))
+    assert "escalated" in shown
+    assert "council answer esc-1a --approve | --reject" in shown
+
+
+def test_what_did_not_happen_is_not_mentioned() -> None:
+    plain = dataclasses.replace(
+        FULL, ruling=None, answer=None, tie_break=None, early=False, degraded=False, missing=(), late=(),
+        escalated_for=(), dissent="", shared=(), outcome="approved",
+    )  # fmt: skip
+    shown = flat(show.decision(plain))
+    for word in ("tie broken", "ruling", "human", "dissent", "early", "degraded", "shared", "—"):
+        assert word not in shown, word
+
+
+def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
+    shown = flat(show.escalation(WAITING))
+    for said in (
+        "esc-1a",
+        "approve + it is done − it is gone",
+        "reject + it stays",
+        "? whether there is a copy",
+    ):
+        assert said in shown, said
+    assert "prime ruled human: a person must see this" in shown
+    assert "Read Prime's ruling" in shown
+    assert "2 h left" in shown or "1 h 59 min left" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 110])
+def test_nothing_is_wider_than_the_terminal(width: int) -> None:
+    long = dataclasses.replace(
+        FULL, summary="word " * 400, ballots=(ballot("prime", reason="x" * 5_000), *FULL.ballots[1:])
+    )
+    for shown in (show.decision(long), show.escalation(WAITING)):
+        assert max(map(len, drawn(shown, width).splitlines())) <= width
+
+
+def test_a_long_reason_is_cut_and_says_so() -> None:
+    shown = flat(show.decision(dataclasses.replace(FULL, ballots=(ballot("prime", reason="word " * 4_000),))))
+    assert "characters more: --json" in shown
+    assert len(shown) < 4_000
+
+
+def test_hostile_text_is_shown_and_not_obeyed() -> None:
+    hostile = dataclasses.replace(
+        FULL,
+        summary=HOSTILE,
+        reason=HOSTILE,
+        dissent=HOSTILE,
+        ballots=(ballot("prime", reason=HOSTILE),),
+        missing=(("lite", HOSTILE),),
+        escalated_for=(HOSTILE,),
+        ruling=dataclasses.replace(FULL.ruling, reason=HOSTILE),  # type: ignore[type-var]
+        answer=dataclasses.replace(FULL.answer, reason=HOSTILE, human=HOSTILE),  # type: ignore[type-var]
+    )
+    waiting = dataclasses.replace(
+        WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE
+    )
+    for shown in (show.decision(hostile), show.escalation(waiting), show.waiting_lines([waiting])):
+        out = drawn(shown)
+        assert not {char for char in out if not char.isprintable()} - {"\n"}
+        assert "[bold red]" in " ".join(out.replace("│", " ").split())
+
+
+@given(st.text())
+def test_clean_text_prints_harmlessly_and_loses_nothing_visible(text: str) -> None:
+    shown = clean(text)
+    assert all(char == "\n" or char.isprintable() or char.isspace() for char in shown)
+    assert "\x1b" not in shown
+    assert "".join(filter(str.isalpha, text)) in "".join(filter(str.isalpha, shown)) or "\\" in shown
+    assert len(line(text, 40)) <= 40
+    assert "\n" not in line(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.0, "0 ms"),
+        (0.0083, "8 ms"),
+        (0.24, "0.24 s"),
+        (0.996, "1.0 s"),
+        (9.96, "10 s"),
+        (59.7, "1 min"),
+        (75, "1 min 15 s"),
+        (7_800, "2 h 10 min"),
+        (86_400, "1 d"),
+        (-3.0, "-3.0 s"),
+    ],
+)
+def test_lengths_of_time_read_as_people_say_them(seconds: float, said: str) -> None:
+    assert span(seconds) == said
+
+
+@pytest.mark.parametrize(("age", "full"), [(0.0, 0), (45.0, 8), (90.0, 16), (500.0, 16)])
+def test_a_heartbeat_fills_its_bar(age: float, full: int) -> None:
+    assert show.bar(age, 90.0).plain == "━" * full + "─" * (16 - full)

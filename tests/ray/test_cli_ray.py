@@ -1,0 +1,240 @@
+"""Councils that outlive the shell: brought up, used, watched, interrupted, killed, taken down, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from council.runtime import known
+
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT_S = 150.0  # of one command; a Ray takes up to 30 s to start on a busy machine
+GONE_S = 30.0
+# Two of Ray's own helpers look only once a minute whether the Ray that they served was killed.
+GONE_AFTER_KILL_S = 120.0
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+
+SLOW = """
+[seats.codemind]
+mind = "tests.ray.test_cli_ray:Slow"
+"""
+
+
+class Slow:
+    """A mind that thinks for longer than any test lasts."""
+
+    async def review(self, case: object) -> None:
+        import asyncio
+
+        await asyncio.sleep(600)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def a_ray() -> None:
+    """No Ray in this process: these tests start theirs by command, one at a time."""
+
+
+class Shell:
+    """A shell with a state folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.env = {**os.environ, "XDG_STATE_HOME": str(folder), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_ADDRESS"):
+            self.env.pop(name, None)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "council.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def told(self, *arguments: str) -> dict[str, Any]:
+        found = json.loads(self.run(*arguments, "--json").stdout)
+        assert isinstance(found, dict)
+        return found
+
+
+def until(what: Callable[[], object], limit_s: float = GONE_S) -> None:
+    """Waits until ``what`` is true; processes of others are not ours to be told of."""
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.1)
+
+
+def below(pid: int) -> set[int]:
+    """All processes that a process started, and those that they did."""
+    found = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (each.split() for each in found.splitlines())}
+    family = {pid}
+    while grown := {child for child, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return family - {pid}
+
+
+def alive(pids: set[int]) -> set[int]:
+    return {pid for pid in pids if known.process_started(pid) is not None}
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    found = Shell(tmp_path)
+    yield found
+    for path in (tmp_path / "council" / "councils").glob("*.json"):  # what a failed test left up
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if known.process_started(kept["pid"]) == kept["started"]:
+            os.kill(kept["pid"], signal.SIGTERM)
+            until(lambda pid=kept["pid"]: not alive({pid}))
+
+
+def test_a_council_goes_up_outlives_the_shell_decides_and_comes_down(shell: Shell) -> None:
+    up = shell.told("up", "--name", "first")["up"]
+    assert up["seats"] == ["prime", "lite", "codemind"]
+    path = shell.folder / "council" / "councils" / "first.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "token" not in json.dumps(up)
+    family = below(up["pid"])
+    assert len(family) > 3
+
+    status = shell.told("status", "--name", "first")
+    assert (status["exit_code"], status["name"], len(status["seats"])) == (0, "first", 3)
+    decision = shell.told("propose", "Raise the cache limit", "--name", "first", "--wait-for", "all")
+    assert (decision["outcome"], decision["council"], len(decision["ballots"])) == (
+        "approved",
+        "connected",
+        3,
+    )
+    events = shell.run("watch", "--once", "--name", "first", "--json").stdout.splitlines()
+    assert [json.loads(line)["kind"] for line in events].count("ballot") == 3
+    again = shell.run("up", "--name", "first")
+    assert again.returncode == 2
+    assert "is up already" in again.stderr
+    assert shell.run("status", "--name", "second").returncode == 4
+
+    down = shell.run("down", "--name", "first")
+    assert down.returncode == 0, down.stderr
+    assert not path.exists()
+    assert not alive({up["pid"]})
+    until(lambda: not alive(family))
+    assert shell.run("status", "--name", "first").returncode == 4
+
+
+def test_a_python_program_finds_the_council_by_its_name_alone(shell: Shell) -> None:
+    shell.told("up", "--name", "by-name")
+    code = (
+        "from council import Council\n"
+        "with Council.connect(name='by-name') as council:\n"
+        "    print(council.propose('Raise the cache limit').outcome)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=shell.env,
+        cwd=shell.folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.stdout.split() == ["approved"], done.stderr
+    assert shell.run("down", "--name", "by-name", "--yes").returncode == 0
+
+
+def test_an_interrupted_proposal_is_taken_back_and_a_watch_tells_it(shell: Shell) -> None:
+    (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
+    shell.told("up")
+    proposing = shell.start("propose", "Wait for me", "--wait-for", "all", "--timeout", "300")
+    until(lambda: shell.told("status")["open_count"] == 1)
+    refused = shell.run("down")
+    assert refused.returncode == 2
+    assert "1 proposal open" in refused.stderr
+    proposing.send_signal(signal.SIGINT)
+    _, err = proposing.communicate(timeout=TIMEOUT_S)
+    assert proposing.returncode == 130
+    assert "was taken back" in err
+    assert "Traceback" not in err
+    assert shell.told("status")["decided"] == {"cancelled": 1}
+
+    watching = shell.start("watch", "--since", "0")
+    assert watching.stdout is not None
+    until(lambda: "cancelled" in watching.stdout.readline())  # type: ignore[union-attr]
+    assert shell.run("down").returncode == 0
+    _, err = watching.communicate(timeout=TIMEOUT_S)
+    assert watching.returncode == 4
+    assert "error:" in err
+    assert "Traceback" not in err
+
+
+def test_a_killed_host_leaves_nothing_running_and_its_council_is_noticed_as_gone(shell: Shell) -> None:
+    up = shell.told("up", "--name", "mortal")["up"]
+    family = below(up["pid"])
+    os.kill(up["pid"], signal.SIGKILL)
+    until(lambda: not alive({up["pid"]}))
+    status = shell.run("status", "--name", "mortal")
+    assert status.returncode == 4
+    assert "is gone without having been taken down" in status.stderr
+    until(lambda: not alive(family), GONE_AFTER_KILL_S)
+    assert shell.told("up", "--name", "mortal")["up"]["pid"] != up["pid"]  # the name is free again
+    assert shell.run("down", "--name", "mortal").returncode == 0
+
+
+def test_what_keeps_a_council_from_starting_is_said(shell: Shell) -> None:
+    (shell.folder / "council.toml").write_text('[seats.lite]\nmind = "no.such:Mind"\n', encoding="utf-8")
+    said = shell.run("up")
+    assert said.returncode == 2
+    assert "seat lite" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert known.running("council") is None
+
+
+def test_an_interrupted_start_leaves_nothing(shell: Shell) -> None:
+    starting = shell.start("up")
+    until(lambda: below(starting.pid))
+    hosts = below(starting.pid)
+    until(lambda: len(below(starting.pid)) > 2)
+    family = below(starting.pid) | hosts
+    starting.send_signal(signal.SIGINT)
+    _, err = starting.communicate(timeout=TIMEOUT_S)
+    assert starting.returncode == 130
+    assert "nothing of it is left running" in err
+    until(lambda: not alive(family))
+
+
+def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell) -> None:
+    (shell.folder / "x.patch").write_text("--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-a\n+b\n", encoding="utf-8")
+    decision = shell.told("review", "x.patch", "--launch")
+    assert (decision["exit_code"], decision["council"]) == (0, "launched")
+
+    (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
+    waiting = shell.start("review", "x.patch", "--launch", "--timeout", "300")
+    assert waiting.stderr is not None
+    until(lambda: "lite" in waiting.stderr.readline(), TIMEOUT_S)  # type: ignore[union-attr]
+    family = below(waiting.pid)
+    waiting.send_signal(signal.SIGINT)
+    _, err = waiting.communicate(timeout=TIMEOUT_S)
+    assert waiting.returncode == 130
+    assert "is undecided" in err
+    until(lambda: not alive(family))

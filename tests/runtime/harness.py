@@ -1,0 +1,183 @@
+"""A driver in hand: time and ids by hand, real envelopes with real signatures, saving when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from council.core.invariants import check
+from council.core.state import Decision, Rules
+from council.protocol import codec, signing
+from council.protocol.envelope import Envelope
+from council.runtime.driver import Driver
+from council.runtime.messages import Acknowledged, Failed, Message, Told
+
+T = TypeVar("T")
+COUNCIL_ID = "test.0123456789abcdef"
+WALL_0 = 1_700_000_000.0
+THREE = ("prime", "lite", "codemind")
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def run(coroutine: Coroutine[Any, Any, T], within_s: float = 20.0) -> T:
+    """The coroutine's result on a loop of its own; hanging is a failure, not a wait.
+
+    What the loop reports by itself (an error of a task that nobody awaited) is dropped: formatting it, from
+    the garbage collector, in the middle of pytest's own formatting, trips Python 3.11.
+    """
+
+    async def bounded() -> T:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        return await asyncio.wait_for(coroutine, within_s)
+
+    return asyncio.run(bounded())
+
+
+async def until(condition: Any, within_s: float = 10.0) -> None:
+    """Lets the loop turn until ``condition()`` is true."""
+    deadline = asyncio.get_running_loop().time() + within_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "what was waited for did not come"
+        await asyncio.sleep(0.002)
+
+
+def key_of(name: str) -> bytes:
+    return name.encode().ljust(32, b"\0")[:32]
+
+
+class Hand:
+    """A driver, its seats' and clients' pens, and its journal. ``client`` and ``ada`` (a human) have joined."""
+
+    def __init__(self, seats: Iterable[str] = THREE, *, events_kept: int = 20_000, **rules: Any) -> None:
+        rules.setdefault("prime", "prime")
+        self.t = 0.0
+        self.wall = WALL_0
+        self.ids = itertools.count(1)
+        self.rules = Rules(seats=tuple(seats), **rules)
+        keys = {name: key_of(name) for name in self.rules.seats}
+        self.driver = Driver(
+            self.rules, COUNCIL_ID, keys, self.now, new_id=self.new_id, events_kept=events_kept
+        )
+        self.driver.join("client", "proposer", key_of("client"))
+        self.driver.join("ada", "human", key_of("ada"))
+        self.records: list[Any] = []
+
+    @property
+    def now(self) -> tuple[float, float]:
+        return self.t, self.wall
+
+    def new_id(self) -> str:
+        return f"{next(self.ids):016x}"
+
+    def wait(self, seconds: float) -> None:
+        self.t += seconds
+        self.wall += seconds
+        self.driver.wake(self.now)
+
+    # Pens
+
+    def envelope(self, sender: str, type: str, content: dict[str, Any], **fields: Any) -> Envelope:
+        fields.setdefault("role", "voter" if sender in self.rules.seats else "proposer")
+        fields.setdefault("msg_id", self.new_id())
+        return Envelope.build(timestamp=WHEN, sender=sender, type=type, content=content, **fields)
+
+    def sealed(self, envelope: Envelope, key: bytes | None = None, council_id: str = COUNCIL_ID) -> bytes:
+        return signing.sign(envelope, key or key_of(envelope.sender), council_id)
+
+    def vote(self, seat: str, proposal_id: str, vote: str = "yes", **fields: Any) -> bytes:
+        content = {"proposal_id": proposal_id, "vote": vote, "reason": f"{seat} says {vote}"}
+        content |= fields.pop("content", {})
+        return self.sealed(self.envelope(seat, "VOTE", content, parent_id=proposal_id, **fields))
+
+    def info(self, sender: str, proposal_id: str | None, kind: str, text: str = "", **data: Any) -> bytes:
+        content = {"kind": kind, "text": text, "data": data}
+        return self.sealed(self.envelope(sender, "INFO", content, parent_id=proposal_id))
+
+    def ruling(self, proposal_id: str, word: str, seat: str = "prime", confidence: float = 0.9) -> bytes:
+        data = {"proposal_id": proposal_id, "ruling": word}
+        content = {"kind": "ruling", "text": f"{seat} rules {word}", "data": data}
+        return self.sealed(self.envelope(seat, "INFO", content, parent_id=proposal_id, confidence=confidence))
+
+    def unreadable_vote(self, seat: str, proposal_id: str, vote: str = "maybe") -> bytes:
+        """An authentic VOTE whose content is not one: its bytes are altered before they are signed."""
+        good = codec.encode(
+            self.envelope(
+                seat,
+                "VOTE",
+                {"proposal_id": proposal_id, "vote": "abstain", "reason": "x"},
+                parent_id=proposal_id,
+            )
+        )
+        assert good.count(b"\xa7abstain") == 1
+        bad = good.replace(b"\xa7abstain", bytes([0xA0 + len(vote)]) + vote.encode())
+        return signing.seal(bad, sender_key=key_of(seat), council_id=COUNCIL_ID)
+
+    # Doing
+
+    def receive(self, sealed: bytes, session: str | None = None, *, save: bool = True) -> None:
+        self.driver.receive(sealed, self.now, session)
+        if save:
+            self.save()
+
+    def save(self) -> None:
+        records, self.driver.unsaved = self.driver.unsaved, []
+        self.records += records
+        self.driver.saved(self.driver.position)
+        check(self.driver.state)
+
+    def propose(
+        self, session: str | None = "s1", *, sender: str = "client", save: bool = True, **content: Any
+    ) -> str:
+        fields = {name: content.pop(name) for name in ("risk_level", "confidence") if name in content}
+        what = {"summary": "do it", **content}
+        envelope = self.envelope(sender, "PROPOSAL", what, **fields)
+        self.receive(self.sealed(envelope), session, save=save)
+        return envelope.msg_id
+
+    # Seeing
+
+    def told(self, session: str = "s1") -> list[Message]:
+        """What the session was told since the last look; other sessions' messages stay."""
+        mine = [message for name, message in self.driver.to_sessions if name == session]
+        rest = [(name, message) for name, message in self.driver.to_sessions if name != session]
+        self.driver.to_sessions.clear()
+        self.driver.to_sessions.extend(rest)
+        return mine
+
+    def decision(self, session: str = "s1") -> Decision:
+        (message,) = self.told(session)
+        assert isinstance(message, Told), message
+        return message.decision
+
+    def failed(self, session: str = "s1") -> Failed:
+        (message,) = self.told(session)
+        assert isinstance(message, Failed), message
+        return message
+
+    def acknowledged(self, session: str = "s1") -> None:
+        (message,) = self.told(session)
+        assert isinstance(message, Acknowledged), message
+
+    def to_seats(self) -> list[tuple[str, Envelope]]:
+        """What went to seats since the last look, opened with their keys."""
+        found = []
+        while self.driver.to_seats:
+            seat, item = self.driver.to_seats.popleft()
+            found.append((seat, codec.decode(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
+        return found
+
+    def kinds_to(self, seat: str) -> list[str]:
+        return [
+            envelope.content.kind if envelope.type == "INFO" else envelope.type  # type: ignore[union-attr]
+            for name, envelope in self.to_seats()
+            if name == seat
+        ]
+
+    def kinds(self, after: int = 0) -> list[str]:
+        return [event["kind"] for event in self.driver.events(after, 1_000)]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return [event for event in self.driver.events(0, 1_000) if event["kind"] == kind][-1]["data"]

@@ -1,0 +1,478 @@
+"""A client's session on a bad line: the same bytes again, one decision, and never a wait without an end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from council.agents.exchange import Reply
+from council.agents.mind import Case, Opinion
+from council.core.events import ProposalSubmitted
+from council.protocol.envelope import Envelope
+from council.protocol.errors import (
+    CallerError,
+    CouncilDied,
+    CouncilError,
+    EnvelopeTooLarge,
+    NameTaken,
+    NoAnswer,
+    OperatorError,
+    Refused,
+    SignatureError,
+    TooManyOpen,
+    UnknownSender,
+    Unreachable,
+)
+from council.runtime import session as session_module
+from council.runtime.coordinator import Coordinator
+from council.runtime.session import Session
+from tests.runtime.harness import key_of, run, until
+from tests.runtime.test_coordinator import Bench, Chair, agree, hang
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "RETRY_S", 0.005)
+
+
+class Line:
+    """A coordinator behind a line that loses calls or replies as ``plan`` says, and notes what was sent."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.coordinator = coordinator
+        self.plan: list[str] = []
+        self.sent: list[bytes] = []
+        self.joins = 0
+        self.leaves = 0
+        self.dead: Exception | None = None
+        self.join_error: list[Exception] = []
+
+    async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
+        self.joins += 1
+        if self.join_error:
+            raise self.join_error.pop(0)
+        return await self.coordinator.join(name, role, key)
+
+    async def leave(self, session: str) -> None:
+        self.leaves += 1
+        await self.coordinator.leave(session)
+
+    async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
+        self.sent += batch
+        if self.dead is not None:
+            raise self.dead
+        fault = self.plan.pop(0) if self.plan else "fine"
+        if fault == "lose call":
+            raise Unreachable("the call was lost", address="", name="")
+        if fault == "forget":
+            await self.coordinator.leave(session)
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        reply = await self.coordinator.exchange(session, batch)
+        if fault == "lose reply":
+            raise Unreachable("the reply was lost", address="", name="")
+        return reply
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.coordinator, name)
+
+
+Scenario = Callable[["Wire"], Awaitable[None]]
+
+
+class Wire:
+    def __init__(self, bench: Bench, line: Line, session: Session) -> None:
+        self.bench = bench
+        self.line = line
+        self.session = session
+
+    def draft(self, msg_id: str | None = None, sender: str = "client", **content: Any) -> Envelope:
+        return Envelope.build(
+            msg_id=msg_id or self.bench.new_id(),
+            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            sender=sender,
+            role="proposer",
+            type="PROPOSAL",
+            content={"summary": "do it", **content},
+        )
+
+    def info(self, session: Session, proposal_id: str, kind: str, **data: Any) -> Envelope:
+        return Envelope.build(
+            msg_id=self.bench.new_id(),
+            parent_id=proposal_id,
+            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            sender=session.name,
+            role="human" if session.role == "human" else "proposer",
+            type="INFO",
+            content={"kind": kind, "data": data},
+        )
+
+    @property
+    def submissions(self) -> int:
+        records = self.bench.coordinator._journal.records  # type: ignore[attr-defined]
+        return sum(isinstance(record.event, ProposalSubmitted) for record in records)
+
+
+def on_a_wire(scenario: Scenario, minds: dict[str, Any] | None = None, call_timeout_s: float = 5.0, **rules: Any) -> None:
+    async def whole() -> None:
+        async with Bench(minds, **rules) as bench:
+            line = Line(bench.coordinator)
+            session = Session(line, "client", "proposer", key_of("client"), call_timeout_s)
+            await session.open()
+            await scenario(Wire(bench, line, session))
+            await session.close()
+
+    run(whole())
+
+
+SILENT = {"prime": Chair, "lite": hang, "codemind": hang}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        ["lose call"],
+        ["lose reply"],
+        ["lose call", "lose reply", "lose call", "lose reply"],
+        ["forget"],
+        ["forget", "lose reply", "forget"],
+        ["lose reply"] * 10,
+    ],
+)
+def test_what_was_lost_is_sent_again_byte_for_byte_and_decided_once(plan: list[str]) -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = list(plan)
+        decision = await wire.session.propose(wire.draft())
+        assert decision.outcome == "approved"
+        assert len(set(wire.line.sent)) == 1
+        assert len(wire.line.sent) >= 2
+        assert wire.submissions == 1
+
+    on_a_wire(scenario)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["fine", "lose call", "lose reply", "forget"]), max_size=25), st.integers(1, 6))
+def test_any_line_that_heals_gives_each_proposal_its_one_decision(plan: list[str], many: int) -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = list(plan)
+        drafts = [wire.draft() for _ in range(many)]
+        found = await asyncio.gather(*(wire.session.propose(draft) for draft in drafts))
+        assert [decision.proposal_id for decision in found] == [draft.msg_id for draft in drafts]
+        assert len(set(wire.line.sent)) == many
+        assert wire.submissions == many
+        assert not wire.session._proposals
+        assert not wire.session._refs
+
+    on_a_wire(scenario)
+
+
+def test_a_forgotten_session_is_joined_anew_with_the_same_name() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = ["forget"]
+        first = wire.session._session
+        await wire.session.propose(wire.draft())
+        assert wire.line.joins == 2
+        assert wire.session._session != first
+        assert wire.session.name == "client"
+
+    on_a_wire(scenario)
+
+
+def test_a_join_that_fails_for_a_while_is_tried_again() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = ["forget"]
+        wire.line.join_error = [Unreachable("not yet", address="", name="")] * 3
+        assert (await wire.session.propose(wire.draft())).outcome == "approved"
+
+    on_a_wire(scenario)
+
+
+def test_a_name_taken_meanwhile_is_told_to_whoever_waits() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = ["forget"]
+        wire.line.join_error = [NameTaken("somebody else is client now", name="client")]
+        with pytest.raises(NameTaken):
+            await wire.session.propose(wire.draft())
+
+    on_a_wire(scenario)
+
+
+@pytest.mark.parametrize("kind", ["cancel", "answer"])
+@pytest.mark.parametrize("fault", ["lose call", "lose reply", "forget"])
+def test_an_act_on_a_bad_line_is_done_once_and_acknowledged(kind: str, fault: str) -> None:
+    async def scenario(wire: Wire) -> None:
+        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0)
+        await human.open()
+        draft = wire.draft(time_budget_s=0.02 if kind == "answer" else 60.0)
+        proposing = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
+        wanted = "human" if kind == "answer" else "deliberating"
+        await until(
+            lambda: (
+                (found := wire.bench.coordinator._driver.state.open.get(draft.msg_id)) is not None
+                and found.stage == wanted
+            )
+        )
+        session = human if kind == "answer" else wire.session
+        wire.line.plan = [fault]
+        await session.act(wire.info(session, draft.msg_id, kind, **({"approve": True} if kind == "answer" else {})))
+        assert (await proposing).outcome == ("approved" if kind == "answer" else "cancelled")
+        assert not session._acts
+        await human.close()
+
+    on_a_wire(scenario, SILENT)
+
+
+# Time
+
+
+def test_a_council_that_never_answers_is_no_answer_in_time() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = ["hang", "hang", "hang"]
+        began = time.monotonic()
+        with pytest.raises(NoAnswer) as caught:
+            await wire.session.propose(wire.draft("aaaaaaaa", time_budget_s=0.05))
+        assert 0.15 <= time.monotonic() - began < 5.0
+        assert caught.value.proposal_id == "aaaaaaaa"
+        assert caught.value.waited_s == pytest.approx(0.2)
+
+    on_a_wire(scenario, call_timeout_s=0.1)
+
+
+def test_proposing_again_after_no_answer_sends_it_again() -> None:
+    """Mutation: a retry that only waits on what the first left behind is none, and hangs a second time."""
+
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft(time_budget_s=0.05)
+        wire.line.plan = ["hang"]
+        with pytest.raises(NoAnswer):
+            await wire.session.propose(draft)
+        assert (await wire.session.propose(draft)).outcome == "approved"
+        assert len(wire.line.sent) == 2
+        assert len(set(wire.line.sent)) == 1
+        assert wire.submissions == 1
+
+    on_a_wire(scenario, call_timeout_s=0.2)
+
+
+def test_an_act_without_answer_ends_too_and_leaves_nothing() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.plan = ["hang", "hang"]
+        with pytest.raises(NoAnswer):
+            await wire.session.act(wire.info(wire.session, "aaaaaaaa", "cancel"))
+        assert not wire.session._acts
+        assert not wire.session._refs
+
+    on_a_wire(scenario, call_timeout_s=0.1)
+
+
+def test_joining_a_council_that_hangs_is_no_answer() -> None:
+    class Deaf:
+        async def join(self, *args: Any) -> dict[str, Any]:
+            await asyncio.sleep(3600)
+            return {}
+
+    async def scenario() -> None:
+        with pytest.raises(NoAnswer, match="join"):
+            await Session(Deaf(), "client", "proposer", key_of("client"), 0.05).open()  # type: ignore[arg-type]
+
+    run(scenario())
+
+
+def test_a_human_who_does_not_answer_in_time() -> None:
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft(time_budget_s=0.02)
+        with pytest.raises(NoAnswer, match="ask for the decision by this id"):
+            await wire.session.propose(draft, wait_for_human=True, human_timeout_s=0.1)
+        standing = await wire.session.propose(draft)
+        assert (standing.standing, standing.final) == ("escalated", False)
+
+    on_a_wire(scenario, SILENT)
+
+
+def test_a_council_that_died_is_told_to_all_at_once() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.dead = CouncilDied("its actor died", name="c", open_ids=[])
+        found = await asyncio.gather(
+            *(wire.session.propose(wire.draft()) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(error) for error in found] == [CouncilDied] * 3
+        with pytest.raises(CouncilDied):
+            await wire.session.act(wire.info(wire.session, "aaaaaaaa", "cancel"))
+
+    on_a_wire(scenario)
+
+
+def test_a_transport_that_raises_what_it_should_not_is_still_a_council_error() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.dead = ZeroDivisionError("a bug of the transport")
+        with pytest.raises(Unreachable, match="a bug of the transport"):
+            await wire.session.propose(wire.draft())
+
+    on_a_wire(scenario)
+
+
+# Closing
+
+
+def test_closing_while_somebody_waits_says_what_stays_open() -> None:
+    async def scenario(wire: Wire) -> None:
+        drafts = [wire.draft() for _ in range(2)]
+        waiting = [asyncio.ensure_future(wire.session.propose(draft)) for draft in drafts]
+        await until(lambda: len(wire.bench.coordinator._driver.state.open) == 2)
+        await wire.session.close()
+        for call in waiting:
+            with pytest.raises(CouncilDied, match="stays open") as caught:
+                await call
+            assert caught.value.open_ids == [draft.msg_id for draft in drafts]
+        assert len(wire.bench.coordinator._driver.state.open) == 2
+        assert wire.line.leaves == 1
+        assert (await wire.bench.coordinator.status())["sessions"] == []
+
+    on_a_wire(scenario, SILENT)
+
+
+def test_closing_while_it_retries_ends_the_retries() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.line.dead = Unreachable("nobody there", address="", name="")
+        call = asyncio.ensure_future(wire.session.propose(wire.draft()))
+        await until(lambda: len(wire.line.sent) >= 3)
+        await wire.session.close()
+        with pytest.raises(CouncilDied):
+            await call
+        sent = len(wire.line.sent)
+        await asyncio.sleep(0.05)
+        assert len(wire.line.sent) == sent
+
+    on_a_wire(scenario)
+
+
+def test_closing_twice_and_on_a_dead_council_is_no_error() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.bench.coordinator.close()
+        await wire.session.close()
+        await wire.session.close()
+
+    on_a_wire(scenario)
+
+
+# What is refused
+
+
+def test_refusals_come_as_their_own_types() -> None:
+    async def scenario(wire: Wire) -> None:
+        with pytest.raises(UnknownSender):
+            await wire.session.propose(wire.draft(sender="stranger"))
+        with pytest.raises(SignatureError):
+            await wire.session.propose(wire.draft(sender="lite"))
+        with pytest.raises(EnvelopeTooLarge):
+            await wire.session.propose(wire.draft(body="é" * 450_000))
+        with pytest.raises(Refused) as caught:
+            await wire.session.act(wire.info(wire.session, "aaaaaaaa", "cancel"))
+        assert caught.value.code == "unknown_proposal"
+        with pytest.raises(Refused) as caught:
+            await wire.session.propose(wire.draft(supersedes="bbbbbbbb"))
+        assert caught.value.code == "unknown_proposal"
+        assert not wire.session._proposals
+        # one refusal hurts nobody else
+        assert (await wire.session.propose(wire.draft())).outcome == "approved"
+
+    on_a_wire(scenario)
+
+
+def test_too_many_open_is_told_and_passes() -> None:
+    async def scenario(wire: Wire) -> None:
+        first = wire.draft()
+        call = asyncio.ensure_future(wire.session.propose(first))
+        await until(lambda: wire.bench.coordinator._driver.state.open)
+        with pytest.raises(TooManyOpen):
+            await wire.session.propose(wire.draft())
+        await wire.session.act(wire.info(wire.session, first.msg_id, "cancel"))
+        assert (await call).outcome == "cancelled"
+
+    on_a_wire(scenario, SILENT, open_max=1)
+
+
+def test_only_a_proposal_can_be_proposed() -> None:
+    async def scenario(wire: Wire) -> None:
+        with pytest.raises(CallerError, match="INFO was proposed"):
+            await wire.session.propose(wire.info(wire.session, "aaaaaaaa", "cancel"))
+        assert wire.line.sent == []
+
+    on_a_wire(scenario)
+
+
+def test_two_callers_of_one_draft_share_it_and_other_bytes_under_its_id_are_refused() -> None:
+    """Mutation: a session that knows a proposal by its id alone answers a revised one with the old decision."""
+
+    async def slow(case: Case) -> Opinion:
+        await asyncio.sleep(0.05)
+        return Opinion.yes("r")
+
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft("aaaaaaaa")
+        first = asyncio.ensure_future(wire.session.propose(draft))
+        second = asyncio.ensure_future(wire.session.propose(draft))
+        await asyncio.sleep(0)
+        with pytest.raises(Refused) as caught:
+            await wire.session.propose(wire.draft("aaaaaaaa", body="revised"))
+        assert caught.value.code == "id_reused"
+        assert await first == await second
+        assert len(wire.line.sent) == 1
+        with pytest.raises(Refused) as caught:  # and the council itself says the same afterwards
+            await wire.session.propose(wire.draft("aaaaaaaa", body="revised"))
+        assert caught.value.code == "id_reused"
+
+    on_a_wire(scenario, {"prime": Chair, "lite": slow, "codemind": slow})
+
+
+def test_a_caller_who_stopped_waiting_does_not_stop_another() -> None:
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft()
+        waiting = [asyncio.ensure_future(wire.session.propose(draft)) for _ in range(2)]
+        await until(lambda: wire.bench.coordinator._driver.state.open)
+        waiting[0].cancel()
+        await wire.session.act(wire.info(wire.session, draft.msg_id, "cancel"))
+        assert (await waiting[1]).outcome == "cancelled"
+        assert waiting[0].cancelled()
+        assert not wire.session._proposals
+
+    on_a_wire(scenario, SILENT)
+
+
+def test_a_journal_that_fails_is_told_to_the_proposer() -> None:
+    async def scenario(wire: Wire) -> None:
+        def fail(records: Any) -> None:
+            raise OSError("disk full")
+
+        wire.bench.coordinator._journal.append = fail  # type: ignore[method-assign]
+        with pytest.raises(OperatorError, match="disk full"):
+            await wire.session.propose(wire.draft())
+
+    on_a_wire(scenario)
+
+
+def test_a_council_relaunched_under_the_same_name_refuses_the_old_ones_bytes() -> None:
+    """rules 1.12: an envelope of another council, be it an earlier run, is a replay."""
+
+    async def scenario(wire: Wire) -> None:
+        async with Bench() as other:
+            other.coordinator.council_id = other.coordinator._driver.council_id = "test.fedcba9876543210"
+            call = asyncio.ensure_future(wire.session.propose(wire.draft()))
+            await until(lambda: wire.bench.coordinator._driver.state.open)
+            wire.line.coordinator = other.coordinator
+            wire.line.plan = ["lose call"]
+            second = asyncio.ensure_future(wire.session.propose(wire.draft()))
+            for waiting in (call, second):
+                with pytest.raises(CouncilError) as caught:
+                    await waiting
+                assert caught.value.code == "forged"
+
+    on_a_wire(scenario, {"prime": agree, "lite": hang, "codemind": hang})

@@ -1,0 +1,191 @@
+"""Bugs to plant in the council, one line of one function each: the measure of what the simulator can find.
+
+A bug whose function or line is no longer there can't be planted, which is an error: mend its entry.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    name: str
+    place: str  # module:function, below council
+    line: str
+    instead: str
+
+
+BUGS = (
+    Bug("90 s are 89", "core.roll:silent_from", "rules.inactivity_limit_s", "rules.inactivity_limit_s - 1"),
+    Bug("90 s are 91", "core.roll:silent_from", "rules.inactivity_limit_s", "rules.inactivity_limit_s + 1"),
+    Bug(
+        "a deadline passes at the deadline",
+        "core.step:next_due",
+        "now.uptime_s > timer[0]",
+        "now.uptime_s >= timer[0]",
+    ),
+    Bug("no timer for deadlines", "core.step:next_deadline", "silent.append(timer[0])", "pass"),
+    Bug(
+        "an old run's heartbeat counts",
+        "core.roll:hear",
+        "boot < seat.boot or beat <= seat.beat",
+        "beat <= seat.beat",
+    ),
+    Bug(
+        "a replayed heartbeat counts",
+        "core.roll:hear",
+        "boot < seat.boot or beat <= seat.beat",
+        "boot < seat.boot",
+    ),
+    Bug("a death begins no new run", "core.roll:bury", "boot=seat.boot + 1", "boot=seat.boot"),
+    Bug("a tie goes by list order", "core.tally:break_tie", "ballot.seat == prime and ", ""),
+    Bug("an abstention is a yes", "core.tally:count", 'ballot.vote == "yes"', 'ballot.vote != "no"'),
+    Bug("half is a majority", "core.tally:carried", "> reach", ">= reach"),
+    Bug(
+        "a late ballot counts",
+        "core.voices:ballot",
+        'proposal.stage != "deliberating"',
+        'proposal.stage == "human"',
+    ),
+    Bug(
+        "a second ballot counts",
+        "core.voices:_is_repeated",
+        "if first.seat == ballot.seat:",
+        "if first.digest == ballot.digest:",
+    ),
+    Bug(
+        "ballots of the unasked count",
+        "core.voices:_is_repeated",
+        "if ballot.seat not in asked:",
+        "if False:",
+    ),
+    Bug("early though all are awaited", "core.closing:conclude", ' or proposal.what.wait_for == "all"', ""),
+    Bug(
+        "early though escalated",
+        "core.closing:conclude",
+        "bool(proposal.escalated_for) or asks_human",
+        "asks_human",
+    ),
+    Bug("no ruling is needed", "core.closing:conclude", "    if proposal.escalated_for:", "    if False:"),
+    Bug("no user's approval is needed", "core.closing:conclude", "    if asks_human:", "    if False:"),
+    Bug(
+        "who is active counts as having voted",
+        "core.closing:conclude",
+        "votes.cast >= rules.quorum",
+        "reach >= rules.quorum",
+    ),
+    Bug("Prime's rejection is overlooked", "core.closing:on_ruling", 'ruling.ruling == "reject"', "False"),
+    Bug("an unsure ruling stands", "core.closing:on_ruling", "unsure(ruling.confidence)", "False"),
+    Bug(
+        "0.3 itself is unsure",
+        "core.state:unsure",
+        "not (confidence >= CONFIDENCE_FLOOR)",
+        "confidence <= CONFIDENCE_FLOOR",
+    ),
+    Bug("ballots never escalate", "core.escalation:for_ballot", "return _risky", "return None and _risky"),
+    Bug(
+        "clean observations do not count",
+        "core.voices:observed",
+        "else 0",
+        "else acted.interrupts.get(event.stream, 0)",
+    ),
+    Bug("a replayed observation counts", "core.voices:_acted", "if msg_id in seen:", "if False:"),
+    Bug("an expired escalation is approved", "core.step:_expired", '"deferred"', '"approved"'),
+    Bug(
+        "other bytes under one id are a retry",
+        "core.proposals:_known",
+        "if digest != what.digest:",
+        "if False:",
+    ),
+    Bug("anybody cancels", "core.proposals:cancelled", "event.sender != proposal.what.proposer", "False"),
+    Bug(
+        "who is back is handed nothing",
+        "core.step:_tell_what_is_open",
+        'proposal.stage != "deliberating" or done',
+        "True",
+    ),
+    Bug("nothing is degraded", "core.closing:_absent", "degraded = True", "degraded = False"),
+    Bug(
+        "told before it is kept",
+        "runtime.driver:Driver._step",
+        "self._held.append((self._position, now[1], effect, session))",
+        "self._tell(effect, now[1], session)",
+    ),
+    Bug(
+        "told one record too soon",
+        "runtime.driver:Driver.saved",
+        "self._held[0][0] <= self._saved",
+        "self._held[0][0] <= self._saved + 1",
+    ),
+    Bug(
+        "answered before it is kept",
+        "runtime.driver:Driver._reply",
+        "(self._position, session, message)",
+        "(0, session, message)",
+    ),
+    Bug(
+        "anybody answers for a human",
+        "runtime.driver:Driver._info",
+        'speaker != "any" and role != speaker',
+        "False",
+    ),
+    Bug("any seat rules", "core.voices:ruled", "ruling.seat != state.rules.prime", "False"),
+    Bug(
+        "a human proposes",
+        "runtime.driver:Driver._submission",
+        'self.roles.get(envelope.sender) == "human"',
+        "False",
+    ),
+    Bug(
+        "signatures are not looked at",
+        "protocol.signing:Keyring.open",
+        "if not hmac.compare_digest",
+        "if 0 and not hmac.compare_digest",
+    ),
+    Bug(
+        "the council's words can be sent back",
+        "protocol.signing:_signature",
+        "council_id, peer)",
+        'council_id, "")',
+    ),
+    Bug(
+        "Prime is not asked again when back",
+        "core.step:_tell_what_is_open",
+        "name == state.rules.prime",
+        "False",
+    ),
+)
+
+
+def _found(bug: Bug) -> FunctionType:
+    module, _, path = bug.place.partition(":")
+    found: Any = importlib.import_module(f"council.{module}")
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert isinstance(found, FunctionType), f"{bug.name}: {bug.place} is no plain function"
+    return found
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """Has the council run with the bug. Its function is changed in place, whoever imported it."""
+    function = _found(bug)
+    source = textwrap.dedent(inspect.getsource(function))
+    found = source.count(bug.line)
+    assert found == 1, f"{bug.name}: {function.__qualname__} holds {bug.line!r} {found} times, expected once"
+    names: dict[str, Any] = {}
+    exec(compile(source.replace(bug.line, bug.instead), f"<{bug.name}>", "exec"), function.__globals__, names)
+    sound = function.__code__
+    function.__code__ = names[function.__name__].__code__
+    try:
+        yield
+    finally:
+        function.__code__ = sound

@@ -1,0 +1,145 @@
+"""The real coordinator, seats and clients keep their word over a network that does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from council.core.events import ProposalSubmitted
+from council.core.invariants import check
+from council.core.state import Decision, Moment, found
+from council.core.step import step
+from council.protocol.envelope import Envelope
+from council.runtime.messages import escalations_from_bytes, from_bytes
+from council.runtime.session import Session
+from tests.sim.plan import name_of, pick, unit
+from tests.sim.shell import CALL_TIMEOUT_S, Shell, in_virtual_time
+
+TTL_S = 100.0
+# A seat that was given up is back, and handed what is open, within so long, unless the network fails it again.
+REVIVAL_S = 40.0
+
+
+def draft(shell: Shell, sender: str, n: int, budget_s: float) -> Envelope:
+    return Envelope.build(
+        msg_id=name_of(shell.seed, "proposal", n),
+        timestamp=datetime.fromtimestamp(shell.wall(), UTC),
+        sender=sender,
+        role="proposer",
+        type="PROPOSAL",
+        content={
+            "summary": f"matter {n}",
+            "time_budget_s": budget_s,
+            "wait_for": pick(("all", "decisive"), shell.seed, "wait", n),
+        },
+    )
+
+
+async def propose(shell: Shell, session: Session, n: int, decided: dict[str, Decision]) -> None:
+    await asyncio.sleep(250 * unit(shell.seed, "when", n))
+    budget_s = pick((1.0, 10.0, 60.0), shell.seed, "budget", n)
+    envelope, began_s = draft(shell, session.name, n, budget_s), shell.uptime()
+    decision = await session.propose(envelope)
+    took_s = shell.uptime() - began_s
+    assert took_s <= 2 * budget_s + CALL_TIMEOUT_S  # rules 1.8: decided or with a human by then
+    if not decision.final:
+        decision = await session.propose(envelope, wait_for_human=True)
+    decided[envelope.msg_id] = decision
+
+
+async def answer(shell: Shell, session: Session) -> None:
+    """A human who looks in now and then, and answers some of what there is."""
+    answered: set[str] = set()
+    while True:
+        await asyncio.sleep(20)
+        assert shell.coordinator is not None
+        for asked in escalations_from_bytes(await shell.coordinator.escalations()):
+            pid = asked.proposal_id
+            if pid in answered or unit(shell.seed, "answers", pid) < 0.5:
+                continue
+            answered.add(pid)
+            envelope = Envelope.build(
+                msg_id=name_of(shell.seed, "answer", pid),
+                parent_id=pid,
+                timestamp=datetime.fromtimestamp(shell.wall(), UTC),
+                sender=session.name,
+                role="human",
+                type="INFO",
+                content={"kind": "answer", "text": "", "data": {"approve": True}},
+            )
+            await session.act(envelope)
+
+
+async def history(seed: int) -> None:
+    random.seed(seed)  # the seats' jitter
+    shell = Shell(seed, seats=pick((3, 3, 3, 2, 5), seed, "seats"), ttl_s=TTL_S)
+    assert shell.coordinator is not None
+    await shell.coordinator.open()
+    ann, bob, carol = [
+        await shell.session(name, role)
+        for name, role in (("ann", "proposer"), ("bob", "proposer"), ("carol", "human"))
+    ]
+    human = asyncio.ensure_future(answer(shell, carol))
+    decided: dict[str, Decision] = {}
+    await asyncio.gather(*(propose(shell, pick((ann, bob), seed, n), n, decided) for n in range(8)))
+    human.cancel()
+    await judge(shell, decided)
+    for session in (ann, bob, carol):
+        await session.close()
+    await shell.coordinator.close()
+
+
+async def judge(shell: Shell, decided: dict[str, Decision]) -> None:
+    """One decision for each proposal, made of ballots that were cast, the same for all and on replay."""
+    assert shell.coordinator is not None
+    state = shell.coordinator._driver.state
+    check(state)
+    assert not state.open
+    replayed = found(shell.rules, Moment(0.0, 0.0, 0))
+    for record in shell.journal.records:
+        replayed, _ = step(replayed, record.event, record.moment)
+    assert decided.keys() == state.closed.keys() == replayed.closed.keys()
+    none_overheard(shell, decided)
+    for pid, decision in decided.items():
+        answered = await shell.coordinator.decision(pid)
+        assert answered is not None
+        for other in (from_bytes(answered).decision, replayed.closed[pid].decision):  # type: ignore[union-attr]
+            assert essence(other) == essence(decision)
+        for ballot in decision.ballots + decision.late:
+            assert ballot.vote in shell.minds[ballot.seat].said[pid]
+
+
+def none_overheard(shell: Shell, decided: dict[str, Decision]) -> None:
+    """A ballot that was cast well before the deadline is not lost with a reply: its seat casts it again."""
+    if "crash" in shell.weather.rates:
+        return  # what a seat forgets it thinks about anew, and may be late
+    for record in shell.journal.records:
+        if not isinstance(record.event, ProposalSubmitted):
+            continue
+        what, decision = record.event.what, decided[record.event.what.proposal_id]
+        for seat, why in decision.missing:
+            spoke_s = shell.minds[seat].spoke_s.get(what.proposal_id)
+            deadline_s = record.moment.uptime_s + what.time_budget_s
+            overheard = spoke_s is not None and spoke_s < deadline_s - REVIVAL_S
+            assert not overheard or "not needed" in why, f"{seat} voted at {spoke_s}: {why}"
+
+
+def essence(decision: Decision) -> Any:
+    return (
+        decision.outcome,
+        decision.final,
+        decision.ballots,
+        decision.ruling,
+        decision.answer,
+        decision.position,
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_council_in_bad_weather(seed: int) -> None:
+    """Would catch a retry that becomes a second proposal, a ballot lost with a reply, a courier that stops."""
+    assert in_virtual_time(history(seed)) == []

@@ -1,0 +1,298 @@
+"""A loop on a thread: results, errors and cancellation cross, nothing hangs, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from council import background as background_module
+from council.background import Background
+from council.protocol.errors import CallerError
+
+
+@pytest.fixture
+def background() -> Iterator[Background]:
+    made = Background("test-background")
+    made._loop.set_exception_handler(lambda loop, context: None)
+    yield made
+    made.stop()
+
+
+async def give(value: int) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+async def fail() -> None:
+    raise ValueError("no")
+
+
+async def forever(began: threading.Event, ended: threading.Event | None = None) -> None:
+    began.set()
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        if ended is not None:
+            ended.set()
+
+
+def test_results_and_errors_cross_to_threads(background: Background) -> None:
+    assert background.wait(give(3)) == 3
+    with pytest.raises(ValueError, match="no"):
+        background.wait(fail())
+
+
+def test_results_and_errors_cross_to_loops(background: Background) -> None:
+    async def scenario() -> None:
+        assert await background.wrap(give(3)) == 3
+        with pytest.raises(ValueError, match="no"):
+            await background.wrap(fail())
+
+    asyncio.run(scenario())
+    asyncio.run(scenario())
+
+
+def test_many_threads_and_loops_at_once_get_each_their_own(background: Background) -> None:
+    def from_a_thread(n: int) -> int:
+        return background.wait(give(n))
+
+    def from_a_loop(n: int) -> int:
+        async def whole() -> int:
+            return sum(await asyncio.gather(*(background.wrap(give(n)) for _ in range(20))))
+
+        return asyncio.run(whole())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(from_a_thread, range(100))) == list(range(100))
+        assert list(pool.map(from_a_loop, range(30))) == [20 * n for n in range(30)]
+
+
+def test_a_blocking_call_on_its_own_loop_is_refused(background: Background) -> None:
+    async def scenario() -> None:
+        inner = give(1)
+        with pytest.raises(CallerError, match=r"use council\.aio"):
+            background.wait(inner)
+        assert inner.cr_frame is None, "the coroutine was left open"
+
+    background.wait(scenario())
+
+
+def test_a_wrap_on_its_own_loop_just_awaits(background: Background) -> None:
+    async def scenario() -> int:
+        return await background.wrap(give(4))
+
+    assert background.wait(scenario()) == 4
+
+
+def test_cancelled_here_is_cancelled_there(background: Background) -> None:
+    async def scenario() -> None:
+        began, ended = threading.Event(), threading.Event()
+        task = asyncio.ensure_future(background.wrap(forever(began, ended)))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(ended.wait, 5)
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_before_it_began_is_no_harm(background: Background) -> None:
+    async def scenario() -> None:
+        task = asyncio.ensure_future(background.wrap(give(1)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await background.wrap(give(2)) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_loop_that_ends_while_it_waits_is_no_harm(background: Background) -> None:
+    began = threading.Event()
+
+    async def scenario() -> None:
+        asyncio.ensure_future(background.wrap(forever(began)))  # noqa: RUF006 - left behind on purpose
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+
+    asyncio.run(scenario())
+    assert background.wait(give(5)) == 5
+
+
+def test_an_interrupt_ends_the_wait_and_cancels_the_work(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+    real = asyncio.run_coroutine_threadsafe
+
+    class Interrupted:
+        def __init__(self, future: object) -> None:
+            self.future = future
+
+        def result(self) -> None:
+            assert began.wait(5)
+            raise KeyboardInterrupt
+
+        def cancel(self) -> None:
+            self.future.cancel()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(
+        background_module.asyncio,
+        "run_coroutine_threadsafe",
+        lambda coroutine, loop: Interrupted(real(coroutine, loop)),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        background.wait(forever(began, ended))
+    monkeypatch.undo()
+    assert ended.wait(5)
+    assert background.wait(give(6)) == 6
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_task_that_tries_to_end_the_loop_does_not(background: Background, kind: type[BaseException]) -> None:
+    """Mutation: a loop that ends with a mind's sys.exit() in a task of its own leaves every caller hanging."""
+    ran = threading.Event()
+
+    async def rogue() -> None:
+        ran.set()
+        raise kind
+
+    async def begin() -> None:
+        asyncio.ensure_future(rogue())  # noqa: RUF006 - nobody awaits it
+
+    background.wait(begin())
+    assert ran.wait(5)
+    done: list[int] = []
+    caller = threading.Thread(target=lambda: done.append(background.wait(give(7))), daemon=True)
+    caller.start()
+    caller.join(5)
+    assert done == [7]
+
+
+# Its end
+
+
+def test_stop_ends_what_runs_and_refuses_what_comes() -> None:
+    made = Background("test-background")
+    began, ended = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def waiting() -> None:
+        try:
+            made.wait(forever(began, ended))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is looked at
+            errors.append(error)
+
+    caller = threading.Thread(target=waiting)
+    caller.start()
+    assert began.wait(5)
+    made.stop()
+    caller.join(5)
+    assert not caller.is_alive()
+    assert ended.is_set()
+    assert [type(error) for error in errors] == [CallerError]
+    assert not made._thread.is_alive()
+    for _ in range(2):
+        late = give(1)
+        with pytest.raises(CallerError, match="closed"):
+            made.wait(late)
+        assert late.cr_frame is None
+    with pytest.raises(CallerError, match="closed"):
+        asyncio.run(made.wrap(give(1)))
+    made.stop()
+
+
+def test_stop_tells_a_waiting_loop_too() -> None:
+    made = Background("test-background")
+    began = threading.Event()
+
+    async def scenario() -> None:
+        task = asyncio.ensure_future(made.wrap(forever(began)))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(made.stop)
+        with pytest.raises(CallerError, match="closed"):
+            await task
+
+    asyncio.run(scenario())
+
+
+def test_stop_from_its_own_loop_is_refused_and_changes_nothing(background: Background) -> None:
+    async def scenario() -> None:
+        with pytest.raises(CallerError, match="another thread"):
+            background.stop()
+
+    background.wait(scenario())
+    assert background.wait(give(8)) == 8
+
+
+def test_work_that_ignores_its_cancellation_does_not_keep_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_module, "CANCEL_TIMEOUT_S", 0.1)
+    made = Background("test-background")
+    made._loop.set_exception_handler(lambda loop, context: None)
+    began = threading.Event()
+
+    async def stubborn() -> None:
+        began.set()
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                continue
+
+    async def begin() -> None:
+        made_task.append(asyncio.ensure_future(stubborn()))
+
+    made_task: list[asyncio.Task[None]] = []
+    made.wait(begin())
+    assert began.wait(5)
+    started = time.monotonic()
+    made.stop()
+    assert time.monotonic() - started < 5
+    assert not made._thread.is_alive()
+
+
+def test_callers_that_race_with_the_end_all_come_back() -> None:
+    """Mutation: without the lock, a call handed over between the last task and the loop's end never returns."""
+    for _ in range(20):
+        made = Background("test-background")
+        go = threading.Event()
+        outcomes: list[object] = []
+
+        def caller(made: Background = made, go: threading.Event = go, outcomes: list[object] = outcomes) -> None:
+            go.wait()
+            for _ in range(50):
+                try:
+                    outcomes.append(made.wait(give(1)))
+                except CallerError:
+                    outcomes.append("closed")
+                    return
+
+        threads = [threading.Thread(target=caller, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        go.set()
+        made.stop()
+        for thread in threads:
+            thread.join(5)
+            assert not thread.is_alive(), "a caller hangs"
+
+
+def test_loops_that_are_over_are_not_kept(background: Background) -> None:
+    async def scenario() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await background.wrap(give(1))
+        return weakref.ref(asyncio.get_running_loop())
+
+    seen = [asyncio.run(scenario()) for _ in range(10)]
+    assert len(background._lanes_back) <= 1
+    gc.collect()
+    assert sum(each() is not None for each in seen) <= 1
