@@ -158,7 +158,9 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work(
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_a_task_that_tries_to_end_the_loop_does_not(background: Background, kind: type[BaseException]) -> None:
+def test_a_task_that_tries_to_end_the_loop_does_not(
+    background: Background, kind: type[BaseException]
+) -> None:
     """Mutation: a loop that ends with a mind's sys.exit() in a task of its own leaves every caller hanging."""
     ran = threading.Event()
 
@@ -268,7 +270,9 @@ def test_callers_that_race_with_the_end_all_come_back() -> None:
         go = threading.Event()
         outcomes: list[object] = []
 
-        def caller(made: Background = made, go: threading.Event = go, outcomes: list[object] = outcomes) -> None:
+        def caller(
+            made: Background = made, go: threading.Event = go, outcomes: list[object] = outcomes
+        ) -> None:
             go.wait()
             for _ in range(50):
                 try:

@@ -96,7 +96,7 @@ class Ballots:
         from rich.text import Text
 
         head = f"  {clean(seat):<10}{vote:<9}" if seat else "  "
-        self._report.notes.print(Text.assemble(head[:12], (head[12:], style), clean(said)), soft_wrap=True)
+        self._report.print_note(Text.assemble(head[:12], (head[12:], style), clean(said)))
 
     def _table(self) -> Table:
         from rich.spinner import Spinner

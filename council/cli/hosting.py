@@ -50,6 +50,7 @@ def up(config: CouncilConfig, report: Report) -> Known:
             name=config.name,
         )
     with reach.waiting(report, f"starting Ray and council {config.name}"):
+        reach.neutral_folder()
         _host(config)
     found = known.running(config.name)
     if found is None:
@@ -107,7 +108,6 @@ def _host(config: CouncilConfig) -> None:
                 stderr=log,
                 pass_fds=(writing,),
                 start_new_session=True,
-                cwd=known.folder(),
             )
         finally:
             os.close(writing)

@@ -20,7 +20,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from council.cli import show
-from council.cli.report import DONE, UNREACHABLE, Report
+from council.cli.report import DONE, Report
 from council.cli.text import clean, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
@@ -80,10 +80,7 @@ class _Watch:
                 if task.done():
                     task.result()  # raises what ended it
             return DONE
-        except CouncilDied as error:
-            self._report.error(error)
-            return UNREACHABLE
-        finally:
+        finally:  # CouncilDied leaves, and is told once the screen is given back
             for task in (*work, ended):
                 task.cancel()
             await asyncio.gather(*work, ended, return_exceptions=True)
@@ -158,31 +155,25 @@ class _Watch:
     def _drawing(self) -> RenderableType:
         if self._status is None:
             return Text("")
-        height = self._report.out.size.height
-        parts: list[RenderableType] = [show.heading(self._status), ""]
-        parts += [show.seats(self._status), *show.inactive_seats(self._status)]
-        busy = len([each for each in self._status["open"] if each["stage"] != "human"])
-        rows = max(3, (height - len(self._status["seats"]) - 12) // 2)
-        parts += [_rule("open"), show.open_proposals(self._status, rows_max=rows)]
-        used = 8 + len(self._status["seats"]) + min(busy + 1, rows + 2)
+        console = self._report.out
+        height = console.size.height
+        parts: list[RenderableType] = [show.heading(self._status), "", show.seats(self._status)]
+        parts += show.inactive_seats(self._status)
+        parts += [_rule("open"), show.open_proposals(self._status, rows_max=max(3, height // 4))]
         if self._waiting:
-            shown = min(len(self._waiting), 5)
-            parts += [_rule(f"waiting for a human ({len(self._waiting)})")]
-            parts += [show.waiting_lines(self._waiting, rows_max=shown)]
-            used += 2 + shown
+            parts.append(_rule(f"waiting for a human ({len(self._waiting)})"))
+            parts.append(show.waiting_lines(self._waiting, rows_max=max(2, height // 6)))
         parts.append(_rule("events"))
-        left = max(3, height - used - 1)
-        for event in list(self._recent)[-left:]:
-            each = told(event)
-            each.no_wrap, each.overflow = True, "ellipsis"
-            parts.append(each)
-        foot = Text(clean(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", show.DIM)
-        foot.no_wrap, foot.overflow = True, "ellipsis"
-        return Group(*_padded(parts, foot))
+        foot = Text(line(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", show.DIM)
+        used = len(console.render_lines(Group(*parts), pad=False)) + 2
+        for event in list(self._recent)[-max(1, height - used) :]:
+            parts.append(_on_one_line(told(event)))
+        return Group(*parts, "", _on_one_line(foot))
 
 
-def _padded(parts: list[RenderableType], foot: Text) -> list[RenderableType]:
-    return [*parts, "", foot]
+def _on_one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _rule(title: str) -> RenderableType:

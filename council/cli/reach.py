@@ -118,6 +118,9 @@ def neutral_folder() -> None:
     """
     from council.runtime import known
 
+    if "PYTHONPATH" in os.environ:  # named by the user, so it goes on to mean what it meant here
+        parts = os.environ["PYTHONPATH"].split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(part) for part in parts if part)
     os.chdir(known.folder())
 
 

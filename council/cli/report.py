@@ -25,6 +25,7 @@ from council.cli.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
     from council.core.state import Decision
 
@@ -125,7 +126,7 @@ class Report:
 
     def note(self, text: str) -> None:
         """A remark beside the result; ``text`` may hold what came from outside."""
-        self.notes.print(clean(text), style="dim", markup=False, highlight=False, soft_wrap=True)
+        self.print_note(clean(text), style="dim")
 
     def error(self, error: BaseException) -> int:
         """Says what went wrong, and returns the exit code of it."""
@@ -151,9 +152,15 @@ class Report:
                 f"a fault of the council's own: {message}; council --debug … shows where; please report it"
             )
         head = "interrupted" if isinstance(error, Interrupted) else "error"
-        self.notes.print(f"[bold {'yellow' if head == 'interrupted' else 'red'}]{head}:[/] ", end="")
-        self.notes.print(clean(message), markup=False, highlight=False, soft_wrap=True)
+        from rich.text import Text
+
+        style = "bold yellow" if head == "interrupted" else "bold red"
+        self.print_note(Text.assemble((f"{head}: ", style), clean(message)))
         return code
+
+    def print_note(self, text: str | Text, style: str = "") -> None:
+        """Prints harmless text; wrapped by words on a terminal, in one line where it goes to a log."""
+        self.notes.print(text, style=style, markup=False, soft_wrap=not self.notes.is_terminal)
 
 
 def _name(error: BaseException, code: int) -> str:

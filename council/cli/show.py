@@ -85,6 +85,12 @@ def _table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) 
     return table
 
 
+def _one_line(table: Table) -> Table:
+    """Has the last column cut instead of wrapped, so that a row is a line."""
+    table.columns[-1].no_wrap, table.columns[-1].overflow = True, "ellipsis"
+    return table
+
+
 def _ballots(decided: Decision) -> Table:
     table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
     for ballot in decided.ballots:
@@ -208,6 +214,7 @@ def open_proposals(status: Mapping[str, Any], *, rows_max: int = 20) -> Renderab
     table = _table(
         "proposal", "for", "left", "risk", "votes", "summary", numbers=("for", "left"), wide="summary"
     )
+    _one_line(table)
     for each in found[:rows_max]:
         left = each["time_left_s"]
         table.add_row(
@@ -266,6 +273,7 @@ def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> Renderable
 def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10, now_s: float | None = None) -> Table:
     """Escalations, one line each."""
     table = _table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
+    _one_line(table)
     for each in waiting[:rows_max]:
         left = span(max(0.0, each.expires_wall_s - _now(now_s)))
         risk = Text(each.risk_level, RISK_STYLES[each.risk_level])

@@ -107,6 +107,7 @@ class Coordinator:
         self._feed_waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = False
+        self._kept_position = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._broken: CouncilError | None = None
@@ -179,16 +180,21 @@ class Coordinator:
         """The council at a glance, as plain data (``Driver.status``)."""
         self._refuse_if_broken()
         sessions = [session.sender for session in self._sessions.values()]
-        return {**self._driver.status(self._clock.now()), "sessions": sessions}
+        status = self._driver.status(self._clock.now())
+        await self._kept()
+        return {**status, "sessions": sessions}
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated."""
         decision = self._driver.decision(proposal_id)
+        await self._kept()
         return None if decision is None else messages.to_bytes(Told(decision))
 
     async def escalations(self) -> bytes:
         """The packed escalations that wait for a human."""
-        return messages.escalations_to_bytes(self._driver.escalations())
+        escalations = self._driver.escalations()
+        await self._kept()
+        return messages.escalations_to_bytes(escalations)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
@@ -207,6 +213,19 @@ class Coordinator:
             self._refuse_if_broken()
             found = self._driver.events(after, limit)
         return found
+
+    async def _kept(self) -> None:
+        """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
+        self._refuse_if_broken()
+        position = self._driver.position
+        while self._kept_position < position:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._feed_waiters.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._feed_waiters.discard(waiter)
+            self._refuse_if_broken()
 
     # Seats
 
@@ -288,8 +307,7 @@ class Coordinator:
                 self._writing = True
                 self._spawn(self._finish(keeping, position))
                 return
-            driver.saved(position)
-            self._deliver()
+            self._told(position)
 
     async def _finish(self, keeping: Awaitable[None], position: int) -> None:
         """Group commit: what comes in while one append runs is written by the next (rules 4.7)."""
@@ -301,9 +319,13 @@ class Coordinator:
             self._break(error)
             return
         self._writing = False
+        self._told(position)
+        self._write()
+
+    def _told(self, position: int) -> None:
+        self._kept_position = position
         self._driver.saved(position)
         self._deliver()
-        self._write()
 
     def _break(self, error: Exception) -> None:
         """The journal failed: nothing more is told, and everybody who waits hears why."""

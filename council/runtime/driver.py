@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from council.core import effects as do
 from council.core import events as ev
@@ -40,6 +40,7 @@ from council.protocol.errors import (
     CouncilError,
     EnvelopeError,
     EnvelopeTooLarge,
+    InternalError,
     NameTaken,
     OperatorError,
     PositionLost,
@@ -54,6 +55,15 @@ SHOWN_REASON_MAX = 4_000
 SENDERS_MAX = 10_000
 COORDINATOR = "coordinator"
 T = TypeVar("T")
+
+
+class _Held(NamedTuple):
+    """What waits for the record at ``position`` to be kept: an effect, or a reply to a session."""
+
+    position: int
+    wall_s: float
+    effect: do.Effect | None
+    reply: tuple[str, Message] | None = None
 
 
 class Driver:
@@ -91,8 +101,7 @@ class Driver:
         self._position = 0
         self._saved = 0
         self._woken_at = now
-        self._held: deque[tuple[int, float, do.Effect, str | None]] = deque()
-        self._replies: deque[tuple[int, str, Message]] = deque()
+        self._held: deque[_Held] = deque()
         self._payloads: dict[str, bytes] = {}
         self._watchers: dict[str, set[str]] = {}
         self._watched: dict[str, set[str]] = {}
@@ -131,6 +140,8 @@ class Driver:
             sender, msg_id = envelope.sender, envelope.msg_id
             event = self._event(envelope, sealed)
             self._step(event, now, sealed, session)
+        except InternalError:
+            raise  # our own fault, not the sender's
         except CouncilError as error:
             if self._was_unreadable_ballot(error, now, sealed):
                 return
@@ -187,7 +198,7 @@ class Driver:
                 if effect.decision is not None:
                     self._reply(session, Told(effect.decision))
             else:
-                self._held.append((self._position, now[1], effect, session))
+                self._held.append(_Held(self._position, now[1], effect))
 
     def _refuse(
         self,
@@ -334,16 +345,17 @@ class Driver:
     @property
     def awaits_saving(self) -> bool:
         """Whether there is something to keep, or to tell once it is kept."""
-        return bool(self.unsaved or self._held or self._replies)
+        return bool(self.unsaved or self._held)
 
     def saved(self, position: int) -> None:
         """Records up to ``position`` are kept: performs the effects that waited for it."""
         self._saved = max(self._saved, position)
-        while self._held and self._held[0][0] <= self._saved:
-            _, wall_s, effect, session = self._held.popleft()
-            self._tell(effect, wall_s, session)
-        while self._replies and self._replies[0][0] <= self._saved:
-            self._pay(*self._replies.popleft()[1:])
+        while self._held and self._held[0].position <= self._saved:
+            held = self._held.popleft()
+            if held.effect is not None:
+                self._tell(held.effect, held.wall_s)
+            if held.reply is not None:
+                self._pay(*held.reply)
 
     def _make_think(self, effect: do.Think) -> None:
         if isinstance(effect, do.WithdrawProposal):
@@ -373,7 +385,7 @@ class Driver:
         )
         self._send(seat, codec.encode(envelope))
 
-    def _tell(self, effect: do.Effect, wall_s: float, session: str | None) -> None:
+    def _tell(self, effect: do.Effect, wall_s: float) -> None:
         """Performs an effect that somebody outside hears of."""
         match effect:
             case do.RequestRuling(seat, proposal_id, ballots, escalated_for):
@@ -397,8 +409,9 @@ class Driver:
         self, seat: str, proposal_id: str, ballots: tuple[Ballot, ...], escalated_for: tuple[str, ...]
     ) -> None:
         payload = self._payloads.get(proposal_id)
-        if payload is None:
-            return  # it was decided while the request waited for the journal
+        proposal = self.state.open.get(proposal_id)
+        if payload is None or proposal is None or proposal.stage != "ruling":
+            return  # it went on while the request waited for the journal
         envelope = codec.decode(payload)
         content = envelope.content
         assert isinstance(content, Proposal)
@@ -454,7 +467,7 @@ class Driver:
     def _reply(self, session: str | None, message: Message) -> None:
         if session is not None:
             self._owed[session] += 1
-            self._replies.append((self._position, session, message))
+            self._held.append(_Held(self._position, self._woken_at[1], None, (session, message)))
 
     def _pay(self, session: str, message: Message) -> None:
         self._owed[session] -= 1
@@ -465,7 +478,10 @@ class Driver:
     # What can be asked
 
     def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal or how it stands with a human; None while it is deliberated."""
+        """The decision on a proposal or how it stands with a human; None while it is deliberated.
+
+        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``.
+        """
         return how_it_stands(self.state, proposal_id)
 
     def escalations(self) -> list[Escalation]:

@@ -14,7 +14,7 @@ import pytest
 
 from council import __version__
 from council.agents.mind import Case, Opinion, Ruling
-from council.cli import app, changes
+from council.cli import app, changes, reach
 from council.client import Council
 from council.protocol import errors
 from council.runtime import known
@@ -312,6 +312,15 @@ def test_down_does_not_end_open_proposals_unasked(cli: Cli, up: Up, monkeypatch:
     assert said.code == 2
     assert "0 proposals open, 1 with a human" in said.err
     assert "--yes" in said.err
+
+
+def test_before_ray_the_working_folder_is_left_and_named_paths_keep_their_meaning(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["minds", "", "/elsewhere"]))
+    reach.neutral_folder()
+    assert Path.cwd() == known.folder()
+    assert os.environ["PYTHONPATH"] == os.pathsep.join([str(home / "minds"), "/elsewhere"])
 
 
 def test_up_refuses_a_name_that_is_up(cli: Cli, up: Up) -> None:

@@ -10,7 +10,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Answer
 from council.core.step import next_deadline, next_due, step
-from council.protocol.errors import InternalError
+from council.protocol.errors import InternalError, Refused
 
 # The human (1.9)
 
@@ -180,6 +180,8 @@ def test_uptime_alone_expires_it_too() -> None:
     hand.refused(ev.DeadlinePassed("p1"), "not_expired")
     hand.t = math.nextafter(7.0 + DAY_S, math.inf)
     assert next_due(hand.state, hand.moment()) == ev.EscalationExpired("p1")
+    with pytest.raises(Refused, match="has not passed"):  # this is no deadline of the seats'
+        step(hand.state, ev.DeadlinePassed("p1"), hand.moment())
     assert [type(effect) for effect in hand.drain()] == [do.AnnounceDecision]
     assert (hand.closed().outcome, hand.closed().reason) == ("deferred", DEFERRED)
     assert next_deadline(hand.state).wall_s is None

@@ -224,6 +224,8 @@ def test_each_seat_is_asked_once_more_on_each_proposal() -> None:
             do.AnnounceLoss(pid, seat, "ballot", "prose", retrying=True),
             do.DeliverProposal(seat, pid, again="prose"),
         ]
+    assert dict(hand.open("p1").asked_again) == {"prime": "the same", "lite": "the same"}
+    assert dict(hand.open("p2").asked_again) == {"prime": "the same"}
 
 
 def test_unreadable_once_the_vote_has_ended_is_ignored() -> None:

@@ -54,7 +54,7 @@ class Shell:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "council.cli", *arguments],
+            [sys.executable, "-P", "-m", "council.cli", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -144,6 +144,22 @@ def test_a_council_goes_up_outlives_the_shell_decides_and_comes_down(shell: Shel
     assert shell.run("status", "--name", "first").returncode == 4
 
 
+def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(shell: Shell) -> None:
+    shell.told("up", "--name", "cluster")  # its Ray serves as the cluster
+    kept = json.loads((shell.folder / "council" / "councils" / "cluster.json").read_text(encoding="utf-8"))
+    shell.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": kept["token"]}
+    up = shell.told("up", "--name", "guest", "--address", kept["address"])["up"]
+    assert up["pid"] is None
+    guest = (shell.folder / "council" / "councils" / "guest.json").read_text(encoding="utf-8")
+    assert kept["token"] not in guest
+    again = shell.run("up", "--name", "guest", "--address", kept["address"])
+    assert (again.returncode, "runs already" in again.stderr) == (2, True)
+    assert shell.told("propose", "Raise the cache limit", "--name", "guest")["outcome"] == "approved"
+    assert shell.run("down", "--name", "guest").returncode == 0
+    assert shell.run("status", "--name", "guest", "--address", kept["address"]).returncode == 4
+    assert shell.run("down", "--name", "cluster").returncode == 0
+
+
 def test_a_python_program_finds_the_council_by_its_name_alone(shell: Shell) -> None:
     shell.told("up", "--name", "by-name")
     code = (
@@ -225,8 +241,12 @@ def test_an_interrupted_start_leaves_nothing(shell: Shell) -> None:
 
 def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell) -> None:
     (shell.folder / "x.patch").write_text("--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-a\n+b\n", encoding="utf-8")
+    trap = f"open({str(shell.folder / 'sprung')!r}, 'w')"  # Ray would have its workers import from here first
+    for name in ("msgpack", "pydantic", "structlog", "unidiff", "yaml", "sitecustomize"):
+        (shell.folder / f"{name}.py").write_text(trap, encoding="utf-8")
     decision = shell.told("review", "x.patch", "--launch")
     assert (decision["exit_code"], decision["council"]) == (0, "launched")
+    assert not (shell.folder / "sprung").exists()
 
     (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
     waiting = shell.start("review", "x.patch", "--launch", "--timeout", "300")

@@ -84,7 +84,11 @@ class Bench:
     """A coordinator with real seats on this loop."""
 
     def __init__(
-        self, minds: dict[str, Any] | None = None, journal: Any = None, clock: Clock | None = None, **rules: Any
+        self,
+        minds: dict[str, Any] | None = None,
+        journal: Any = None,
+        clock: Clock | None = None,
+        **rules: Any,
     ) -> None:
         minds = minds or {"prime": Chair, "lite": agree, "codemind": agree}
         ids = iter(range(1, 10**9))
@@ -271,7 +275,8 @@ def test_a_failing_journal_stops_the_council_and_tells_all_who_wait(when: str) -
 
 
 @pytest.mark.xfail(
-    strict=True, reason="Coordinator.decision gives what is not kept, even after the journal failed (rules 4.7)"
+    strict=True,
+    reason="Coordinator.decision gives what is not kept, even after the journal failed (rules 4.7)",
 )
 def test_a_decision_that_could_not_be_kept_is_given_to_nobody() -> None:
     async def scenario() -> None:

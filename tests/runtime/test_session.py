@@ -120,7 +120,9 @@ class Wire:
         return sum(isinstance(record.event, ProposalSubmitted) for record in records)
 
 
-def on_a_wire(scenario: Scenario, minds: dict[str, Any] | None = None, call_timeout_s: float = 5.0, **rules: Any) -> None:
+def on_a_wire(
+    scenario: Scenario, minds: dict[str, Any] | None = None, call_timeout_s: float = 5.0, **rules: Any
+) -> None:
     async def whole() -> None:
         async with Bench(minds, **rules) as bench:
             line = Line(bench.coordinator)
@@ -159,7 +161,9 @@ def test_what_was_lost_is_sent_again_byte_for_byte_and_decided_once(plan: list[s
 
 
 @settings(max_examples=30)
-@given(st.lists(st.sampled_from(["fine", "lose call", "lose reply", "forget"]), max_size=25), st.integers(1, 6))
+@given(
+    st.lists(st.sampled_from(["fine", "lose call", "lose reply", "forget"]), max_size=25), st.integers(1, 6)
+)
 def test_any_line_that_heals_gives_each_proposal_its_one_decision(plan: list[str], many: int) -> None:
     async def scenario(wire: Wire) -> None:
         wire.line.plan = list(plan)
@@ -222,7 +226,9 @@ def test_an_act_on_a_bad_line_is_done_once_and_acknowledged(kind: str, fault: st
         )
         session = human if kind == "answer" else wire.session
         wire.line.plan = [fault]
-        await session.act(wire.info(session, draft.msg_id, kind, **({"approve": True} if kind == "answer" else {})))
+        await session.act(
+            wire.info(session, draft.msg_id, kind, **({"approve": True} if kind == "answer" else {}))
+        )
         assert (await proposing).outcome == ("approved" if kind == "answer" else "cancelled")
         assert not session._acts
         await human.close()

@@ -8,7 +8,6 @@ them with the council after every turn. It measures time by the simulation's own
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +17,6 @@ SILENCE_S = 90.0
 # Timers fire one representable number after what they wait for; this is far above that, far below a beat.
 HAIR_S = 1e-6
 INTERRUPTS = 3
-
-# Disagreements between the runtime and rules.md, each with a strict xfail in test_found_bugs.py.
-# Delete each with its mark.
-ASKED_BEFORE_KEPT = "4.7: a question is answered with a decision that is not kept yet"
-TOLD_BACKWARDS = "1.9: a session is told that a proposal waits for a human after it was told its end"
-KNOWN = frozenset({ASKED_BEFORE_KEPT, TOLD_BACKWARDS})
 
 
 @dataclass(slots=True)
@@ -74,13 +67,11 @@ class Oracle:
         open_max: int,
         escalations_max: int,
         lateness_s: float,
-        tolerate: Collection[str] = KNOWN,
     ) -> None:
         self.seats, self.prime, self.quorum = seats, prime, quorum
         self.sole_allowed = sole_seat == "allow-low-risk"
         self.ttl_s, self.open_max, self.escalations_max = ttl_s, open_max, escalations_max
         self.lateness_s = lateness_s
-        self.tolerate = frozenset(tolerate)
         self.roll = {name: OnRoll() for name in seats}
         self.cases: dict[str, Case] = {}
         self.live: dict[str, Case] = {}  # those that are not over

@@ -29,7 +29,7 @@ FAULTS = {
     "forge": 0.3,
     "alter": 0.1,
     "replay": 0.2,
-    "intrude": 0.3,
+    "intrude": 0.6,
     "two_faced": 0.25,
     "unasked": 0.3,
     "skew": 1.0,

@@ -164,6 +164,26 @@ BUGS = (
     ),
 )
 
+# What carries the bytes; looked for in the real shell (test_shell.py).
+SHELL_BUGS = (
+    Bug("a seat does not say again", "agents.seat:SeatHost._begin", "self._mailbox.put(said)", "pass"),
+    Bug(
+        "a client does not send again",
+        "runtime.session:Session._send_again",
+        "self._courier.send(waiting.sealed)",
+        "pass",
+    ),
+    Bug("a courier stops", "agents.exchange:Courier._fly", "if self._waiting or self._more:", "if False:"),
+    Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._courier", "lost.set_result", "str"),
+    Bug("a session is not owed", "runtime.driver:Driver._watch", "session is not None and", "False and"),
+    Bug(
+        "a retry is not answered",
+        "runtime.driver:Driver._step",
+        "if effect.decision is not None:",
+        "if False:",
+    ),
+)
+
 
 def _found(bug: Bug) -> FunctionType:
     module, _, path = bug.place.partition(":")

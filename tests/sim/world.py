@@ -15,16 +15,16 @@ from typing import Any
 from council.core.effects import AnnounceBallot, AnnounceDecision, AnnounceEscalation
 from council.core.invariants import check
 from council.core.proposals import how_it_stands
-from council.core.state import Moment, Rules, found
+from council.core.state import Decision, Moment, Rules, found
 from council.core.step import step
 from council.protocol import codec, signing
-from council.protocol.errors import Refused
 from council.runtime.driver import Driver, reference
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.sim import compare, people
 from tests.sim import plan as plans
-from tests.sim.oracle import ASKED_BEFORE_KEPT, KNOWN, TOLD_BACKWARDS, Oracle
-from tests.sim.plan import Motion, Plan, name_of, pick, unit
+from tests.sim.callers import Callers
+from tests.sim.oracle import Oracle
+from tests.sim.plan import Plan, name_of, pick, unit
 from tests.sim.truth import Said, Violation
 
 WALL_0 = 1_700_000_000.0
@@ -34,7 +34,7 @@ WALL_CHECK_S = 60.0
 T_MAX = 20_000.0
 
 
-class World:
+class World(Callers):  # the callers are apart to keep this readable
     """One seed's history. ``drop`` names faults and proposals to leave out; ``story`` takes its lines."""
 
     def __init__(
@@ -42,7 +42,6 @@ class World:
         plan: Plan,
         *,
         drop: Collection[str] = (),
-        tolerate: Collection[str] = KNOWN,
         story: Callable[[str], None] | None = None,
         own_checks: bool = True,
     ) -> None:
@@ -80,7 +79,6 @@ class World:
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,
             lateness_s=self.lateness_s,
-            tolerate=tolerate,
         )
         # The journal on disk, and what a replay of it comes to.
         self.kept: list[Any] = []
@@ -98,6 +96,7 @@ class World:
         self._died_in: dict[str, int] = {}
         self._sent: Counter[bytes] = Counter()
         self._read: dict[bytes, Any] = {}
+        self._asked: dict[int, list[tuple[str, Decision]]] = {}  # by the position they wait for
         self._answered: set[tuple[str, str]] = set()  # (session, proposal) that were told how it ended
         self._lives = Counter(plan.seats)
         self._positions: dict[str, int] = {}
@@ -396,15 +395,15 @@ class World:
             return
         pid = pick(sorted(self.oracle.cases), self.plan.seed, "asks for", self.driver.position)
         told = self.driver.decision(pid)
-        if told is None or (ASKED_BEFORE_KEPT in self.oracle.tolerate and self.driver.unsaved):
+        if told is None:
             return
-        if ASKED_BEFORE_KEPT in self.oracle.tolerate and self.kept_position < self.driver.position:
-            return
-        try:
-            kept = how_it_stands(self.replayed, pid)
-        except Refused:
-            kept = None
-        compare.words(self.oracle, told, kept, "who asked was")
+        if self.kept_position < self.driver.position:  # rules 4.7: it is told once the newest record is kept
+            self._asked.setdefault(self.driver.position, []).append((pid, told))
+        else:
+            self._hear_answer(pid, told)
+
+    def _hear_answer(self, pid: str, told: Decision) -> None:
+        compare.words(self.oracle, told, how_it_stands(self.replayed, pid), "who asked was")
 
     # Keeping and telling
 
@@ -435,6 +434,8 @@ class World:
             )
             self.kept.append(record)
             self.replayed, _ = step(self.replayed, record.event, record.moment)
+            for pid, told in self._asked.pop(record.position, ()):
+                self._hear_answer(pid, told)
         driver.saved(position)
         self._writing = False
         while driver.to_sessions:
@@ -443,7 +444,8 @@ class World:
         while driver.to_seats:
             self._to_seat(*driver.to_seats.popleft(), kept=True)
         if not driver.unsaved:
-            forgotten = {pid for pid in self.oracle.to_ask if pid in self.oracle.live}
+            live = self.oracle.live  # one that went on to a human meanwhile needs no ruling any more
+            forgotten = {p for p in self.oracle.to_ask if p in live and live[p].phase == "prime"}
             compare.hold("1.8", not forgotten, f"Prime was not asked to rule on {forgotten}")
         self._settle()
 
@@ -455,7 +457,7 @@ class World:
             answered = (session, decision.proposal_id)
             if decision.final:
                 self._answered.add(answered)
-            elif TOLD_BACKWARDS not in self.oracle.tolerate:
+            else:
                 compare.hold(
                     "1.9", answered not in self._answered, f"{session} was told the end of it before"
                 )
@@ -500,69 +502,6 @@ class World:
     def _wake_if(self, at_s: float) -> None:
         if at_s == self._wake_at:
             self._wake()
-
-    # Clients and humans
-
-    def _propose(self, motion: Motion) -> None:
-        session = motion.proposer if motion.proposer in self.plan.clients else None
-        pen = self.pens[motion.proposer]
-        said = people.propose(self, pen, motion)
-        self.tell("{} proposes {} ({} s)", motion.proposer, said.pid, motion.budget_s)
-        self.to_council(said, link="client", session=session)
-        label = said.label
-        for n in range(3):
-            if self.fires("retry", f"{label}/{n}"):
-                in_s = 1.5 * motion.budget_s * self.u("retries", label, n) ** 2
-                self.after(in_s, self._say, said, session, f"/retry{n}")
-            if self.fires("intrude", f"{label}/{n}"):
-                in_s = motion.budget_s * 1.1 * self.u("intrudes at", label, n)
-                self.after(in_s, self._intrude, said.pid, f"{label}/intruder{n}")
-            if self.fires("unasked", f"{label}/{n}"):
-                in_s = motion.budget_s * 1.1 * self.u("unasked at", label, n) ** 2
-                self.after(in_s, self._vote_unasked, said.pid, f"{label}/unasked{n}")
-        if self.fires("reuse_id", label):
-            other = people.propose(self, pen, motion, variant="/other")
-            self.after(motion.budget_s * self.u("reuses", label), self._say, other, session, "")
-        if self.fires("cancel", label):
-            self.after(motion.budget_s * 1.5 * self.u("cancels", label), self._cancel, motion, said.pid)
-
-    def _say(self, said: Said, session: str | None, again: str) -> None:
-        self.to_council(said, link="client", session=session, again=again)
-
-    def _cancel(self, motion: Motion, pid: str) -> None:
-        by = motion.proposer if self.u("who cancels", pid) < 0.8 else "bob"
-        session = by if by in self.plan.clients else None
-        said = self.pens[by].info("cancel", pid, f"cancel/{motion.number}", "no more", {})
-        self.to_council(said, link="client", session=session)
-
-    def _intrude(self, pid: str, label: str) -> None:
-        said = people.intruding(self, pid, label)
-        self.at(self.t + 0.01, self._arrive, said, "ann" if said.sender == "ann" else None, label)
-
-    def _vote_unasked(self, pid: str, label: str) -> None:
-        case = self.oracle.cases.get(pid)
-        unasked = [name for name in self.plan.seats if case is None or name not in case.given]
-        seat = self.seats[pick(unasked or self.plan.seats, self.plan.seed, "votes unasked", label)]
-        self.to_council(seat._ballot(pid, label), link=seat.name)
-
-    def _ask_humans(self, escalation: Any) -> None:
-        pid = escalation.proposal_id
-        self.tell("{} waits for a human: {}", pid, escalation.reason)
-        compare.hold("1.9", 2 <= len(escalation.options) <= 3, f"{pid} offers {escalation.options}")
-        left_s = escalation.expires_wall_s - self.wall_s
-        for human in self.plan.humans:
-            label = f"answer/{human}/{pid}"
-            if self.u("answers", label) < 0.4:
-                continue
-            in_s = left_s * 1.2 * self.u("answers in", label)
-            if self.u("to the hair", label) < 0.15:
-                in_s = self._nudged(self.t + left_s, label) - self.t
-            self.after(max(in_s, 0.0), self._answer, human, pid, label)
-
-    def _answer(self, human: str, pid: str, label: str) -> None:
-        approve = self.u("approves", label) < 0.5
-        said = self.pens[human].info("answer", pid, label, "", {"approve": approve})
-        self.to_council(said, link="client", session=human)
 
 
 def run(seed: int, **options: Any) -> World:

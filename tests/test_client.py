@@ -1,0 +1,1033 @@
+"""The whole Python API on a real council in process."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from council import (
+    Case,
+    Council,
+    CouncilConfig,
+    Decision,
+    Envelope,
+    Event,
+    NotApproved,
+    Opinion,
+    Ruling,
+    SeatConfig,
+    ShownBallot,
+)
+from council.core.state import Tally
+from council.protocol.errors import (
+    CallerError,
+    ConfigError,
+    CouncilDied,
+    CouncilError,
+    EnvelopeError,
+    EnvelopeTooLarge,
+    MindError,
+    NameTaken,
+    NoAnswer,
+    OperatorError,
+    PositionLost,
+    Refused,
+    TooManyOpen,
+)
+from tests.runtime.harness import run
+
+
+async def agree(case: Case) -> Opinion:
+    return Opinion.yes("fine")
+
+
+async def refuse(case: Case) -> Opinion:
+    return Opinion.no("not at all", confidence=0.9)
+
+
+async def hang(case: Case) -> Opinion:
+    await asyncio.sleep(3600)
+    return Opinion.yes("never")
+
+
+async def obeys(case: Case) -> Opinion:
+    """Votes as the summary's first word says."""
+    return Opinion(case.summary.split()[0], "as told")  # type: ignore[arg-type]
+
+
+class Chair:
+    def __init__(self, word: str = "confirm") -> None:
+        self.word = word
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.yes("chair agrees")
+
+    async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        return Ruling(self.word, f"{len(ballots)} ballots seen", confidence=0.9)  # type: ignore[arg-type]
+
+
+def seats(**minds: Any) -> tuple[SeatConfig, ...]:
+    return tuple(SeatConfig(name=name, mind=mind) for name, mind in minds.items())
+
+
+def council_of(prime: Any = Chair, lite: Any = agree, codemind: Any = agree, **settings: Any) -> Council:
+    settings.setdefault("time_budget_s", 10.0)
+    settings.setdefault("call_timeout_s", 10.0)
+    return Council.inline(CouncilConfig(seats=seats(prime=prime, lite=lite, codemind=codemind), **settings))
+
+
+@pytest.fixture
+def council() -> Iterator[Council]:
+    with council_of() as made:
+        yield made
+
+
+@pytest.fixture
+def split() -> Iterator[Council]:
+    """A council in which nothing is decided without a human: two seats hang."""
+    with council_of(lite=hang, codemind=hang, time_budget_s=0.05) as made:
+        yield made
+
+
+def wait_until(condition: Callable[[], Any], within_s: float = 10.0) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.002)
+    return found
+
+
+# Proposing
+
+
+def test_a_proposal_is_decided(council: Council) -> None:
+    decision = council.propose("Delete the staging bucket", risk="high", timeout_s=5)
+    assert isinstance(decision, Decision)
+    assert decision
+    assert (decision.outcome, decision.final, decision.standing) == ("approved", True, "decided")
+    assert decision.tally == Tally(3, 0, 0)
+    assert decision.ruling is not None
+    assert decision.ruling.reason == "3 ballots seen"
+    assert decision.escalated_for
+    assert decision.dissent == ""
+
+
+def test_a_rejection_is_false_and_names_the_dissent() -> None:
+    with council_of(lite=refuse, codemind=refuse) as council:
+        decision = council.propose("x", wait_for="all")
+        assert not decision
+        assert decision.outcome == "rejected"
+        assert decision.tally == Tally(1, 2, 0)
+        assert decision.dissent == "prime (yes, 1.00): chair agrees"
+
+
+def test_the_same_from_coroutines() -> None:
+    async def scenario() -> None:
+        async with council_of() as council:
+            assert (await council.propose("x", "a body", risk="low")).outcome == "approved"
+            found = await council.propose_many(["a", "b"])
+            assert [bool(each) for each in found] == [True, True]
+            draft = council.draft("c", confidence=0.9)
+            decision = await council.propose(draft)
+            asked = await council.decision(draft.msg_id)
+            assert asked is not None
+            assert replace(asked, late=()) == replace(decision, late=())
+            assert await council.escalations() == []
+            status = await council.status()
+            assert status["decided"] == {"approved": 4}
+            events = [event async for event in council.events(follow=False)]
+            assert [event.kind for event in events].count("decision") == 4
+            with pytest.raises(Refused):
+                await council.cancel(draft.msg_id)
+            with pytest.raises(Refused):
+                await council.answer(f"esc-{draft.msg_id}", approve=True)
+        with pytest.raises(CallerError, match="closed"):
+            await council.status()
+
+    run(scenario())
+
+
+def test_many_keep_their_order_and_each_its_own_error(council: Council) -> None:
+    taken = council.draft("taken")
+    council.propose(taken)
+    stolen = taken.model_copy(update={"sender": "stranger"})
+    found = council.propose_many([council.draft("a"), stolen, "", "b", "x" * 3_000], risk="low")
+    # details beside a draft are an error of that draft's own
+    assert isinstance(found[0], CallerError)
+    assert isinstance(found[1], CallerError)
+    assert isinstance(found[2], EnvelopeError)
+    assert isinstance(found[3], Decision)
+    assert isinstance(found[4], EnvelopeTooLarge)
+    found = council.propose_many([f"p{n}" for n in range(200)])
+    assert [each.summary for each in found if isinstance(each, Decision)] == [f"p{n}" for n in range(200)]
+    assert len({each.proposal_id for each in found if isinstance(each, Decision)}) == 200
+    assert council.propose_many([]) == []
+    assert council.propose_many(iter(["lazily"]))[0]
+
+
+def test_a_draft_submitted_again_is_a_retry(council: Council) -> None:
+    draft = council.draft("once", action={"tool": "rm", "args": {"path": "/x"}})
+    assert isinstance(draft, Envelope)
+    assert draft.content.wait_for == "all"  # type: ignore[union-attr]
+    first = council.propose(draft)
+    assert council.propose(draft) == first
+    assert council.status()["decided"] == {"approved": 1}
+    revised = draft.model_copy(update={"risk_level": "med"})
+    with pytest.raises(Refused) as caught:
+        council.propose(revised)
+    assert caught.value.code == "id_reused"
+
+
+def test_a_draft_is_complete(council: Council) -> None:
+    draft = council.draft("x")
+    for extra in ({"body": "more"}, {"risk": "high"}, {"timeout_s": 3}):
+        with pytest.raises(CallerError, match="complete"):
+            council.propose(draft, **extra)  # type: ignore[arg-type]
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no summary": ({"proposal": ""}, "content.summary"),
+    "a number": ({"proposal": 3}, "content.summary"),
+    "None": ({"proposal": None}, "content.summary"),
+    "bytes": ({"proposal": b"x"}, "content.summary"),
+    "NUL": ({"proposal": "a\0b"}, "content.summary"),
+    "long summary": ({"proposal": "x" * 2_001}, "content.summary"),
+    "body None": ({"proposal": "x", "body": None}, "content.body"),
+    "huge body": ({"proposal": "x", "body": "x" * 900_001}, "content.body"),
+    "risk": ({"proposal": "x", "risk": "critical"}, "risk_level"),
+    "confidence NaN": ({"proposal": "x", "confidence": float("nan")}, "confidence"),
+    "confidence 2": ({"proposal": "x", "confidence": 2.0}, "confidence"),
+    "timeout 0": ({"proposal": "x", "timeout_s": 0}, "content.time_budget_s"),
+    "timeout -1": ({"proposal": "x", "timeout_s": -1}, "content.time_budget_s"),
+    "timeout NaN": ({"proposal": "x", "timeout_s": float("nan")}, "content.time_budget_s"),
+    "timeout text": ({"proposal": "x", "timeout_s": "60"}, "content.time_budget_s"),
+    "timeout week": ({"proposal": "x", "timeout_s": 7 * 86_400}, "content.time_budget_s"),
+    "wait_for": ({"proposal": "x", "wait_for": "some"}, "content.wait_for"),
+    "action": ({"proposal": "x", "action": {"tool": ""}}, "content.action"),
+    "action text": ({"proposal": "x", "action": "rm"}, "content.action"),
+    "action object": ({"proposal": "x", "action": {"tool": "t", "args": {"a": object()}}}, "content.action"),
+    "supersedes": ({"proposal": "x", "supersedes": "nonsense"}, "content.supersedes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_argument_is_named(council: Council, case: str) -> None:
+    arguments, field = BAD[case]
+    with pytest.raises(EnvelopeError) as caught:
+        council.propose(**arguments)
+    assert caught.value.field.startswith(field)
+    assert council.status()["events"] == 0, "the seats were asked"
+
+
+def test_an_unknown_argument_is_pythons_own_error(council: Council) -> None:
+    with pytest.raises(TypeError, match="riks"):
+        council.propose("x", riks="high")
+
+
+def test_an_oversized_proposal_says_its_limit(council: Council) -> None:
+    with pytest.raises(EnvelopeTooLarge, match="split it"):
+        council.propose("x", "é" * 450_000)
+
+
+def test_only_a_proposal_of_ones_own_can_be_proposed(council: Council) -> None:
+    draft = council.draft("x")
+    with pytest.raises(CouncilError, match="stranger"):
+        council.propose(draft.model_copy(update={"sender": "stranger"}))
+    other = Envelope.build(
+        msg_id="aaaaaaaa",
+        timestamp=draft.timestamp,
+        sender=council.sender,
+        role="proposer",
+        type="INFO",
+        content={"kind": "note"},
+    )
+    with pytest.raises(CallerError, match="PROPOSAL"):
+        council.propose(other)
+
+
+def test_back_pressure() -> None:
+    with council_of(lite=hang, codemind=hang, open_max=2) as council:
+        with ThreadPoolExecutor(2) as pool:
+            drafts = [council.draft("a"), council.draft("b")]
+            calls = [pool.submit(council.propose, draft) for draft in drafts]
+            wait_until(lambda: council.status()["open_count"] == 2)
+            with pytest.raises(TooManyOpen, match="2 proposals are open"):
+                council.propose("c")
+            for draft in drafts:
+                council.cancel(draft.msg_id, "enough")
+            assert [call.result().outcome for call in calls] == ["cancelled", "cancelled"]
+        assert council.status()["refused"] == {"too_many_open": 1}
+
+
+# Taking back and revising
+
+
+def test_cancel() -> None:
+    with council_of(lite=hang, codemind=hang) as council, ThreadPoolExecutor(1) as pool:
+        draft = council.draft("x")
+        call = pool.submit(council.propose, draft)
+        wait_until(lambda: council.status()["open_count"])
+        assert council.decision(draft.msg_id) is None
+        council.cancel(draft.msg_id, "never mind")
+        decision = call.result()
+        assert (decision.outcome, decision.reason, bool(decision)) == ("cancelled", "never mind", False)
+        for bad in ("ffffffffffffffff", draft.msg_id[:-1] + "0" if draft.msg_id[-1] != "0" else "f" * 16):
+            with pytest.raises(Refused):
+                council.cancel(bad)
+        with pytest.raises(EnvelopeError, match="parent_id"):
+            council.cancel("no id at all")
+
+
+def test_supersede() -> None:
+    with council_of(lite=hang, codemind=hang) as council, ThreadPoolExecutor(2) as pool:
+        old = council.draft("v1")
+        first = pool.submit(council.propose, old)
+        wait_until(lambda: council.status()["open_count"])
+        new = council.draft("v2", supersedes=old.msg_id)
+        second = pool.submit(council.propose, new)
+        assert first.result().outcome == "cancelled"
+        assert new.msg_id in first.result().reason
+        council.cancel(new.msg_id)
+        assert second.result().tally.cast <= 1
+
+
+# Humans
+
+
+def test_a_human_answers(split: Council) -> None:
+    standing = split.propose("x")
+    assert (standing.standing, standing.outcome, standing.final, bool(standing)) == (
+        "escalated",
+        None,
+        False,
+        False,
+    )
+    (waiting,) = split.escalations()
+    assert waiting.escalation_id == standing.escalation_id == f"esc-{standing.proposal_id}"
+    assert waiting.reason == "quorum_lost"
+    assert split.decision(standing.proposal_id) == standing
+    assert split.status()["with_human"] == 1
+    split.answer(waiting.escalation_id, approve=True, reason="I looked", human="ada")
+    decision = split.decision(standing.proposal_id)
+    assert decision is not None
+    assert (decision.outcome, decision.final) == ("approved", True)
+    assert decision.answer is not None
+    assert (decision.answer.human, decision.answer.reason) == ("ada", "I looked")
+    assert split.escalations() == []
+    with pytest.raises(Refused, match="ada answered first"):
+        split.answer(waiting.escalation_id, approve=False, human="bob")
+
+
+def test_waiting_for_the_human(split: Council) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(split.propose, "x", wait_for_human=True)
+        (waiting,) = wait_until(split.escalations)
+        assert not call.done()
+        split.answer(waiting.escalation_id, approve=False)
+        assert call.result(10).outcome == "rejected"
+
+
+def test_a_human_who_does_not_come(split: Council) -> None:
+    with pytest.raises(NoAnswer):
+        split.propose("x", wait_for_human=True, human_timeout_s=0.1)
+
+
+def test_an_escalation_that_expires_is_deferred() -> None:
+    with council_of(lite=hang, codemind=hang, time_budget_s=0.05, escalation_ttl_s=0.2) as council:
+        decision = council.propose("x", wait_for_human=True)
+        assert (decision.outcome, bool(decision)) == ("deferred", False)
+
+
+def test_many_wait_for_humans(split: Council) -> None:
+    found = split.propose_many(["a", "b", "c"])
+    assert [each.final for each in found if isinstance(each, Decision)] == [False] * 3
+    for each in split.escalations():
+        split.answer(each.escalation_id, approve=True)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(split.propose_many, ["d", "e"], wait_for_human=True)
+        for each in wait_until(lambda: found if len(found := split.escalations()) == 2 else None):
+            split.answer(each.escalation_id, approve=True)
+        assert all(call.result(10))
+
+
+@pytest.mark.parametrize(
+    ("escalation_id", "kind"),
+    [("esc-ffffffff", Refused), ("nonsense", EnvelopeError), ("", EnvelopeError), ("esc-", EnvelopeError)],
+)
+def test_an_answer_to_nothing(council: Council, escalation_id: str, kind: type[CouncilError]) -> None:
+    with pytest.raises(kind):
+        council.answer(escalation_id, approve=True)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "Ada Lovelace", ""[:0] or " "])
+def test_a_humans_name_that_is_none(split: Council, name: str, tmp_path: Path) -> None:
+    standing = split.propose("x")
+    with pytest.raises(CallerError, match="no human's name"):
+        split.answer(standing.escalation_id or "", approve=True, human=name)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_a_client_cannot_answer_under_its_own_name() -> None:
+    made = Council.inline(
+        CouncilConfig(seats=seats(prime=Chair, lite=hang, codemind=hang), time_budget_s=0.05), sender="ada"
+    )
+    with made as council:
+        standing = council.propose("x")
+        with pytest.raises(NameTaken, match="ada"):
+            council.answer(standing.escalation_id or "", approve=True, human="ada")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="_as_human closes another human's session while its answer is under way: CouncilDied"
+)
+def test_two_humans_answer_at_once(split: Council) -> None:
+    async def scenario() -> None:
+        found = await split.aio.propose_many(["a", "b", "c"])
+        ids = [each.escalation_id for each in found if isinstance(each, Decision)]
+        await split.aio.answer(ids[0] or "", approve=True, human="ada")
+        await asyncio.gather(
+            split.aio.answer(ids[1] or "", approve=True, human="ada"),
+            split.aio.answer(ids[2] or "", approve=True, human="bob"),
+        )
+
+    run(scenario())
+
+
+# Asking
+
+
+def test_a_decision_of_an_unknown_id(council: Council) -> None:
+    for unknown in ("ffffffff", "", "no id"):
+        with pytest.raises(Refused) as caught:
+            council.decision(unknown)
+        assert caught.value.code == "unknown_proposal"
+
+
+def test_status(council: Council) -> None:
+    council.propose("x")
+    status = council.status()
+    assert status["name"] == council.name == "council"
+    assert [seat["name"] for seat in status["seats"]] == ["prime", "lite", "codemind"]
+    assert all(seat["active"] for seat in status["seats"])
+    assert status["decided"] == {"approved": 1}
+    assert status["sessions"] == [council.sender]
+    wait_until(lambda: all(seat["heartbeats"] for seat in council.status()["seats"]))
+    import json
+
+    json.dumps(status)
+
+
+def test_events_are_resumable(council: Council) -> None:
+    council.propose("one")
+    events = list(council.events(follow=False))
+    assert all(isinstance(event, Event) for event in events)
+    positions = [event.position for event in events]
+    assert positions == list(range(1, len(events) + 1))
+    kinds = [event.kind for event in events]
+    assert kinds[0] == "proposal"
+    assert kinds.count("decision") == 1
+    ids = {event.proposal_id for event in events}
+    assert len(ids) == 1
+    assert events[0].at.tzinfo is not None
+    reading = council.events(follow=False)
+    first = next(iter(reading))
+    assert (first, reading.position) == (events[0], 1)
+    assert list(reading)[0] == events[1]
+    council.propose("two")
+    rest = list(council.events(after=positions[-1], follow=False))
+    assert rest[0].position == positions[-1] + 1
+    assert rest[0].data["what"]["summary"] == "two"
+    with pytest.raises(PositionLost):
+        list(council.events(after=-5, follow=False))
+
+
+def test_events_are_followed_as_they_happen(council: Council) -> None:
+    async def scenario() -> None:
+        seen: list[Event] = []
+        done = asyncio.Event()
+
+        async def follow() -> None:
+            async for event in council.events():
+                seen.append(event)
+                if [each.kind for each in seen].count("decision") == 2:
+                    done.set()
+                    return
+
+        task = asyncio.ensure_future(follow())
+        await council.aio.propose("one")
+        await council.aio.propose("two")
+        await asyncio.wait_for(done.wait(), 10)
+        await task
+        assert [event.position for event in seen] == list(range(1, len(seen) + 1))
+
+    run(scenario())
+
+
+def test_events_are_followed_from_a_thread(council: Council) -> None:
+    seen: list[str] = []
+
+    def follow() -> None:
+        for event in council.events():
+            seen.append(event.kind)
+            if event.kind == "decision":
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(follow)
+        council.propose("x")
+        call.result(10)
+    assert seen[-1] == "decision"
+
+
+def test_following_stops_when_cancelled_and_when_closed() -> None:
+    async def scenario() -> None:
+        council = council_of()
+
+        async def follow() -> None:
+            async for _ in council.events():
+                pass
+
+        first, second = asyncio.ensure_future(follow()), asyncio.ensure_future(follow())
+        await council.aio.propose("x")
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await council.aio.close()
+        with pytest.raises(CouncilError, match="closed"):
+            await second
+
+    run(scenario())
+
+
+def test_lost_events_say_what_is_oldest() -> None:
+    with council_of(events_kept=5) as council:
+        for n in range(5):
+            council.propose(f"p{n}")
+        with pytest.raises(PositionLost) as caught:
+            list(council.events(follow=False))
+        oldest = caught.value.oldest
+        assert list(council.events(after=oldest - 1, follow=False))[0].position == oldest
+
+
+# Guards
+
+
+@pytest.fixture
+def told() -> Iterator[Council]:
+    """Approves or rejects as the summary's first word says: yes or no."""
+    with council_of(prime=obeys, lite=obeys, codemind=obeys) as made:
+        yield made
+
+
+def test_a_guarded_function_runs_only_when_approved(told: Council) -> None:
+    ran: list[str] = []
+
+    @told.guard(describe="{answer} to {bucket}")
+    def delete(bucket: str, answer: str = "no") -> str:
+        """Deletes."""
+        ran.append(bucket)
+        return f"deleted {bucket}"
+
+    assert delete.__name__ == "delete"
+    assert delete.__doc__ == "Deletes."
+    assert delete("a", answer="yes") == "deleted a"
+    with pytest.raises(NotApproved, match="delete was not run: rejected") as caught:
+        delete("b")
+    assert ran == ["a"]
+    decision = caught.value.decision
+    assert isinstance(decision, Decision)
+    assert decision.outcome == "rejected"
+    assert caught.value.code == "not_approved"
+    back = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(back, NotApproved)
+    assert (back.decision, str(back)) == (decision, str(caught.value))
+    events = [event for event in told.events(follow=False) if event.kind == "proposal"]
+    assert events[0].data["what"]["summary"] == "yes to a"
+    assert events[0].data["what"]["tool"].endswith("delete")
+    assert events[0].data["what"]["wait_for"] == "all"
+
+
+def test_a_guarded_coroutine_function(told: Council) -> None:
+    @told.guard(describe=lambda answer: f"{answer}!"[:-1])
+    async def act(answer: str) -> str:
+        return f"did {answer}"
+
+    async def scenario() -> None:
+        assert asyncio.iscoroutinefunction(act)
+        assert await act("yes") == "did yes"
+        with pytest.raises(NotApproved):
+            await act("no")
+        found = await asyncio.gather(*(act("yes") for _ in range(20)))
+        assert found == ["did yes"] * 20
+
+    run(scenario())
+
+
+def test_without_a_description_the_call_itself_is_shown() -> None:
+    seen: list[Case] = []
+
+    async def look(case: Case) -> Opinion:
+        seen.append(case)
+        return Opinion.yes("r")
+
+    with council_of(lite=look) as council:
+
+        @council.guard(risk="med", timeout_s=5.0)
+        def act(a: int, *rest: Any, b: Any = None, **more: Any) -> int:
+            return a
+
+        strange = object()
+        values = {"deep": json_deep(40), "big": 10**40, "nan": float("nan"), "nul": "a\0b", "half": "\ud800"}
+        assert act(1, "x", strange, b={"k": [1, 2]}, long="y" * 5_000, **values) == 1
+
+    (case,) = seen
+    assert case.risk_level == "med"
+    assert case.time_left_s == 5.0
+    assert case.summary.startswith("Call ")
+    assert "act(a=1" in case.summary
+    assert case.action is not None
+    args = case.action["args"]
+    assert (args["a"], args["b"]) == (1, {"k": [1, 2]})
+    assert args["more"]["long"] == "y" * 5_000 if isinstance(args["more"], dict) else "long" in args["more"]
+    assert "object object" in str(args["rest"])
+
+
+def json_deep(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Grumpy:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        json_deep(40),
+        json_deep(31),
+        10**40,
+        float("nan"),
+        "a\0b",
+        "\ud800",
+        Grumpy(),
+        b"\x00\xff",
+        {1: 2},
+        {"a": {3}},
+    ],
+    ids=range(10),
+)
+def test_any_argument_can_be_shown(told: Council, value: Any) -> None:
+    """What is to be called with is the caller's; that it can't be shown whole must not keep it from a vote."""
+
+    @told.guard(describe="yes")
+    def act(value: Any) -> Any:
+        return value
+
+    assert act(value) is value
+
+
+def test_what_can_be_called_can_be_guarded(told: Council) -> None:
+    class Tool:
+        def __call__(self, n: int) -> int:
+            return n + 1
+
+        @staticmethod
+        def plain(n: int) -> int:
+            return n + 2
+
+        def method(self, n: int) -> int:
+            return n + 3
+
+    guard = told.guard(describe="yes")
+    assert guard(Tool())(1) == 2
+    assert guard(partial(Tool.plain, 1))() == 3
+    assert guard(Tool().method)(1) == 4
+    assert guard(len)([1]) == 1
+    told_no = told.guard(describe="no")
+    with pytest.raises(NotApproved, match="Tool was not run"):
+        told_no(Tool())(1)
+
+
+@pytest.mark.parametrize(
+    ("describe", "words"),
+    [
+        ("delete {bukket}", "names 'bukket'"),
+        ("{0}", "names"),
+        ("{bucket.name}", "no attribute"),
+        ("{", "can't be filled in"),
+        ("{bucket:d}", "can't be filled in"),
+        (lambda bucket: None, "gave a NoneType, expected a text"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_named(told: Council, describe: Any, words: str) -> None:
+    @told.guard(describe=describe)
+    def delete(bucket: str) -> None:
+        raise AssertionError("it ran")
+
+    with pytest.raises(CallerError, match=words):
+        delete("x")
+
+
+def test_a_call_that_does_not_fit_is_pythons_own_error_and_unproposed(told: Council) -> None:
+    @told.guard(describe="yes")
+    def act(a: int) -> int:
+        return a
+
+    with pytest.raises(TypeError):
+        act()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        act(1, 2)  # type: ignore[call-arg]
+    assert told.status()["events"] == 0
+
+
+def test_a_guard_while_a_human_is_asked(split: Council) -> None:
+    ran: list[int] = []
+
+    @split.guard()
+    def act() -> None:
+        ran.append(1)
+
+    @split.guard(wait_for_human=True)
+    def patient() -> str:
+        return "done"
+
+    with pytest.raises(NotApproved, match="waits for a human") as caught:
+        act()
+    assert ran == []
+    assert caught.value.decision.escalation_id in str(caught.value)
+    split.answer(caught.value.decision.escalation_id, approve=True)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(patient)
+        (waiting,) = wait_until(split.escalations)
+        split.answer(waiting.escalation_id, approve=True)
+        assert call.result(10) == "done"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a long argument is shown by its beginning alone: seats approve what they did not see"
+)
+def test_nothing_of_a_guarded_call_is_hidden_from_the_seats() -> None:
+    async def looks(case: Case) -> Opinion:
+        bad = "rm -rf /" in str(case.action) or "rm -rf /" in case.body
+        return Opinion("no" if bad else "yes", "looked")
+
+    with council_of(prime=looks, lite=looks, codemind=looks) as council:
+
+        @council.guard()
+        def shell(command: str) -> None:
+            return
+
+        with pytest.raises(NotApproved):
+            shell("echo " + "x" * 3_000 + "; rm -rf /")
+
+
+# Its end
+
+
+def test_a_closed_council_says_so_to_every_call() -> None:
+    council = council_of()
+    draft = council.draft("x")
+    council.close()
+    council.close()
+    assert "(closed)" in repr(council)
+    calls: list[Callable[[], Any]] = [
+        lambda: council.propose("x"),
+        lambda: council.propose(draft),
+        lambda: council.propose_many(["x"]),
+        lambda: council.cancel("aaaaaaaa"),
+        lambda: council.answer("esc-aaaaaaaa", approve=True),
+        lambda: council.decision("aaaaaaaa"),
+        council.escalations,
+        council.status,
+        lambda: list(council.events(follow=False)),
+        lambda: next(iter(council.events())),
+        lambda: council.guard()(lambda: None)(),
+        lambda: asyncio.run(council.aio.propose("x")),
+        lambda: asyncio.run(council.aio.status()),
+    ]
+    for call in calls:
+        with pytest.raises(CallerError, match="closed"):
+            call()
+    council.end()
+    asyncio.run(council.aio.close())
+
+
+def test_closing_while_others_wait_tells_them() -> None:
+    council = council_of(lite=hang, codemind=hang)
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(council.propose, f"p{n}") for n in range(2)]
+        calls.append(pool.submit(lambda: list(council.events(after=4))))  # type: ignore[arg-type]
+        wait_until(lambda: council.status()["open_count"] == 2)
+        council.close()
+        for call in calls[:2]:
+            with pytest.raises(CouncilDied, match="closed"):
+                call.result(10)
+        with pytest.raises(CouncilError):
+            calls[2].result(10)
+
+
+def test_no_threads_are_left_behind() -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    for _ in range(3):
+        with council_of(name="leaves-nothing") as council:
+            council.propose("x")
+    assert not [t.name for t in threading.enumerate() if "leaves-nothing" in t.name and t.name not in before]
+
+
+def test_a_hanging_plain_mind_does_not_keep_close_waiting() -> None:
+    free = threading.Event()
+
+    def stuck(case: Case) -> Opinion:
+        free.wait(60)
+        return Opinion.yes("late")
+
+    with council_of(lite=stuck, codemind=stuck, time_budget_s=0.05) as council:
+        assert not council.propose("x").final
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0
+    free.set()
+
+
+INTERRUPTED = """
+import asyncio, os, signal, threading, time
+from council import Case, Council, CouncilConfig, Opinion, SeatConfig
+
+async def hang(case: Case) -> Opinion:
+    await asyncio.sleep(3600)
+
+async def agree(case: Case) -> Opinion:
+    return Opinion.yes("fine")
+
+seats = [SeatConfig(name="prime", mind=agree), SeatConfig(name="lite", mind=hang), SeatConfig(name="cm", mind=hang)]
+with Council.inline(CouncilConfig(seats=seats)) as council:
+    draft = council.draft("x")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        council.propose(draft)
+    except KeyboardInterrupt:
+        print("interrupted", council.status()["open_count"])
+    council.cancel(draft.msg_id)
+    print(council.decision(draft.msg_id).outcome)
+print([t.name for t in threading.enumerate()])
+"""
+
+
+def test_an_interrupt_while_waiting_leaves_things_clean() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["interrupted 1", "cancelled", "['MainThread']"]
+    assert done.returncode == 0
+    assert signal.SIGINT
+
+
+# Threads and loops
+
+
+def test_from_several_threads_and_loops_at_once(council: Council) -> None:
+    def from_a_thread(n: int) -> bool:
+        return bool(council.propose(f"thread {n}"))
+
+    def from_a_loop(n: int) -> int:
+        async def whole() -> int:
+            found = await asyncio.gather(*(council.aio.propose(f"loop {n} {i}") for i in range(10)))
+            return sum(map(bool, found))
+
+        return asyncio.run(whole())
+
+    with ThreadPoolExecutor(8) as pool:
+        threads = [pool.submit(from_a_thread, n) for n in range(40)]
+        loops = [pool.submit(from_a_loop, n) for n in range(10)]
+        assert all(call.result(20) for call in threads)
+        assert [call.result(20) for call in loops] == [10] * 10
+    assert council.status()["decided"] == {"approved": 140}
+
+
+def test_a_blocking_call_from_a_mind_on_the_councils_loop_is_refused() -> None:
+    box: list[Council] = []
+
+    async def asks_back(case: Case) -> Opinion:
+        box[0].status()
+        return Opinion.yes("never")
+
+    async def asks_well(case: Case) -> Opinion:
+        status = await box[0].aio.status()
+        return Opinion.yes(f"{len(status['seats'])} seats")
+
+    def asks_from_a_thread(case: Case) -> Opinion:
+        return Opinion.yes(f"{len(box[0].status()['seats'])} seats")
+
+    with council_of(prime=asks_back, lite=asks_well, codemind=asks_from_a_thread) as council:
+        box.append(council)
+        decision = council.propose("x", wait_for="all")
+        assert [ballot.reason for ballot in decision.ballots] == ["3 seats", "3 seats"]
+        assert "use council.aio" in dict(decision.missing)["prime"]
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Council.close marks itself closed before it may: refused on the council's loop, it ends nothing",
+)
+def test_a_mind_that_closes_its_council_is_refused_and_changes_nothing() -> None:
+    box: list[Council] = []
+
+    async def closes(case: Case) -> Opinion:
+        box[0].close()
+        return Opinion.yes("never")
+
+    council = council_of(lite=closes)
+    box.append(council)
+    try:
+        council.propose("x", wait_for="all")
+        assert council.status()["seats"]
+    finally:
+        council._closed = False
+        council.close()
+
+
+# Seats and minds
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 4, 15])
+def test_any_number_of_seats(many: int) -> None:
+    names = ["prime", *(f"s{n}" for n in range(1, many))]
+    config = CouncilConfig(
+        seats=tuple(SeatConfig(name=name, mind=agree) for name in names),
+        time_budget_s=0.5,
+        sole_seat="allow-low-risk",
+    )
+    with Council.inline(config) as council:
+        decision = council.propose("x", wait_for="all")
+        assert decision.outcome == "approved"
+        assert decision.tally.yes == many
+        assert decision.degraded is (many == 1)
+
+
+def test_one_seat_alone_goes_to_a_human_unless_allowed() -> None:
+    with Council.inline(CouncilConfig(seats=seats(prime=agree), time_budget_s=0.1)) as council:
+        decision = council.propose("x")
+        assert (decision.standing, decision.final) == ("escalated", False)
+
+
+def test_every_shape_of_mind() -> None:
+    class AsyncMind:
+        async def review(self, case: Case) -> Opinion:
+            return Opinion.yes("class")
+
+    class PlainMind:
+        def review(self, case: Case) -> Opinion:
+            return Opinion.yes("object")
+
+    def function(case: Case) -> Opinion:
+        return Opinion.yes("function")
+
+    minds = {"prime": AsyncMind, "lite": PlainMind(), "codemind": function, "more": agree}
+    with Council.inline(CouncilConfig(seats=seats(**minds))) as council:
+        decision = council.propose("x", wait_for="all")
+        reasons = {ballot.seat: ballot.reason for ballot in decision.ballots}
+        assert reasons == {"prime": "class", "lite": "object", "codemind": "function", "more": "fine"}
+
+
+def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:
+    with council_of(prime=agree) as council:
+        decision = council.propose("x", risk="high")
+        assert (decision.standing, decision.final) == ("escalated", False)
+        (waiting,) = council.escalations()
+        assert waiting.reason == "no_ruling"
+        losses = [event.data for event in council.events(follow=False) if event.kind == "loss"]
+        assert "has no rule(case, ballots)" in losses[0]["why"]
+
+
+def test_the_default_council_is_the_three() -> None:
+    with Council.inline() as council:
+        decision = council.propose("Rename a local variable", timeout_s=20)
+        assert {seat["name"] for seat in council.status()["seats"]} == {"prime", "lite", "codemind"}
+        assert decision.ballots
+
+
+def test_a_mind_that_raises_costs_its_ballot_only() -> None:
+    async def raising(case: Case) -> Opinion:
+        raise SystemExit("a library gave up")
+
+    with council_of(lite=raising) as council:
+        decision = council.propose("x", wait_for="all")
+        assert (decision.outcome, decision.degraded) == ("approved", True)
+        assert "a library gave up" in dict(decision.missing)["lite"]
+        assert council.propose("y").outcome == "approved"
+
+
+def test_a_mind_whose_own_task_exits_does_not_end_the_council() -> None:
+    async def exits() -> None:
+        raise SystemExit("from within")
+
+    async def gathers(case: Case) -> Opinion:
+        await asyncio.gather(exits(), return_exceptions=True)
+        return Opinion.yes("still here")
+
+    with council_of(lite=gathers, time_budget_s=0.5) as council:
+        assert council.propose("x").outcome == "approved"
+        assert council.propose("y").outcome == "approved"
+
+
+# Making one
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({"quorum": 1}, ConfigError),
+        ({"quorum": 4}, ConfigError),
+        ({"prime": "nobody"}, ConfigError),
+        ({"no_such_key": 1}, ConfigError),
+        ({"seats": {"lite": {"mind": "no.such.module:Mind"}}}, MindError),
+        ({"seats": {"lite": {"mind": "council.agents.lite:Nobody"}}}, MindError),
+        ({"sender": "Not A Name"}, ConfigError),
+        ({"sender": "prime"}, NameTaken),
+        ({"sender": "coordinator"}, NameTaken),
+        ({"config": "/no/such/file.toml"}, ConfigError),
+    ],
+)
+def test_a_council_that_cannot_be_made_says_why_and_leaves_no_thread(
+    settings: dict[str, Any], kind: type[CouncilError]
+) -> None:
+    with pytest.raises(kind):
+        Council.inline(**settings)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")], 5.0)
+
+
+def test_a_complete_configuration_takes_no_more_settings() -> None:
+    with pytest.raises(ConfigError, match="no further settings"):
+        Council.inline(CouncilConfig(), quorum=2)
+
+
+def test_councils_side_by_side_do_not_share_anything() -> None:
+    with council_of() as one, council_of(lite=refuse, codemind=refuse) as two:
+        draft = one.draft("x")
+        assert one.propose(draft).outcome == "approved"
+        assert two.propose("x").outcome == "rejected"
+        with pytest.raises(CouncilError):
+            two.propose(draft)
+        assert one.status()["council_id"] != two.status()["council_id"]
+
+
+def test_errors_are_of_the_three_families() -> None:
+    for kind in (CallerError, OperatorError):
+        assert issubclass(kind, CouncilError)

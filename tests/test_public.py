@@ -1,0 +1,258 @@
+"""What `council` shows the world: its names, its weight, its words."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import subprocess
+import sys
+from importlib.metadata import distribution
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+import council
+from council import AsyncCouncil, Council, CouncilConfig, Decision, NotApproved, SeatConfig
+from council.core.state import Answer, Ballot, Escalation, Option, Ruling, Tally, TieBreak
+from council.protocol import errors
+from council.protocol.errors import CouncilError
+
+PUBLIC = {
+    "AsyncCouncil",
+    "Ballot",
+    "Case",
+    "Council",
+    "CouncilConfig",
+    "CouncilError",
+    "Decision",
+    "Envelope",
+    "Escalation",
+    "Event",
+    "Mind",
+    "NotApproved",
+    "Opinion",
+    "Ruling",
+    "RulingMind",
+    "SeatConfig",
+    "ShownBallot",
+    "Tally",
+}
+
+
+def test_the_star_gives_the_public_names_and_no_others() -> None:
+    """A name that is dropped breaks users; one that slips in is a promise that nobody made."""
+    found: dict[str, Any] = {}
+    exec("from council import *", found)  # noqa: S102 - that is how one tries a star
+    assert set(found) - {"__builtins__"} == PUBLIC == set(council.__all__)
+    assert set(dir(council)) >= PUBLIC
+    assert council.__all__ == sorted(council.__all__)
+
+
+def test_a_name_that_is_none_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Counsel'"):
+        council.Counsel  # noqa: B018
+    with pytest.raises(ImportError):
+        importlib.import_module("council.counsel")
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert council.__version__ == distribution("council-runtime").version
+
+
+def test_types_are_shipped() -> None:
+    assert (files("council") / "py.typed").is_file()
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import council", ["ray", "pydantic", "asyncio", "council.client", "council.agents.prime"]),
+        ("import council.protocol.errors", ["ray", "pydantic", "council.client"]),
+        (
+            "from council import Council",
+            ["ray", "council.runtime.ray_side", "council.agents.prime", "unidiff"],
+        ),
+        ("from council import *", ["ray", "council.runtime.ray_side", "council.agents.codemind"]),
+        ("import council.runtime.inline", ["ray"]),
+        ("import council.runtime.coordinator", ["ray"]),
+        ("from council.agents.seat import SeatHost", ["ray"]),
+    ],
+)
+def test_importing_is_light(statement: str, absent: list[str]) -> None:
+    code = f"import sys; {statement}; print([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_whole_inline_council_never_imports_ray() -> None:
+    code = (
+        "import sys\nfrom council import Council\n"
+        "with Council.inline() as council:\n    print(council.propose('x').final)\n"
+        "print('ray' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["True", "False"]
+
+
+# Crossing processes
+
+
+def all_errors() -> list[type[CouncilError]]:
+    found = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CouncilError)
+    ]
+    assert len(found) > 15
+    return found
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_errors_pickle_with_their_facts(kind: type[CouncilError]) -> None:
+    error = kind("what happened", name="n", open_ids=["a"])
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind
+    assert (str(back), back.code, back.facts) == (str(error), error.code, error.facts)
+    assert (back.name, back.open_ids) == ("n", ["a"])
+    with pytest.raises(AttributeError):
+        _ = back.no_such_fact
+
+
+def test_error_codes_are_their_own() -> None:
+    codes = [kind.code for kind in all_errors()]
+    assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("kind", all_errors())
+def test_errors_say_what_they_are(kind: type[CouncilError]) -> None:
+    assert kind.__doc__
+    assert kind.__doc__ != CouncilError.__doc__ or kind is CouncilError
+
+
+def a_decision() -> Decision:
+    ballot = Ballot("p", "lite", "yes", "r", 0.5, "low", "m", "d")
+    return Decision(
+        "p",
+        "s",
+        "decided",
+        "approved",
+        True,
+        "why",
+        Tally(1, 0, 0),
+        2,
+        (ballot,),
+        ruling=Ruling("p", "prime", "confirm", "r", 0.9, "low", "m2", "d2"),
+        answer=Answer("p", "ada", True, "r", "m3", "d3"),
+        tie_break=TieBreak("prime", "m", "yes"),
+        missing=(("codemind", "dead"),),
+        late=(ballot,),
+        shared=(("model x", ("lite", "prime")),),
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        a_decision(),
+        Escalation(
+            "esc-p",
+            "p",
+            "s",
+            "high",
+            "tie",
+            "d",
+            (Option("approve", ("a",), ("b",)),),
+            ("g",),
+            "n",
+            (),
+            None,
+            0.0,
+            1.0,
+        ),
+        council.Event(1, __import__("datetime").datetime(2026, 1, 1), "decision", {"a": 1}),
+        council.Opinion.yes("r"),
+        council.Ruling("confirm", "r"),
+        council.Case("p", "c", "s"),
+        CouncilConfig(),
+        SeatConfig(name="a", mind="council.agents.lite:Lite"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_pickle(value: Any) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_not_approved_pickles_with_its_decision() -> None:
+    error = NotApproved("no", decision=a_decision())
+    back = pickle.loads(pickle.dumps(error))
+    assert back.decision == a_decision()
+
+
+def test_values_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        a_decision().outcome = "rejected"  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        council.Opinion.yes("r").vote = "no"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("outcome", ["approved", "rejected", "deferred", "cancelled", None])
+def test_a_decision_is_true_for_approved_alone(outcome: Any) -> None:
+    from dataclasses import replace
+
+    assert bool(replace(a_decision(), outcome=outcome)) is (outcome == "approved")
+
+
+# Words
+
+
+def members(kind: type) -> list[tuple[str, Any]]:
+    return [
+        (name, getattr(member, "__func__", member))
+        for name, member in vars(kind).items()
+        if not name.startswith("_") and (callable(member) or isinstance(member, (classmethod, property)))
+    ]
+
+
+def test_every_public_class_and_method_says_what_it_does() -> None:
+    """AsyncCouncil's methods are those of Council, whose words count for both."""
+    silent = []
+    for name in PUBLIC:
+        thing = getattr(council, name)
+        if not (thing.__doc__ or "").strip():
+            silent.append(name)
+    for name, member in members(Council):
+        if not (member.__doc__ or "").strip():
+            silent.append(f"Council.{name}")
+    assert silent == []
+
+
+def test_the_coroutines_are_the_methods() -> None:
+    """The same names with the same arguments; mutation: an option that only one of the two takes."""
+    council_members, aio_members = dict(members(Council)), dict(members(AsyncCouncil))
+    apart = {"launch", "connect", "inline", "name", "sender", "config", "guard", "end"}
+    assert set(council_members) - set(aio_members) == apart
+    assert set(aio_members) <= set(council_members)
+    for name, member in aio_members.items():
+        if name == "draft":
+            continue  # passes everything on
+        ours = list(inspect.signature(member).parameters.values())
+        theirs = list(inspect.signature(council_members[name]).parameters.values())
+        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], (
+            name
+        )
+        assert inspect.iscoroutinefunction(member) or name == "events"
+
+
+def test_every_argument_and_result_has_a_type() -> None:
+    for kind in (Council, AsyncCouncil):
+        for name, member in members(kind):
+            if isinstance(member, property):
+                continue
+            signature = inspect.signature(member)
+            assert signature.return_annotation is not inspect.Signature.empty, name
+            for parameter in list(signature.parameters.values())[1:]:
+                assert parameter.annotation is not inspect.Parameter.empty, f"{name}({parameter.name})"
