@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from council.agents.mind import Case, Mind, Opinion, Ruling, RulingMind, ShownBallot
-    from council.client import AsyncCouncil, Council, Event
+    from council.client import AsyncCouncil, Council
     from council.core.state import Ballot, Decision, Escalation, Tally
+    from council.following import Event
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved
     from council.settings import CouncilConfig, SeatConfig
@@ -28,7 +29,7 @@ _HOMES = {
     "Decision": "council.core.state",
     "Envelope": "council.protocol.envelope",
     "Escalation": "council.core.state",
-    "Event": "council.client",
+    "Event": "council.following",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",
     "Opinion": "council.agents.mind",

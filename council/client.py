@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from council.background import Background
 from council.core.state import Decision, Escalation, RiskLevel
+from council.following import Events
 from council.humans import human_key, me
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
@@ -35,30 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
-# How long one look for new events stays open at the council before it is made anew.
-EVENTS_WAIT_S = 10.0
-EVENTS_PAGE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened: ``position`` to resume after, ``at`` in UTC, ``kind``, and plain ``data``.
-
-    Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, roll, alert, refusal.
-    """
-
-    position: int
-    at: datetime
-    kind: str
-    data: Mapping[str, Any]
-
-    @property
-    def proposal_id(self) -> str | None:
-        """The proposal that this is about, if it is about one."""
-        for part in (self.data, *(value for value in self.data.values() if isinstance(value, Mapping))):
-            if "proposal_id" in part:
-                return str(part["proposal_id"])
-        return None
 
 
 class Council:
@@ -355,20 +331,7 @@ class Council:
 
         Raises PositionLost, while iterating, where events after ``after`` are no longer kept.
         """
-        return Events(self, after, follow=follow)
-
-    async def _events(self, after: int, wait_s: float) -> Sequence[Event]:
-        self._refuse_if_closed()
-        found = await self._port.events(after, EVENTS_PAGE, wait_s)
-        return [
-            Event(
-                position=event["position"],
-                at=datetime.fromtimestamp(event["at"], UTC),
-                kind=event["kind"],
-                data=event["data"],
-            )
-            for event in found
-        ]
+        return Events(self._port.events, self._wait, self.aio._run, after, follow=follow)
 
     def guard(
         self,
@@ -500,38 +463,6 @@ class AsyncCouncil:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._council.close)
-
-
-class Events:
-    """A council's events, for ``for`` and ``async for``. ``position`` is that of the last one handed out."""
-
-    def __init__(self, council: Council, after: int, *, follow: bool) -> None:
-        self._council = council
-        self._follow = follow
-        self.position = after
-
-    def __iter__(self) -> Iterator[Event]:
-        while True:
-            found = self._council._wait(self._page())
-            yield from self._hand_out(found)
-            if not found and not self._follow:
-                return
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            found = await self._council.aio._run(self._page())
-            for event in self._hand_out(found):
-                yield event
-            if not found and not self._follow:
-                return
-
-    async def _page(self) -> Sequence[Event]:
-        return await self._council._events(self.position, EVENTS_WAIT_S if self._follow else 0.0)
-
-    def _hand_out(self, found: Sequence[Event]) -> Iterator[Event]:
-        for event in found:
-            self.position = event.position
-            yield event
 
 
 def _info(session: Session, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> Envelope:

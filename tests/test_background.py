@@ -95,8 +95,7 @@ def test_cancelled_here_is_cancelled_there(background: Background) -> None:
     async def scenario() -> None:
         began, ended = threading.Event(), threading.Event()
         task = asyncio.ensure_future(background.wrap(forever(began, ended)))
-        while not began.is_set():
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(began.wait, 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -121,8 +120,7 @@ def test_a_loop_that_ends_while_it_waits_is_no_harm(background: Background) -> N
 
     async def scenario() -> None:
         asyncio.ensure_future(background.wrap(forever(began)))  # noqa: RUF006 - left behind on purpose
-        while not began.is_set():
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(began.wait, 5)
 
     asyncio.run(scenario())
     assert background.wait(give(5)) == 5
@@ -191,7 +189,7 @@ def test_stop_ends_what_runs_and_refuses_what_comes() -> None:
     def waiting() -> None:
         try:
             made.wait(forever(began, ended))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is looked at
+        except BaseException as error:
             errors.append(error)
 
     caller = threading.Thread(target=waiting)
@@ -219,8 +217,7 @@ def test_stop_tells_a_waiting_loop_too() -> None:
 
     async def scenario() -> None:
         task = asyncio.ensure_future(made.wrap(forever(began)))
-        while not began.is_set():
-            await asyncio.sleep(0.001)
+        await asyncio.to_thread(began.wait, 5)
         await asyncio.to_thread(made.stop)
         with pytest.raises(CallerError, match="closed"):
             await task

@@ -20,7 +20,7 @@ from pathlib import Path
 from council.cli.report import UsageFault
 from council.cli.text import count, line
 
-# The council takes 768 KiB sealed (driver.PROPOSAL_BYTES_MAX); this leaves room for the envelope around it.
+# The council takes 768 KiB sealed (reading.PROPOSAL_BYTES_MAX); this leaves room for the envelope around it.
 CHANGE_BYTES_MAX = 760 * 2**10
 # Read from a file or pipe before it is called too large: enough to say by how much, not to fill the memory.
 READ_BYTES_MAX = 64 * 2**20

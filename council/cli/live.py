@@ -25,8 +25,9 @@ from council.cli.text import clean, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
-    from council.client import Council, Event
+    from council.client import Council
     from council.core.state import Escalation
+    from council.following import Event
 
 LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
 PAUSE_S = 2.0  # before another try, while the council does not answer

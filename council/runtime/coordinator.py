@@ -199,7 +199,7 @@ class Coordinator:
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
         limit = max(1, min(limit, EVENTS_MAX))
-        found = self._driver.events(after, limit)
+        found = self._driver.feed.after(after, limit)
         if not found and wait_s > 0:
             self._refuse_if_broken()
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -211,7 +211,7 @@ class Coordinator:
             finally:
                 self._feed_waiters.discard(waiter)
             self._refuse_if_broken()
-            found = self._driver.events(after, limit)
+            found = self._driver.feed.after(after, limit)
         return found
 
     async def _kept(self) -> None:

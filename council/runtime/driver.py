@@ -8,53 +8,46 @@ event's record is kept (rules 4.7); what only makes seats think leaves at once.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
 from council.core.state import (
-    Answer,
     Ballot,
     CouncilState,
     Decision,
     Escalation,
     Moment,
     Rules,
-    Ruling,
-    Submission,
     found,
     plain,
 )
 from council.core.step import Deadlines, next_deadline, next_due, step
 from council.journal.record import Record
 from council.protocol import codec, signing
-from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
-from council.protocol.envelope import Escalation as EscalationBody
+from council.protocol.envelope import Envelope, Proposal
 from council.protocol.envelope import plain as plain_json
 from council.protocol.errors import (
     CouncilError,
     EnvelopeError,
-    EnvelopeTooLarge,
     InternalError,
     NameTaken,
     OperatorError,
-    PositionLost,
     Refused,
 )
+from council.runtime.feed import Feed
 from council.runtime.messages import Acknowledged, Failed, Message, Told, reference
+from council.runtime.reading import digest, event_of
 
-# A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
-PROPOSAL_BYTES_MAX = 768 * 2**10
+# Of a ballot's reason so much is shown to Prime: with 15 of them and the proposal it must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
 SENDERS_MAX = 10_000
 COORDINATOR = "coordinator"
-T = TypeVar("T")
 
 
 class _Held(NamedTuple):
@@ -89,8 +82,7 @@ class Driver:
         self.keyring = signing.Keyring()
         for seat, key in keys.items():
             self.keyring.add(seat, key)
-        self.feed: deque[tuple[int, float, do.Effect]] = deque(maxlen=events_kept)
-        self.feed_position = 0
+        self.feed = Feed(events_kept)
         self.to_seats: deque[tuple[str, bytes]] = deque()
         self.to_sessions: deque[tuple[str, Message]] = deque()
         self.unsaved: list[Record] = []
@@ -138,7 +130,7 @@ class Driver:
         try:
             envelope = self.keyring.open(sealed, self.council_id)
             sender, msg_id = envelope.sender, envelope.msg_id
-            event = self._event(envelope, sealed)
+            event = event_of(envelope, sealed, self.roles.get(sender))
             self._step(event, now, sealed, session)
         except InternalError:
             raise  # our own fault, not the sender's
@@ -229,112 +221,6 @@ class Driver:
         self.refused["unreadable_ballot"] += 1
         return True
 
-    # From envelopes to events
-
-    def _event(self, envelope: Envelope, sealed: bytes) -> ev.Event:
-        """The event that an authentic envelope stands for. Raises Refused where its sender may not say it."""
-        content, sender = envelope.content, envelope.sender
-        role = self.roles.get(sender)
-        if isinstance(content, Proposal):
-            return self._submission(envelope, content, sealed)
-        if isinstance(content, Info):
-            return self._info(envelope, content, sealed)
-        if role != "voter":
-            raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
-        if isinstance(content, Vote):
-            gates = (content.control_packet or {}).get("safety_gates") or {}
-            return ev.BallotCast(
-                Ballot(
-                    proposal_id=content.proposal_id,
-                    seat=sender,
-                    vote=content.vote,
-                    reason=content.reason,
-                    confidence=envelope.confidence,
-                    risk_level=envelope.risk_level,
-                    msg_id=envelope.msg_id,
-                    digest=digest(sealed),
-                    asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
-                )
-            )
-        if isinstance(content, EscalationBody):
-            return ev.EscalationRaised(content.proposal_id, sender, content.reason, envelope.msg_id)
-        assert isinstance(content, Heartbeat)
-        return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
-
-    def _submission(self, envelope: Envelope, content: Proposal, sealed: bytes) -> ev.ProposalSubmitted:
-        """Any seat and any client may propose; a human's part is to answer (rules 1.1)."""
-        if self.roles.get(envelope.sender) == "human":
-            raise Refused(f"{envelope.sender} joined as a human and may not propose", code="wrong_role")
-        if len(sealed) > PROPOSAL_BYTES_MAX:
-            raise EnvelopeTooLarge(
-                f"the proposal has {len(sealed):,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
-                field="content.body",
-                limit=PROPOSAL_BYTES_MAX,
-                found=len(sealed),
-            )
-        return ev.ProposalSubmitted(
-            Submission(
-                proposal_id=envelope.msg_id,
-                proposer=envelope.sender,
-                digest=digest(sealed),
-                summary=content.summary,
-                time_budget_s=content.time_budget_s,
-                wait_for=content.wait_for,
-                confidence=envelope.confidence,
-                risk_level=envelope.risk_level,
-                tool=content.action.tool if content.action is not None else None,
-                supersedes=content.supersedes,
-            )
-        )
-
-    def _info(self, envelope: Envelope, content: Info, sealed: bytes) -> ev.Event:
-        """The acts that travel as INFO of kinds of their own (rules 1.2)."""
-        sender, role = envelope.sender, self.roles.get(envelope.sender)
-        proposal_id = envelope.parent_id or ""
-        speaker = {"answer": "human", "cancel": "any"}.get(content.kind, "voter")
-        if speaker != "any" and role != speaker:
-            raise Refused(
-                f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
-            )
-        match content.kind:
-            case "cancel":
-                return ev.ProposalCancelled(proposal_id, sender, content.text)
-            case "answer":
-                approve = _fact(content, "approve", bool)
-                answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest(sealed))
-                return ev.HumanAnswered(answer)
-            case "fault":
-                return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
-            case "observation":
-                return ev.StreamObserved(
-                    proposal_id=proposal_id,
-                    observer=sender,
-                    stream=_fact(content, "stream", str),
-                    interrupt=_fact(content, "interrupt", bool),
-                    text=content.text,
-                    msg_id=envelope.msg_id,
-                )
-            case "ruling":
-                word = _fact(content, "ruling", str)
-                if word not in ("confirm", "reject", "human"):
-                    raise EnvelopeError(
-                        f"content.data.ruling is {word!r}, expected confirm, reject or human",
-                        field="content.data.ruling",
-                    )
-                return ev.RulingGiven(
-                    Ruling(
-                        proposal_id=proposal_id,
-                        seat=sender,
-                        ruling=word,  # type: ignore[arg-type]  # checked just above
-                        reason=content.text,
-                        confidence=envelope.confidence,
-                        risk_level=envelope.risk_level,
-                        msg_id=envelope.msg_id,
-                        digest=digest(sealed),
-                    )
-                )
-        raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
-
     # What leaves
 
     @property
@@ -398,8 +284,7 @@ class Driver:
                 self._unwatch(decision.proposal_id)
             case do.AnnounceEscalation(_, standing):
                 self._announce(standing)
-        self.feed_position += 1
-        self.feed.append((self.feed_position, wall_s, effect))
+        self.feed.append(wall_s, effect)
 
     def _announce(self, decision: Decision) -> None:
         for session in self._watchers.get(decision.proposal_id, ()):
@@ -488,26 +373,13 @@ class Driver:
         """The proposals that wait for a human, oldest first."""
         return [p.escalation for p in self.state.open.values() if p.escalation is not None]
 
-    def events(self, after: int, limit: int) -> list[dict[str, Any]]:
-        """Up to ``limit`` events after position ``after``. Raises PositionLost if some are kept no more."""
-        oldest = self.feed[0][0] if self.feed else self.feed_position + 1
-        if after + 1 < oldest:
-            raise PositionLost(
-                f"events after position {after} were asked for, but the oldest kept is {oldest}",
-                asked=after,
-                oldest=oldest,
-            )
-        start = after + 1 - oldest
-        stop = min(start + limit, len(self.feed))
-        return [as_event(*self.feed[index]) for index in range(start, stop)]
-
     def status(self, now: tuple[float, float]) -> dict[str, Any]:
         """The council at a glance, as plain data: seats, what is open, what was decided and refused."""
         return {
             "council_id": self.council_id,
             "uptime_s": now[0],
             "position": self._position,
-            "events": self.feed_position,
+            "events": self.feed.position,
             "prime": self.rules.prime,
             "quorum": self.rules.quorum,
             "seats": [
@@ -546,43 +418,8 @@ class Driver:
         }
 
 
-def digest(sealed: bytes) -> str:
-    """Identifies an envelope's canonical bytes (rules 1.12)."""
-    return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()
-
-
 def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:
     """Whether the event changed something; ordinary heartbeats and duplicates did not (rules 1.10)."""
     if isinstance(event, ev.SeatBeat):
         return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
     return not (len(effects) == 1 and isinstance(effects[0], (do.NoteIgnored, do.AnswerAgain)))
-
-
-def _fact(content: Info, name: str, kind: type[T]) -> T:
-    """A fact that an INFO of this kind must carry. Raises EnvelopeError, naming the field."""
-    value = content.data.get(name)
-    if not isinstance(value, kind):
-        field = f"content.data.{name}"
-        raise EnvelopeError(f"{field} is {value!r}, expected {kind.__name__}", field=field)
-    return value
-
-
-EVENT_KINDS: dict[type, str] = {
-    do.AnnounceProposal: "proposal",
-    do.AnnounceBallot: "ballot",
-    do.AnnounceLoss: "loss",
-    do.AnnounceObservation: "observation",
-    do.AnnouncePrimeEscalation: "to_prime",
-    do.AnnounceRuling: "ruling",
-    do.AnnounceEscalation: "to_human",
-    do.AnnounceDecision: "decision",
-    do.AnnounceRoll: "roll",
-    do.RaiseAlert: "alert",
-    do.AnnounceRefusal: "refusal",
-}
-
-
-def as_event(position: int, wall_s: float, effect: do.Effect) -> dict[str, Any]:
-    """An effect as an event of the feed: plain data with its position, time and kind."""
-    data = plain(effect)
-    return {"position": position, "at": wall_s, "kind": EVENT_KINDS[type(effect)], "data": data}

@@ -114,7 +114,7 @@ def test_a_watch_ends_with_its_council(cli: Cli, up: Up, monkeypatch: pytest.Mon
 
 
 def test_every_kind_of_event_has_its_line() -> None:
-    from council.runtime.driver import EVENT_KINDS
+    from council.runtime.feed import EVENT_KINDS
 
     source = Path(live.__file__).read_text(encoding="utf-8")
     assert set(EVENT_KINDS.values()) <= set(re.findall(r'case "([a-z_]+)"', source))

@@ -177,7 +177,7 @@ class Hand:
         ]
 
     def kinds(self, after: int = 0) -> list[str]:
-        return [event["kind"] for event in self.driver.events(after, 1_000)]
+        return [event["kind"] for event in self.driver.feed.after(after, 1_000)]
 
     def last(self, kind: str) -> dict[str, Any]:
-        return [event for event in self.driver.events(0, 1_000) if event["kind"] == kind][-1]["data"]
+        return [event for event in self.driver.feed.after(0, 1_000) if event["kind"] == kind][-1]["data"]

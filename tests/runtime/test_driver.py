@@ -10,8 +10,9 @@ from council.core import events as ev
 from council.protocol import codec, signing
 from council.protocol.errors import ConfigError, NameTaken, OperatorError, PositionLost, Refused
 from council.runtime import driver as driver_module
-from council.runtime.driver import PROPOSAL_BYTES_MAX, Driver
+from council.runtime.driver import Driver
 from council.runtime.messages import Failed, Told, reference
+from council.runtime.reading import PROPOSAL_BYTES_MAX
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, key_of
 
 
@@ -385,7 +386,7 @@ def test_nobody_is_told_anything_before_it_is_kept_but_seats_think_at_once(hand:
     for seat in THREE:
         hand.receive(hand.vote(seat, pid), save=False)
     assert hand.to_seats() == []  # rules 1.14: the request shows ballots, so it waits
-    assert hand.driver.feed_position == 0
+    assert hand.driver.feed.position == 0
     hand.receive(hand.vote("lite", "ffffffff"), "s1", save=False)
     assert not hand.driver.to_sessions
     assert hand.driver.owes("s1")
@@ -422,25 +423,6 @@ def test_a_retry_is_answered_only_once_the_decision_is_kept(hand: Hand) -> None:
     assert not hand.driver.to_sessions
     hand.save()
     assert hand.decision("s1") == hand.decision("s2")
-
-
-@pytest.mark.xfail(strict=True, reason="Driver.decision reads the core's state, not what is kept (rules 4.7)")
-def test_a_decision_that_is_not_kept_cannot_be_asked_for_either(hand: Hand) -> None:
-    pid = hand.propose()
-    hand.receive(hand.vote("lite", pid), save=False)
-    hand.receive(hand.vote("prime", pid), save=False)
-    assert hand.driver.decision(pid) is None
-
-
-@pytest.mark.xfail(
-    strict=True, reason="Driver.escalations reads the core's state, not what is kept (rules 4.7)"
-)
-def test_an_escalation_that_is_not_kept_cannot_be_asked_for_either(hand: Hand) -> None:
-    hand.propose()
-    hand.t += 61.0
-    hand.driver.wake(hand.now)
-    assert hand.driver.awaits_saving
-    assert hand.driver.escalations() == []
 
 
 # Retries and duplicates (rules 1.3, 1.12)
@@ -538,11 +520,11 @@ def test_the_feed_is_read_from_any_position_and_says_when_it_lost_one() -> None:
     hand = Hand(events_kept=3)
     for _ in range(4):
         hand.propose()
-    assert [event["position"] for event in hand.driver.events(1, 10)] == [2, 3, 4]
-    assert [event["position"] for event in hand.driver.events(2, 1)] == [3]
-    assert hand.driver.events(4, 10) == []
+    assert [event["position"] for event in hand.driver.feed.after(1, 10)] == [2, 3, 4]
+    assert [event["position"] for event in hand.driver.feed.after(2, 1)] == [3]
+    assert hand.driver.feed.after(4, 10) == []
     with pytest.raises(PositionLost) as caught:
-        hand.driver.events(0, 10)
+        hand.driver.feed.after(0, 10)
     assert (caught.value.asked, caught.value.oldest) == (0, 2)
 
 
@@ -552,11 +534,11 @@ def test_the_feed_is_read_from_any_position_and_says_when_it_lost_one() -> None:
 def test_a_position_that_was_never_given_is_lost_too(hand: Hand) -> None:
     hand.propose()
     with pytest.raises(PositionLost):
-        hand.driver.events(5_000, 10)
+        hand.driver.feed.after(5_000, 10)
 
 
 def test_an_empty_feed_has_nothing_after_zero(hand: Hand) -> None:
-    assert hand.driver.events(0, 10) == []
+    assert hand.driver.feed.after(0, 10) == []
 
 
 @settings(max_examples=60)
@@ -568,9 +550,9 @@ def test_pages_are_gapless(kept: int, made: int, after: int, limit: int) -> None
     oldest = max(1, made - kept + 1)
     if after + 1 < oldest:
         with pytest.raises(PositionLost):
-            hand.driver.events(after, limit)
+            hand.driver.feed.after(after, limit)
     elif after <= made:
-        found = [event["position"] for event in hand.driver.events(after, limit)]
+        found = [event["position"] for event in hand.driver.feed.after(after, limit)]
         assert found == list(range(after + 1, min(made, after + limit) + 1))
 
 

@@ -382,7 +382,7 @@ class World(Callers):  # the callers are apart to keep this readable
         """After each turn of the driver: nothing told that is not kept, and the state is as the rules say."""
         driver = self.driver
         compare.hold("4.7", not driver.to_sessions, "a session is told something in the turn that made it so")
-        compare.hold("4.7", driver.feed_position == self._feed_seen, "an event was told before it was kept")
+        compare.hold("4.7", driver.feed.position == self._feed_seen, "an event was told before it was kept")
         if check_all and self._own_checks:
             check(driver.state)
         compare.state(self.oracle, driver.state, self.t)
@@ -473,8 +473,8 @@ class World(Callers):  # the callers are apart to keep this readable
         )
 
     def _read_feed(self) -> None:
-        new = self.driver.feed_position - self._feed_seen
-        for _, _, effect in list(self.driver.feed)[-new:] if new else ():
+        new = self.driver.feed.position - self._feed_seen
+        for effect in self.driver.feed.last(new):
             if isinstance(effect, AnnounceDecision):
                 pid = effect.decision.proposal_id
                 compare.words(self.oracle, effect.decision, how_it_stands(self.replayed, pid), "the feed")
@@ -486,7 +486,7 @@ class World(Callers):  # the callers are apart to keep this readable
                 ballots = kept.ballots + kept.late if kept is not None else None
                 is_kept = ballots is None or effect.ballot in ballots
                 compare.hold("4.7", is_kept, f"the feed shows {effect.ballot.msg_id}, which is not kept")
-        self._feed_seen = self.driver.feed_position
+        self._feed_seen = self.driver.feed.position
 
     def _arm(self) -> None:
         deadlines = self.driver.deadlines()

@@ -1,0 +1,61 @@
+"""What was announced, numbered, for those who watch. Knows nothing of who they are."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from council.core import effects as do
+from council.core.state import plain
+from council.protocol.errors import PositionLost
+
+EVENT_KINDS: dict[type, str] = {
+    do.AnnounceProposal: "proposal",
+    do.AnnounceBallot: "ballot",
+    do.AnnounceLoss: "loss",
+    do.AnnounceObservation: "observation",
+    do.AnnouncePrimeEscalation: "to_prime",
+    do.AnnounceRuling: "ruling",
+    do.AnnounceEscalation: "to_human",
+    do.AnnounceDecision: "decision",
+    do.AnnounceRoll: "roll",
+    do.RaiseAlert: "alert",
+    do.AnnounceRefusal: "refusal",
+}
+
+
+class Feed:
+    """The last ``kept_max`` announcements; ``position`` is the number of the newest, counted from 1."""
+
+    def __init__(self, kept_max: int) -> None:
+        self.position = 0
+        self._kept: deque[tuple[float, do.Effect]] = deque(maxlen=kept_max)
+
+    def last(self, count: int) -> list[do.Effect]:
+        """The newest ``count`` announcements, or as many as are kept, oldest first."""
+        kept = len(self._kept)
+        return [self._kept[index][1] for index in range(max(kept - count, 0), kept)]
+
+    def append(self, wall_s: float, effect: do.Effect) -> None:
+        self.position += 1
+        self._kept.append((wall_s, effect))
+
+    def after(self, position: int, limit: int) -> list[dict[str, Any]]:
+        """Up to ``limit`` events after ``position``, as plain data: position, at (Unix seconds), kind, data.
+
+        Raises PositionLost if some of them are kept no more.
+        """
+        oldest = self.position - len(self._kept) + 1
+        if position + 1 < oldest:
+            raise PositionLost(
+                f"events after position {position} were asked for, but the oldest kept is {oldest}",
+                asked=position,
+                oldest=oldest,
+            )
+        first = position + 1 - oldest
+        found = []
+        for index in range(first, min(first + limit, len(self._kept))):
+            wall_s, effect = self._kept[index]
+            kind = EVENT_KINDS[type(effect)]
+            found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": plain(effect)})
+        return found

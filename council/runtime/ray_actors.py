@@ -1,0 +1,260 @@
+"""The actors, and the coordinator's way to its seats. Everything that a council's own processes ask of Ray.
+
+Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off: a call may
+run twice with them, and retries by envelope id are ours. A seat's actor is restarted by Ray; the
+coordinator's is not, for its memory is the only record: its death is told as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import platform
+import secrets
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# A dead actor is told from a slow one after so long, in milliseconds; Ray's default is a second.
+os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
+
+import ray
+from ray import exceptions as ray_errors
+
+from council.agents.exchange import Reply
+from council.journal.record import MemoryJournal
+from council.protocol.errors import MindError, OperatorError, Unreachable
+from council.runtime.coordinator import Coordinator
+from council.runtime.inline import new_seat, rules_of, system_clock
+from council.settings import CouncilConfig
+
+# Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
+COORDINATOR_CALLS_MAX = 5_000
+# Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
+START_TIMEOUT_S = 120.0
+
+# Ray's own types know neither concurrency groups nor what a decorated class can do.
+_remote: Any = ray.remote
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _in_group(name: str) -> Callable[[F], F]:
+    """Has an actor's method run on a concurrency group's own thread and event loop."""
+    return cast(Callable[[F], F], cast(Any, ray.method)(concurrency_group=name))
+
+
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 2, "letters": 8})
+class SeatActor:
+    """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own."""
+
+    def __init__(self, config: CouncilConfig, name: str, key: bytes, council_id: str) -> None:
+        _spare_the_collector()
+        self._title = f"Seat {name} of {council_id}"
+        self._config, self._name, self._key, self._council_id = config, name, key, council_id
+        self._host = new_seat(config, name, key, council_id)
+
+    def __repr__(self) -> str:
+        return self._title
+
+    @_in_group("letters")
+    async def exchange(self, batch: list[bytes]) -> Reply:
+        return await self._host.exchange(batch)
+
+    @_in_group("heartbeat")
+    async def attend(self, boot: int, coordinator: Any) -> None:
+        async def send(sealed: bytes, name: str) -> None:
+            await coordinator.hear.options(name=name).remote(sealed)
+
+        try:
+            await self._host.attend(boot, send)
+        except ray_errors.ActorDiedError:  # not restarting: dead for good, and this seat has nobody to serve
+            cast(Any, ray.actor).exit_actor()
+
+    @_in_group("heartbeat")
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+@_remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
+class CoordinatorActor:
+    """A council's coordinator; creates its seats, and ends them when it is closed."""
+
+    def __init__(self, config: CouncilConfig, council_id: str) -> None:
+        _spare_the_collector()
+        self._config = config
+        self._council_id = council_id
+        self._coordinator: Coordinator | None = None
+
+    def __repr__(self) -> str:
+        return f"Coordinator of {self._council_id}"
+
+    async def open(self) -> dict[str, Any]:
+        """Starts the seats. Raises MindError for a mind that can't be had; then nothing is left running."""
+        config = self._config
+        keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+        me = ray.get_runtime_context().current_actor
+        transport = RayTransport(config, keys, self._council_id, me)
+        try:
+            await transport.start()
+        except BaseException:
+            await transport.close()
+            raise
+        self._coordinator = Coordinator(
+            rules_of(config),
+            self._council_id,
+            keys,
+            transport,
+            MemoryJournal(config.events_kept),
+            system_clock(),
+            events_kept=config.events_kept,
+        )
+        await self._coordinator.open()
+        return self.about()
+
+    def about(self) -> dict[str, Any]:
+        return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
+
+    async def hello(self) -> dict[str, Any]:
+        """What runs here, for a client to compare itself with."""
+        return self.about()
+
+    async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
+        return await self._opened().join(name, role, key)
+
+    async def leave(self, session: str) -> None:
+        await self._opened().leave(session)
+
+    async def exchange(self, session: str, batch: list[bytes]) -> Reply:
+        return await self._opened().exchange(session, batch)
+
+    async def hear(self, sealed: bytes) -> None:
+        await self._opened().hear(sealed)
+
+    async def status(self) -> dict[str, Any]:
+        return {**await self._opened().status(), "name": self._config.name, "pid": os.getpid()}
+
+    async def decision(self, proposal_id: str) -> bytes | None:
+        return await self._opened().decision(proposal_id)
+
+    async def escalations(self) -> bytes:
+        return await self._opened().escalations()
+
+    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
+        return await self._opened().events(after, limit, wait_s)
+
+    async def close(self) -> None:
+        if self._coordinator is not None:
+            await self._coordinator.close()
+
+    def _opened(self) -> Coordinator:
+        if self._coordinator is None:
+            raise Unreachable("the council is still starting; try again", name=self._config.name)
+        return self._coordinator
+
+
+async def result(ref: Any) -> Any:
+    """What a Ray call came to."""
+    return await asyncio.wrap_future(ref.future())
+
+
+class RayTransport:
+    """Seats as detached, named actors: they outlive nothing, for whoever closes the council ends them."""
+
+    def __init__(self, config: CouncilConfig, keys: dict[str, bytes], council_id: str, me: Any) -> None:
+        self._config = config
+        self._keys = keys
+        self._council_id = council_id
+        self._me = me
+        self._actors: dict[str, Any] = {}
+
+    async def start(self) -> None:
+        end_seats(self._config.name, self._config.ray_namespace)  # of a council that died without closing
+        for seat in self._config.seats:
+            self._actors[seat.name] = self._create(seat.name)
+        for name, actor in self._actors.items():
+            await self._begun(name, actor)
+
+    def _create(self, name: str) -> Any:
+        seats: Any = SeatActor
+        options = seats.options(
+            name=actor_name(self._config.name, name),
+            namespace=self._config.ray_namespace,
+            lifetime="detached",
+        )
+        return options.remote(self._config, name, self._keys[name], self._council_id)
+
+    async def _begun(self, name: str, actor: Any) -> None:
+        """Waits until the seat's process is up; a mind that can't be built is told as what it is."""
+        try:
+            await asyncio.wait_for(result(actor.pid.remote()), START_TIMEOUT_S)
+        except TimeoutError:
+            raise OperatorError(
+                f"seat {name} did not start within {START_TIMEOUT_S:g} s: see the cluster's resources",
+                seat=name,
+            ) from None
+        except ray_errors.RayActorError as error:
+            cause = _mind_error(error)
+            raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        reply: Reply = await result(self._actors[seat].exchange.remote(batch))
+        return reply
+
+    async def attend(self, seat: str, boot: int) -> None:
+        await result(self._actors[seat].attend.remote(boot, self._me))
+
+    async def revive(self, seat: str) -> None:
+        """Waits for Ray to restart the actor, or creates it again where it is gone for good."""
+        try:
+            await asyncio.wait_for(result(self._actors[seat].pid.remote()), START_TIMEOUT_S)
+        except ray_errors.ActorDiedError:
+            self._actors[seat] = self._create(seat)
+            await self._begun(seat, self._actors[seat])
+
+    async def close(self) -> None:
+        for actor in self._actors.values():
+            ray.kill(actor, no_restart=True)
+
+
+def _mind_error(error: BaseException) -> MindError | None:
+    """The MindError that an actor's constructor raised, found in Ray's report of its death."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for candidate in (seen, getattr(seen, "cause", None)):
+            if isinstance(candidate, MindError):
+                return candidate
+        seen = getattr(seen, "cause", None) or seen.__cause__ or seen.__context__
+    text = str(error)
+    marker = "MindError: "
+    if marker in text:
+        return MindError(text.split(marker, 1)[1].strip().splitlines()[0], seat="?", mind="?")
+    return None
+
+
+def _spare_the_collector() -> None:
+    """Has this actor's process look for garbage cycles seldom: it makes next to none, and many objects.
+
+    Python's default, every 700 objects, took a fifth of a coordinator's time.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def versions() -> dict[str, str]:
+    """What must agree between a client and the cluster."""
+    return {"ray": ray.__version__, "python": platform.python_version()}
+
+
+def actor_name(council: str, part: str) -> str:
+    return f"{council}/{part}"
+
+
+def end_seats(name: str, namespace: str) -> None:
+    """Ends the actors of the seats of a council whose coordinator is gone, or about to make new ones."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        council, _, part = actor["name"].rpartition("/")
+        if actor["namespace"] == namespace and council == name and part != "coordinator":
+            with contextlib.suppress(ValueError):  # gone between the two calls
+                ray.kill(ray.get_actor(actor["name"], namespace=namespace), no_restart=True)

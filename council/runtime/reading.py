@@ -1,0 +1,140 @@
+"""Reads an authentic envelope as an event of the core. Knows who may say what, and nothing of what follows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from council.core import events as ev
+from council.core.state import Answer, Ballot, Ruling, Submission
+from council.protocol import signing
+from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
+from council.protocol.envelope import Escalation as EscalationBody
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
+
+# A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
+PROPOSAL_BYTES_MAX = 768 * 2**10
+T = TypeVar("T")
+
+
+def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
+    """The event that an authentic envelope stands for. Raises Refused where its sender may not say it."""
+    content, sender = envelope.content, envelope.sender
+    if isinstance(content, Proposal):
+        return _submission(envelope, content, sealed, role)
+    if isinstance(content, Info):
+        return _info(envelope, content, sealed, role)
+    if role != "voter":
+        raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
+    if isinstance(content, Vote):
+        gates = (content.control_packet or {}).get("safety_gates") or {}
+        return ev.BallotCast(
+            Ballot(
+                proposal_id=content.proposal_id,
+                seat=sender,
+                vote=content.vote,
+                reason=content.reason,
+                confidence=envelope.confidence,
+                risk_level=envelope.risk_level,
+                msg_id=envelope.msg_id,
+                digest=digest(sealed),
+                asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
+            )
+        )
+    if isinstance(content, EscalationBody):
+        return ev.EscalationRaised(content.proposal_id, sender, content.reason, envelope.msg_id)
+    assert isinstance(content, Heartbeat)
+    return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
+
+
+def _submission(
+    envelope: Envelope, content: Proposal, sealed: bytes, role: str | None
+) -> ev.ProposalSubmitted:
+    """Any seat and any client may propose; a human's part is to answer (rules 1.1)."""
+    if role == "human":
+        raise Refused(f"{envelope.sender} joined as a human and may not propose", code="wrong_role")
+    if len(sealed) > PROPOSAL_BYTES_MAX:
+        raise EnvelopeTooLarge(
+            f"the proposal has {len(sealed):,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
+            field="content.body",
+            limit=PROPOSAL_BYTES_MAX,
+            found=len(sealed),
+        )
+    return ev.ProposalSubmitted(
+        Submission(
+            proposal_id=envelope.msg_id,
+            proposer=envelope.sender,
+            digest=digest(sealed),
+            summary=content.summary,
+            time_budget_s=content.time_budget_s,
+            wait_for=content.wait_for,
+            confidence=envelope.confidence,
+            risk_level=envelope.risk_level,
+            tool=content.action.tool if content.action is not None else None,
+            supersedes=content.supersedes,
+        )
+    )
+
+
+def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) -> ev.Event:
+    """The acts that travel as INFO of kinds of their own (rules 1.2)."""
+    sender = envelope.sender
+    proposal_id = envelope.parent_id or ""
+    speaker = {"answer": "human", "cancel": "any"}.get(content.kind, "voter")
+    if speaker != "any" and role != speaker:
+        raise Refused(
+            f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
+        )
+    match content.kind:
+        case "cancel":
+            return ev.ProposalCancelled(proposal_id, sender, content.text)
+        case "answer":
+            approve = _fact(content, "approve", bool)
+            answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest(sealed))
+            return ev.HumanAnswered(answer)
+        case "fault":
+            return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
+        case "observation":
+            return ev.StreamObserved(
+                proposal_id=proposal_id,
+                observer=sender,
+                stream=_fact(content, "stream", str),
+                interrupt=_fact(content, "interrupt", bool),
+                text=content.text,
+                msg_id=envelope.msg_id,
+            )
+        case "ruling":
+            word = _fact(content, "ruling", str)
+            if word not in ("confirm", "reject", "human"):
+                raise EnvelopeError(
+                    f"content.data.ruling is {word!r}, expected confirm, reject or human",
+                    field="content.data.ruling",
+                )
+            return ev.RulingGiven(
+                Ruling(
+                    proposal_id=proposal_id,
+                    seat=sender,
+                    ruling=word,  # type: ignore[arg-type]  # checked just above
+                    reason=content.text,
+                    confidence=envelope.confidence,
+                    risk_level=envelope.risk_level,
+                    msg_id=envelope.msg_id,
+                    digest=digest(sealed),
+                )
+            )
+    raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
+
+
+def _fact(content: Info, name: str, kind: type[T]) -> T:
+    """A fact that an INFO of this kind must carry. Raises EnvelopeError, naming the field."""
+    value = content.data.get(name)
+    if not isinstance(value, kind):
+        field = f"content.data.{name}"
+        raise EnvelopeError(f"{field} is {value!r}, expected {kind.__name__}", field=field)
+    return value
+
+
+def digest(sealed: bytes) -> str:
+    """Identifies an envelope's canonical bytes (rules 1.12)."""
+    return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()
