@@ -21,7 +21,8 @@ from council.agents.mind import Case, Opinion, Ruling
 from council.cli import live
 from council.cli.deliberate import deliberate
 from council.cli.report import Interrupted, Report
-from council.client import Council, Event
+from council.client import Council
+from council.following import Event
 from council.protocol.errors import CouncilDied
 
 from .conftest import Chair, Cli, council_of, says
