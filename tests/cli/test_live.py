@@ -108,7 +108,7 @@ def test_a_watch_ends_with_its_council(cli: Cli, up: Up, monkeypatch: pytest.Mon
     async def dead(*_: object) -> None:
         raise CouncilDied("the coordinator is dead", name="council", open_ids=[])
 
-    monkeypatch.setattr(council, "_events", dead)
+    monkeypatch.setattr(council._port, "events", dead)
     said = cli("watch")
     assert said.code == 4
     assert "the coordinator is dead" in said.err
