@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 # A parked call returns by itself after so long, so that no wait is without a limit; far above any round
 # trip, far below the time after which a peer is given up.
@@ -19,15 +20,17 @@ PARK_S = 20.0
 BATCH_ITEMS_MAX = 512
 BATCH_BYTES_MAX = 4 * 2**20
 
-Reply = tuple[bool, list[bytes]]
+# Items are bytes wherever they may cross a border; within a process they may be anything.
+Reply = tuple[bool, list[Any]]
 
 
-def take(waiting: deque[bytes]) -> list[bytes]:
+def take(waiting: deque[Any]) -> list[Any]:
     """Removes what fits one call from the front of ``waiting``; at least one item if there is any."""
-    batch: list[bytes] = []
+    batch: list[Any] = []
     size = 0
     while waiting and len(batch) < BATCH_ITEMS_MAX:
-        size += len(waiting[0])
+        item = waiting[0]
+        size += len(item) if isinstance(item, bytes) else 0
         if batch and size > BATCH_BYTES_MAX:
             break
         batch.append(waiting.popleft())
@@ -38,13 +41,13 @@ class Mailbox:
     """What waits for a peer that calls, and the one call of its that is parked here."""
 
     def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Any] = deque()
         self._parked: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, item: bytes) -> None:
+    def put(self, item: Any) -> None:
         """Leaves ``item`` for the peer; a parked call takes it, and all put in the same turn, along."""
         self._waiting.append(item)
         self.release()
@@ -78,7 +81,7 @@ class Courier:
     def __init__(
         self,
         call: Callable[[list[bytes]], Awaitable[Reply]],
-        receive: Callable[[Sequence[bytes]], None],
+        receive: Callable[[Sequence[Any]], None],
         failed: Callable[[list[bytes], Exception], None],
     ) -> None:
         self._call = call

@@ -21,7 +21,7 @@ from council.protocol import signing
 from council.protocol.errors import CouncilError, OperatorError, Refused
 from council.runtime import messages
 from council.runtime.driver import Driver
-from council.runtime.messages import Told
+from council.runtime.messages import Message, Told
 
 log = structlog.get_logger("council")
 
@@ -75,7 +75,8 @@ class _Session:
 class Coordinator:
     """One council, running. All methods but the constructor belong to one event loop.
 
-    Methods that clients call take and give bytes or plain data, so that they cross process borders alike.
+    Methods that clients call take and give bytes or plain data, so that they cross process borders alike;
+    ``in_process`` says that none is crossed, and what is told to clients need not be sealed.
     """
 
     def __init__(
@@ -88,8 +89,10 @@ class Coordinator:
         clock: Clock,
         *,
         events_kept: int = 20_000,
+        in_process: bool = False,
     ) -> None:
         self.council_id = council_id
+        self._in_process = in_process
         self._transport = transport
         self._journal = journal
         self._clock = clock
@@ -342,10 +345,13 @@ class Coordinator:
             name, message = driver.to_sessions.popleft()
             session = self._sessions.get(name)
             if session is not None:
-                packed = messages.to_bytes(message)
-                session.mailbox.put(signing.seal_to(packed, session.key, self.council_id, session.sender))
+                session.mailbox.put(message if self._in_process else self._sealed(session, message))
         self._send_to_seats()
         self._wake_feed()
+
+    def _sealed(self, session: _Session, message: Message) -> bytes:
+        packed = messages.to_bytes(message)
+        return signing.seal_to(packed, session.key, self.council_id, session.sender)
 
     def _send_to_seats(self) -> None:
         to_seats = self._driver.to_seats

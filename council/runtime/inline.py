@@ -101,6 +101,7 @@ async def start(config: CouncilConfig) -> Coordinator:
         MemoryJournal(config.events_kept),
         system_clock(),
         events_kept=config.events_kept,
+        in_process=True,
     )
     transport.coordinator = coordinator
     await coordinator.open()

@@ -148,29 +148,50 @@ class Session:
         return waiting
 
     async def _answer(self, future: asyncio.Future[T], limit_s: float | None, msg_id: str) -> T:
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), limit_s)
-        except TimeoutError:
+        """What ``future`` comes to, for one of those who wait for it: its limit, and its end, are its own.
+
+        As ``wait_for(shield(future))`` does, at a fraction of the cost; there is one for every proposal.
+        """
+        if not future.done():
+            loop = asyncio.get_running_loop()
+            own: asyncio.Future[None] = loop.create_future()
+
+            def end(_: object = None) -> None:
+                if not own.done():
+                    own.set_result(None)
+
+            future.add_done_callback(end)
+            timer = None if limit_s is None else loop.call_later(limit_s, end)
+            try:
+                await own
+            finally:
+                future.remove_done_callback(end)
+                if timer is not None:
+                    timer.cancel()
+        if not future.done():
             raise NoAnswer(
                 f"the council did not answer {msg_id} within {limit_s:g} s; it may still decide it: "
                 "ask for the decision by this id",
                 waited_s=limit_s,
                 proposal_id=msg_id,
-            ) from None
+            )
+        return future.result()
 
     async def _call(self, batch: list[bytes]) -> Reply:
         return await self._port.exchange(self._session, batch)
 
-    def _receive(self, items: Sequence[bytes]) -> None:
-        for sealed in items:
-            packed = signing.open_to(sealed, self._key, self.council_id, self.name)
-            message = messages.from_bytes(packed)
+    def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
+        for item in items:
+            message = self._opened(item) if isinstance(item, bytes) else item
             if isinstance(message, messages.Told):
                 self._told(message.decision)
             elif isinstance(message, messages.Acknowledged):
                 _settle(self._done(message.ref), None)
             else:
                 _settle(self._done(message.ref), message.error())
+
+    def _opened(self, sealed: bytes) -> messages.Message:
+        return messages.from_bytes(signing.open_to(sealed, self._key, self.council_id, self.name))
 
     def _done(self, ref: str) -> _Waiting | None:
         table, key = self._refs.pop(ref, ({}, ""))

@@ -191,6 +191,26 @@ def test_at_most_two_calls_are_under_way_and_everything_arrives() -> None:
     run(scenario())
 
 
+def test_a_peer_that_does_not_return_is_not_called_a_third_time() -> None:
+    async def scenario() -> None:
+        calls: list[list[bytes]] = []
+
+        async def call(batch: list[bytes]) -> Reply:
+            calls.append(batch)
+            await asyncio.sleep(3600)
+            return False, []
+
+        courier = Courier(call, lambda items: None, lambda batch, error: None)
+        for item in (b"a", b"b", b"c", b"d"):
+            courier.send(item)
+            await asyncio.sleep(0.001)
+        assert calls == [[b"a"], [b"b"]]
+        assert courier.drop() == [b"c", b"d"]
+        await until(lambda: courier.idle)
+
+    run(scenario())
+
+
 def test_it_calls_again_while_there_is_more_to_come() -> None:
     async def scenario() -> None:
         post = Post()
