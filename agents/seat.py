@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 
+from council.agents import letters
 from council.agents.exchange import Mailbox, Reply
 from council.agents.mind import Case, Mind, Opinion, RulingMind, RulingWord, ShownBallot
 from council.agents.mind import Ruling as MindRuling
-from council.protocol import codec, signing
+from council.protocol import signing
 from council.protocol.envelope import Envelope, Info, Proposal, plain
 from council.protocol.errors import CouncilError, EnvelopeError
 
@@ -78,7 +79,6 @@ class SeatHost:
         self._slots = asyncio.Semaphore(concurrent_max)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._cases: OrderedDict[str, Envelope] = OrderedDict()
         self._hung = 0
         self._started_s = uptime()
         self._attendance = 0
@@ -132,44 +132,29 @@ class SeatHost:
 
     def _receive(self, sealed: bytes) -> None:
         try:
-            envelope = codec.decode(signing.open_to(sealed, self._key, self._council_id, self.name))
+            letter = letters.read(signing.open_to(sealed, self._key, self._council_id, self.name))
         except CouncilError:
             self.refused += 1  # not from our council: nobody to tell
             return
-        content = envelope.content
+        envelope, about, time_left_s = letter
+        content, proposal_id = envelope.content, envelope.parent_id
         if isinstance(content, Proposal):
-            self._begin_review(envelope)
-        elif isinstance(content, Info) and envelope.parent_id is not None:
-            if content.kind == "ruling_request":
-                self._begin_ruling(envelope.parent_id, content)
-            elif content.kind == "ask_again":
-                self._said.pop((envelope.parent_id, "ballot"), None)
-                if envelope.parent_id in self._cases:
-                    self._begin_review(self._cases[envelope.parent_id])
+            self._begin_review(_case_of(envelope, time_left_s))
+        elif isinstance(content, Info) and proposal_id is not None:
+            if content.kind == "ruling_request" and about is not None:
+                self._begin_ruling(_case_of(about, time_left_s), content)
+            elif content.kind == "ask_again" and about is not None:
+                self._said.pop((proposal_id, "ballot"), None)
+                self._begin_review(_case_of(about, time_left_s))
             elif content.kind == "withdraw":
                 for name in ("ballot", "ruling"):
-                    self._give_up(self._work.get((envelope.parent_id, name)))
+                    self._give_up(self._work.get((proposal_id, name)))
 
-    def _begin_review(self, envelope: Envelope) -> None:
-        content = envelope.content
-        assert isinstance(content, Proposal)
-        self._remember(self._cases, envelope.msg_id, envelope)
-        case = Case(
-            proposal_id=envelope.msg_id,
-            proposer=envelope.sender,
-            summary=content.summary,
-            body=content.body,
-            action=plain(content.action.model_dump()) if content.action is not None else None,
-            confidence=envelope.confidence,
-            risk_level=envelope.risk_level,
-            time_left_s=content.time_budget_s,
-        )
+    def _begin_review(self, case: Case) -> None:
         self._begin(case, "ballot", lambda: self._mind.review(case))
 
-    def _begin_ruling(self, proposal_id: str, request: Info) -> None:
-        data = plain(request.data)
-        case = Case(**data["case"])
-        ballots = tuple(ShownBallot(**shown) for shown in data["ballots"])
+    def _begin_ruling(self, case: Case, request: Info) -> None:
+        ballots = tuple(ShownBallot(**shown) for shown in plain(request.data)["ballots"])
 
         def rule() -> MindRuling | Awaitable[MindRuling]:
             if not isinstance(self._mind, RulingMind):
@@ -358,3 +343,19 @@ def _text_of(value: Any, form: Callable[[Any], str]) -> str:
 def _short(value: Any) -> str:
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _case_of(envelope: Envelope, time_left_s: float) -> Case:
+    """A proposal as a mind is shown it."""
+    content = envelope.content
+    assert isinstance(content, Proposal)
+    return Case(
+        proposal_id=envelope.msg_id,
+        proposer=envelope.sender,
+        summary=content.summary,
+        body=content.body,
+        action=plain(content.action.model_dump()) if content.action is not None else None,
+        confidence=envelope.confidence,
+        risk_level=envelope.risk_level,
+        time_left_s=time_left_s,
+    )

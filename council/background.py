@@ -65,14 +65,21 @@ class Background:
                 context = {"message": "a task tried to end the loop of others", "exception": error}
                 self._loop.call_exception_handler(context)
 
+    def refuse_own_thread(self) -> None:
+        """Raises CallerError on the loop's own thread, where to wait for the loop would hang."""
+        if threading.current_thread() is self._thread:
+            raise CallerError("a blocking call from the council's own loop would hang: use council.aio")
+
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result, from a thread. An interrupt ends the wait and cancels the coroutine.
 
         Raises CallerError on the loop's own thread, and when the loop has ended.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.refuse_own_thread()
+        except CallerError:
             coroutine.close()
-            raise CallerError("a blocking call from the council's own loop would hang: use council.aio")
+            raise
         with self._handing_over:
             self._refuse_when_ended(coroutine)
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -135,8 +142,7 @@ class Background:
 
     def stop(self) -> None:
         """Ends the loop with whatever still runs on it. Raises CallerError on the loop's own thread."""
-        if threading.current_thread() is self._thread:
-            raise CallerError("the council's loop can't wait for its own end: close it from another thread")
+        self.refuse_own_thread()
 
         async def end() -> None:
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

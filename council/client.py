@@ -56,7 +56,7 @@ class Council:
         self._config = config
         self._owned = owned
         self._release = release
-        self._human: Session | None = None
+        self._humans: dict[str, Session] = {}
         self._closed = False
         self.aio = AsyncCouncil(self)
 
@@ -288,14 +288,12 @@ class Council:
         await session.act(_info(session, proposal_id, "answer", reason, {"approve": bool(approve)}))
 
     async def _as_human(self, name: str) -> Session:
-        if self._human is not None and self._human.name == name:
-            return self._human
-        if self._human is not None:
-            await self._human.close()
+        known = self._humans.get(name)
+        if known is not None:
+            return known
         session = Session(self._port, name, "human", human_key(name), self._config.call_timeout_s)
         await session.open()
-        self._human = session
-        return session
+        return self._humans.setdefault(name, session)
 
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal or how it stands with a human; None while the seats deliberate.
@@ -357,6 +355,7 @@ class Council:
         """Ends a council that was launched here, with whatever is open; only leaves one that was not."""
         if self._closed:
             return
+        self._background.refuse_own_thread()
         self._closed = True
         try:
             self._background.wait(self._close())
@@ -371,8 +370,8 @@ class Council:
         self.close()
 
     async def _close(self) -> None:
-        if self._human is not None:
-            await self._human.close()
+        for human in self._humans.values():
+            await human.close()
         await self._session.close()
         if self._owned:
             await self._port.close()

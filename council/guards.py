@@ -16,8 +16,8 @@ from council.protocol.jsondata import freeze_value
 if TYPE_CHECKING:
     from council.client import Council
 
-# Arguments are shown to the seats; what is longer is shown by its beginning.
-SHOWN_CHARS_MAX = 2_000
+# An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
+SHOWN_CHARS_MAX = 200_000
 
 
 class Guard:
@@ -65,7 +65,7 @@ class Guard:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         name = f"{getattr(function, '__module__', '?')}.{_name_of(function)}"
-        shown = {key: _shown(value) for key, value in bound.arguments.items()}
+        shown = {key: _shown(key, value) for key, value in bound.arguments.items()}
         return {
             "proposal": self._summary(function, bound, shown)[:SUMMARY_CHARS_MAX],
             "action": {"tool": name[:200], "args": shown},
@@ -93,8 +93,11 @@ class Guard:
             raise CallerError(f"describe={self._describe!r} can't be filled in: {error}") from error
 
 
-def _shown(value: Any) -> Any:
-    """An argument as data: itself where an envelope can hold it, else its repr, shortened where it is long."""
+def _shown(name: str, value: Any) -> Any:
+    """An argument as data, whole: itself where an envelope can hold it, else its repr.
+
+    Raises CallerError for one too large: seats must not approve what they were not shown.
+    """
     try:
         text = json.dumps(value, allow_nan=False)
         if len(text) <= SHOWN_CHARS_MAX:
@@ -103,7 +106,12 @@ def _shown(value: Any) -> Any:
             return data
     except (TypeError, ValueError, RecursionError, EnvelopeError):
         text = _repr(value)
-    return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "…"
+    if len(text) > SHOWN_CHARS_MAX:
+        raise CallerError(
+            f"argument {name} takes {len(text):,} characters to show, at most {SHOWN_CHARS_MAX:,} can be: the "
+            "seats must see all that they decide on; guard a function that takes less (a path, an id, a digest)"
+        )
+    return text
 
 
 def _repr(value: Any) -> str:

@@ -28,6 +28,9 @@ Key = bytes
 KEY_BYTES = 32
 SIGNATURE_BYTES = 32
 SEALED_BYTES_MAX = SIGNATURE_BYTES + codec.ENVELOPE_BYTES_MAX
+# What the council says may hold more: a decision has the reasons of 15 ballots, 20,000 characters each, and
+# those of the losing side once more; a ruling's request has the proposal beside.
+TOLD_BYTES_MAX = 8 * codec.ENVELOPE_BYTES_MAX
 # A council's id is a name and perhaps a random part; it is hashed with each message.
 COUNCIL_ID_CHARS_MAX = 200
 # Keeps a signature of ours from meaning anything elsewhere, should a key be used twice. Its number goes up
@@ -68,14 +71,14 @@ def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
 
     The direction is signed too, so that nothing said to a peer can be sent back as the peer's own word.
     """
-    if len(payload) > codec.ENVELOPE_BYTES_MAX:
-        raise _too_large(len(payload), codec.ENVELOPE_BYTES_MAX)
+    if len(payload) > TOLD_BYTES_MAX:
+        raise _too_large(len(payload), TOLD_BYTES_MAX)
     return _signature(payload, _checked_key(key, peer), council_id, peer) + payload
 
 
 def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
     """What the council said to ``peer``. Raises SignatureError, EnvelopeTooLarge."""
-    signature, payload = _split(sealed)
+    signature, payload = _split(sealed, SIGNATURE_BYTES + TOLD_BYTES_MAX)
     if not hmac.compare_digest(signature, _signature(payload, _checked_key(key, peer), council_id, peer)):
         raise _forged(None, council_id)
     return payload
@@ -182,11 +185,11 @@ def _council_bytes(council_id: str) -> bytes:
     raise ConfigError(problem, problems=(problem,))
 
 
-def _split(sealed: bytes) -> tuple[bytes, bytes]:
+def _split(sealed: bytes, bytes_max: int = SEALED_BYTES_MAX) -> tuple[bytes, bytes]:
     if not isinstance(sealed, bytes):
         raise EnvelopeError(f"envelope: expected sealed bytes, found {kind_of(sealed)}", field="envelope")
-    if len(sealed) > SEALED_BYTES_MAX:
-        raise _too_large(len(sealed), SEALED_BYTES_MAX)
+    if len(sealed) > bytes_max:
+        raise _too_large(len(sealed), bytes_max)
     if len(sealed) <= SIGNATURE_BYTES:
         raise EnvelopeError(
             f"envelope: {len(sealed)} bytes are less than a signature ({SIGNATURE_BYTES}) and an envelope",

@@ -7,6 +7,7 @@ Knows nothing of rules: it asks the driver what to do, in the order that the dri
 from __future__ import annotations
 
 import asyncio
+import copy
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from council.agents.exchange import Courier, Mailbox, Reply
 from council.core.state import Rules
 from council.journal.record import Journal
 from council.protocol import signing
-from council.protocol.errors import CouncilError, OperatorError, Refused
+from council.protocol.errors import CouncilError, EnvelopeError, OperatorError, Refused
 from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.messages import Message, Told
@@ -142,8 +143,8 @@ class Coordinator:
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         """Admits a client or human; gives the session to call ``exchange`` with, and the council's id."""
         self._refuse_if_broken()
-        self._driver.join(name, role, key)
         self._drop_idle_sessions()
+        self._driver.join(name, role, key)
         session = secrets.token_hex(16)
         self._sessions[session] = _Session(name, key, Mailbox(), self._clock.uptime())
         return {"council_id": self.council_id, "session": session}
@@ -152,8 +153,7 @@ class Coordinator:
         """The client is done; what it proposed stays open."""
         gone = self._sessions.pop(session, None)
         if gone is not None:
-            self._driver.forget(session)
-            gone.mailbox.release()
+            self._forget(session, gone)
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
         """Takes a client's sealed envelopes; returns answers as they come, and whether more will come."""
@@ -166,6 +166,10 @@ class Coordinator:
         known.seen_s = self._clock.uptime()
         now = self._clock.now()
         for sealed in batch:
+            if not isinstance(sealed, bytes):
+                raise EnvelopeError(
+                    f"envelope: expected bytes, found {type(sealed).__name__}", field="envelope"
+                )
             self._driver.receive(sealed, now, session)
         self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
@@ -397,14 +401,20 @@ class Coordinator:
 
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:
-            raise self._broken
+            raise copy.copy(self._broken)  # of its own, for a traceback grows with each time one is raised
+
+    def _forget(self, name: str, session: _Session) -> None:
+        self._driver.forget(name)
+        session.mailbox.release()
+        if all(other.sender != session.sender for other in self._sessions.values()):
+            self._driver.retire(session.sender)
 
     def _drop_idle_sessions(self) -> None:
         oldest_s = self._clock.uptime() - SESSION_IDLE_S
         for name, session in list(self._sessions.items()):
             if session.seen_s < oldest_s:
                 del self._sessions[name]
-                self._driver.forget(name)
+                self._forget(name, session)
         if len(self._sessions) >= SESSIONS_MAX:
             raise OperatorError(f"{SESSIONS_MAX} clients are connected, the most a council admits")
 

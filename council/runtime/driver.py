@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from council.agents import letters
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
@@ -29,8 +30,7 @@ from council.core.state import (
 from council.core.step import Deadlines, next_deadline, next_due, step
 from council.journal.record import Record
 from council.protocol import codec, signing
-from council.protocol.envelope import Envelope, Proposal
-from council.protocol.envelope import plain as plain_json
+from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.protocol.errors import (
     CouncilError,
     EnvelopeError,
@@ -48,6 +48,8 @@ SHOWN_REASON_MAX = 4_000
 # Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
 SENDERS_MAX = 10_000
 COORDINATOR = "coordinator"
+# Of an error so much is told and journaled: it may quote what came from outside.
+MESSAGE_CHARS_MAX = 2_000
 
 
 class _Held(NamedTuple):
@@ -119,6 +121,17 @@ class Driver:
             raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
         self.keyring.add(name, key)
         self.roles[name] = role
+
+    def retire(self, name: str) -> None:
+        """A sender without a session any more makes room, unless something of its own is open.
+
+        Humans keep their names: whoever answered must stay who they were.
+        """
+        if self.roles.get(name) != "proposer":
+            return
+        if all(proposal.what.proposer != name for proposal in self.state.open.values()):
+            self.keyring.remove(name)
+            del self.roles[name]
 
     # What arrives
 
@@ -202,8 +215,14 @@ class Driver:
         session: str | None,
     ) -> None:
         self.refused[error.code] += 1
-        self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:2_000]), now)
-        failed = Failed(reference(sealed), error.code, type(error).__name__, error.message)
+        self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:MESSAGE_CHARS_MAX]), now)
+        failed = Failed(
+            reference(sealed),
+            error.code,
+            type(error).__name__,
+            error.message[:MESSAGE_CHARS_MAX],
+            _told_facts(error),
+        )
         self._reply(session, failed)
 
     def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
@@ -212,7 +231,7 @@ class Driver:
         if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
             return False
         event = ev.BallotUnreadable(
-            facts["parent_id"] or "", facts["sender"], error.message[:2_000], digest(sealed)
+            facts["parent_id"] or "", facts["sender"], error.message[:MESSAGE_CHARS_MAX], digest(sealed)
         )
         try:
             self._step(event, now, sealed)
@@ -246,16 +265,18 @@ class Driver:
     def _make_think(self, effect: do.Think) -> None:
         if isinstance(effect, do.WithdrawProposal):
             self._send_info(effect.seat, effect.proposal_id, "withdraw", "")
-            return
-        if effect.again:
+        elif effect.again:
             self._send_info(effect.seat, effect.proposal_id, "ask_again", effect.again)
-        payload = self._payloads.get(effect.proposal_id)
-        if payload is not None and not effect.again:
-            self._send(effect.seat, payload)
+        else:
+            self._send(effect.seat, effect.proposal_id, self._payloads[effect.proposal_id], beside=False)
 
-    def _send(self, seat: str, payload: bytes) -> None:
-        key = self.keyring.key(seat)
-        self.to_seats.append((seat, signing.seal_to(payload, key, self.council_id, seat)))
+    def _send(self, seat: str, proposal_id: str, payload: bytes, *, beside: bool = True) -> None:
+        proposal = self.state.open.get(proposal_id)
+        left_s = 0.0 if proposal is None else max(proposal.deadline_s - self._woken_at[0], 0.0)
+        about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
+        letter = letters.write(payload, about, left_s)
+        sealed = signing.seal_to(letter, self.keyring.key(seat), self.council_id, seat)
+        self.to_seats.append((seat, sealed))
 
     def _send_info(
         self, seat: str, proposal_id: str, kind: str, text: str, data: dict[str, Any] | None = None
@@ -267,9 +288,9 @@ class Driver:
             sender=COORDINATOR,
             role="coordinator",
             type="INFO",
-            content={"kind": kind, "text": text[:20_000], "data": data or {}},
+            content={"kind": kind, "text": text[:REASON_CHARS_MAX], "data": data or {}},
         )
-        self._send(seat, codec.encode(envelope))
+        self._send(seat, proposal_id, codec.encode(envelope))
 
     def _tell(self, effect: do.Effect, wall_s: float) -> None:
         """Performs an effect that somebody outside hears of."""
@@ -293,23 +314,9 @@ class Driver:
     def _request_ruling(
         self, seat: str, proposal_id: str, ballots: tuple[Ballot, ...], escalated_for: tuple[str, ...]
     ) -> None:
-        payload = self._payloads.get(proposal_id)
         proposal = self.state.open.get(proposal_id)
-        if payload is None or proposal is None or proposal.stage != "ruling":
+        if proposal is None or proposal.stage != "ruling":
             return  # it went on while the request waited for the journal
-        envelope = codec.decode(payload)
-        content = envelope.content
-        assert isinstance(content, Proposal)
-        case = {
-            "proposal_id": proposal_id,
-            "proposer": envelope.sender,
-            "summary": content.summary,
-            "body": content.body,
-            "action": plain_json(content.action.model_dump()) if content.action is not None else None,
-            "confidence": envelope.confidence,
-            "risk_level": envelope.risk_level,
-            "time_left_s": content.time_budget_s,
-        }
         shown = [
             {
                 "seat": ballot.seat,
@@ -321,7 +328,7 @@ class Driver:
             for ballot in ballots
         ]
         why = "; ".join(escalated_for)
-        self._send_info(seat, proposal_id, "ruling_request", why, {"case": case, "ballots": shown})
+        self._send_info(seat, proposal_id, "ruling_request", why, {"ballots": shown})
 
     # Who waits for what
 
@@ -423,3 +430,12 @@ def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:
     if isinstance(event, ev.SeatBeat):
         return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
     return not (len(effects) == 1 and isinstance(effects[0], (do.NoteIgnored, do.AnswerAgain)))
+
+
+def _told_facts(error: CouncilError) -> dict[str, str | int | float]:
+    """The facts of an error that its sender is told: short ones, as they were."""
+    return {
+        name: fact
+        for name, fact in error.facts.items()
+        if isinstance(fact, (int, float)) or (isinstance(fact, str) and len(fact) <= 200)
+    }

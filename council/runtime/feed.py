@@ -46,6 +46,13 @@ class Feed:
         Raises PositionLost if some of them are kept no more.
         """
         oldest = self.position - len(self._kept) + 1
+        if position > self.position:
+            raise PositionLost(
+                f"events after position {position} were asked for, but the newest is {self.position}: "
+                "this council never had them",
+                asked=position,
+                oldest=oldest,
+            )
         if position + 1 < oldest:
             raise PositionLost(
                 f"events after position {position} were asked for, but the oldest kept is {oldest}",

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -40,14 +40,16 @@ class Failed:
     code: str
     type: str
     message: str
+    facts: dict[str, str | int | float] = field(default_factory=dict)
     kind: Literal["failed"] = "failed"
 
     def error(self) -> CouncilError:
         """The error, as its own type."""
         kind = _ERRORS.get(self.type, CouncilError)
+        facts = {name: fact for name, fact in self.facts.items() if name != "code"}
         if issubclass(kind, Refused):
-            return kind(self.message, code=self.code)
-        return kind(self.message)
+            return kind(self.message, code=self.code, **facts)
+        return kind(self.message, **facts)
 
 
 Message = Told | Acknowledged | Failed

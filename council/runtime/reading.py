@@ -12,15 +12,28 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
 from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
+from council.protocol.jsondata import kind_of, quoted
 
 # A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
 PROPOSAL_BYTES_MAX = 768 * 2**10
+# rules 1.1: the parts that each may play in a message; a seat may propose too.
+PARTS = {
+    "voter": ("voter", "observer", "proposer"),
+    "proposer": ("proposer",),
+    "human": ("human",),
+}
 T = TypeVar("T")
 
 
 def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
     """The event that an authentic envelope stands for. Raises Refused where its sender may not say it."""
     content, sender = envelope.content, envelope.sender
+    if envelope.role not in PARTS.get(role or "", ()):
+        raise Refused(
+            f"{sender} joined as a {role} and may not speak as {envelope.role}",
+            code="wrong_role",
+            sender=sender,
+        )
     if isinstance(content, Proposal):
         return _submission(envelope, content, sealed, role)
     if isinstance(content, Info):
@@ -108,7 +121,7 @@ def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) ->
             word = _fact(content, "ruling", str)
             if word not in ("confirm", "reject", "human"):
                 raise EnvelopeError(
-                    f"content.data.ruling is {word!r}, expected confirm, reject or human",
+                    f"content.data.ruling is {quoted(word)}, expected confirm, reject or human",
                     field="content.data.ruling",
                 )
             return ev.RulingGiven(
@@ -131,7 +144,8 @@ def _fact(content: Info, name: str, kind: type[T]) -> T:
     value = content.data.get(name)
     if not isinstance(value, kind):
         field = f"content.data.{name}"
-        raise EnvelopeError(f"{field} is {value!r}, expected {kind.__name__}", field=field)
+        shown = quoted(value) if isinstance(value, str) else kind_of(value)
+        raise EnvelopeError(f"{field} is {shown}, expected {kind.__name__}", field=field)
     return value
 
 

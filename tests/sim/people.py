@@ -76,7 +76,6 @@ class Seat:
         self.alive = True
         self.attendance = 0
         self.said: dict[tuple[str, str], Said] = {}
-        self.cases: dict[str, Proposal] = {}
         self.work: dict[tuple[str, str], int] = {}
         self.tries = 0
 
@@ -117,18 +116,16 @@ class Seat:
 
     def receive(self, sealed: bytes) -> None:
         payload = signing.open_to(sealed, self.pen.key, self.world.council_id, self.name)
-        envelope = self.world.read(payload)
+        envelope, _, left_s = self.world.read(payload)
         content = envelope.content
         pid = envelope.parent_id or ""
         if isinstance(content, Proposal):
-            self.cases[envelope.msg_id] = content
-            self._begin(envelope.msg_id, "ballot", content.time_budget_s)
+            self._begin(envelope.msg_id, "ballot", left_s)
         elif isinstance(content, Info) and content.kind == "ruling_request":
-            self._begin(pid, "ruling", content.data["case"]["time_left_s"])
+            self._begin(pid, "ruling", left_s)
         elif isinstance(content, Info) and content.kind == "ask_again":
             self.said.pop((pid, "ballot"), None)
-            if pid in self.cases:
-                self._begin(pid, "ballot", self.cases[pid].time_budget_s)
+            self._begin(pid, "ballot", left_s)
         elif isinstance(content, Info) and content.kind == "withdraw":
             for task in ("ballot", "ruling"):
                 self.work.pop((pid, task), None)

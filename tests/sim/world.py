@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
+from council.agents import letters
 from council.core.effects import AnnounceBallot, AnnounceDecision, AnnounceEscalation
 from council.core.invariants import check
 from council.core.proposals import how_it_stands
 from council.core.state import Decision, Moment, Rules, found
 from council.core.step import step
-from council.protocol import codec, signing
+from council.protocol import signing
 from council.runtime.driver import Driver, reference
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.sim import compare, people
@@ -262,12 +263,13 @@ class World(Callers):  # the callers are apart to keep this readable
         payload = signing.payload_of(sealed)
         self._sent[sealed] += 1
         label = f"to/{name}/{reference(sealed)}/{self._sent[sealed]}"
-        envelope = self.read(payload)
+        envelope, about, _ = self.read(payload)
         if envelope.type == "PROPOSAL":
             self.oracle.to_hand.discard((name, envelope.msg_id))
         elif envelope.content.kind == "ruling_request":
             self.oracle.to_ask.discard(envelope.parent_id)
-            self._check_request(name, envelope.content.data, kept)
+            compare.hold("1.8", about is not None, "Prime is asked to rule on what it is not shown")
+            self._check_request(name, envelope.parent_id, envelope.content.data, kept)
         arrives_s = self.t + 0.001 + 0.02 * self.u("latency", label)
         if self.fires("jitter", label):
             arrives_s += 2.0 * self.u("jitters", label) ** 2
@@ -278,23 +280,22 @@ class World(Callers):  # the callers are apart to keep this readable
         if self.fires("duplicate", label):
             self.at(arrives_s + 3.0 * self.u("twice", label), self._reach, name, sealed)
 
-    def _check_request(self, name: str, data: Any, kept: bool) -> None:
+    def _check_request(self, name: str, pid: str, data: Any, kept: bool) -> None:
         """Prime alone is shown ballots, and only such as are in the journal (rules 1.14)."""
         compare.hold("1.14", name == self.plan.prime, f"{name} is shown the others' ballots")
         compare.hold("4.7", kept, "Prime is shown ballots before the record of the request is kept")
-        pid = data["case"]["proposal_id"]
         closed = self.replayed.closed.get(pid)  # it may have been taken back in the same breath
         stands: Any = self.replayed.open.get(pid) or (closed and closed.decision)
         in_journal = {b.seat for b in stands.ballots} if stands is not None else set()
         shown = {ballot["seat"] for ballot in data["ballots"]}
         compare.hold("1.14", shown <= in_journal, f"Prime is shown {shown}, kept are {in_journal}")
 
-    def read(self, payload: bytes) -> Any:
-        """The envelope in these bytes; each proposal goes to many seats and is read once."""
-        envelope = self._read.get(payload)
-        if envelope is None:
-            envelope = self._read[payload] = codec.decode(payload)
-        return envelope
+    def read(self, payload: bytes) -> letters.Letter:
+        """The letter in these bytes; each proposal goes to many seats and is read once."""
+        letter = self._read.get(payload)
+        if letter is None:
+            letter = self._read[payload] = letters.read(payload)
+        return letter
 
     def _reach(self, name: str, sealed: bytes) -> None:
         seat = self.seats[name]

@@ -1,0 +1,41 @@
+"""What the council hands to a seat: an envelope, the proposal it is about, and the time that is left.
+
+Knows nothing of signatures; a letter is sealed whole with the seat's key (``signing.seal_to``).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from council.protocol import codec
+from council.protocol.envelope import Envelope
+from council.protocol.errors import EnvelopeError
+
+# Seconds left as a double, then how many bytes the proposal beside has.
+_HEAD = struct.Struct(">dI")
+
+
+class Letter(NamedTuple):
+    """``about`` is the PROPOSAL where ``envelope`` is not itself one: a seat may have been restarted."""
+
+    envelope: Envelope
+    about: Envelope | None
+    time_left_s: float
+
+
+def write(envelope: bytes, about: bytes, time_left_s: float) -> bytes:
+    """A letter's bytes, of the envelopes' own; ``about`` is empty where there is nothing beside."""
+    return _HEAD.pack(time_left_s, len(about)) + about + envelope
+
+
+def read(data: bytes) -> Letter:
+    """The letter that ``write`` wrote. Raises EnvelopeError for anything else."""
+    if len(data) < _HEAD.size:
+        raise EnvelopeError(f"letter: {len(data)} bytes are less than its head", field="letter")
+    time_left_s, beside = _HEAD.unpack_from(data)
+    about = data[_HEAD.size : _HEAD.size + beside]
+    if len(about) < beside or not time_left_s >= 0:
+        raise EnvelopeError("letter: its head does not fit what follows", field="letter")
+    envelope = codec.decode(data[_HEAD.size + beside :])
+    return Letter(envelope, codec.decode(about) if about else None, time_left_s)
