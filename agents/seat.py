@@ -69,6 +69,10 @@ class SeatHost:
     ) -> None:
         self.name = name
         self._mind = mind
+        self._is_async = {
+            "ballot": _is_async(mind.review),
+            "ruling": _is_async(getattr(mind, "rule", None)),
+        }
         self._key = key
         self._council_id = council_id
         self._wall = wall
@@ -199,8 +203,7 @@ class SeatHost:
             self._free_slot(work)
 
     async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:
-        method = self._mind.review if work.task_name == "ballot" else getattr(self._mind, "rule", None)
-        if method is None or inspect.iscoroutinefunction(inspect.unwrap(method)):
+        if self._is_async[work.task_name]:
             thought = think()
         else:
             thought = await self._on_thread(think)
@@ -343,6 +346,11 @@ def _text_of(value: Any, form: Callable[[Any], str]) -> str:
 def _short(value: Any) -> str:
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _is_async(method: Any) -> bool:
+    """Whether a mind's method runs on the event loop; a plain one needs a thread, as it may block."""
+    return method is None or inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 def _case_of(envelope: Envelope, time_left_s: float) -> Case:

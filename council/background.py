@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -42,11 +43,20 @@ class _Lane:
             callback(*arguments)
 
 
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop, which Ray's actors run on too, where there is one for this platform."""
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
 class Background:
     """Runs coroutines on a daemon thread's event loop, for threads and for other loops alike."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._lane = _Lane(self._loop)
         self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
         # Held while work is handed over, so that none is handed to a loop that has begun to end.
