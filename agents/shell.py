@@ -10,6 +10,7 @@ The rules for single programs are in shellrules.py. No finding repeats the comma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,6 +31,9 @@ DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
 VALUE_CHARS_MAX = 512  # of a variable: paths and options are shorter
 WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
 
+# The grammar looks characters up in C's tables, and reads beyond their end for those above ASCII: it crashed on
+# some. No rule asks what they are, only that a word with one is no other word: X is in no rule's word.
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
 _LANGUAGE = Language(tree_sitter_bash.language())
 
 
@@ -84,8 +88,8 @@ class _Reader:
         """Reads a script whose first line is ``line`` (from 0) of the outermost."""
         if depth > DEPTH_MAX or len(script) > SCRIPT_CHARS_MAX or script.count("<<") > HEREDOCS_MAX:
             return
-        for at, piece in _pieces(script.replace("\0", " ")):
-            root = self._parser.parse(piece.encode("utf-8", "replace")).root_node
+        for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
+            root = self._parser.parse(piece.encode("ascii")).root_node
             # A stack, not recursion: the tree of a hostile text is thousands deep.
             stack = [root]
             while stack and self.commands < COMMANDS_MAX:

@@ -293,7 +293,10 @@ class Council:
             return known
         session = Session(self._port, name, "human", human_key(name), self._config.call_timeout_s)
         await session.open()
-        return self._humans.setdefault(name, session)
+        kept = self._humans.setdefault(name, session)
+        if kept is not session:  # two answers of this human were given at once
+            await session.close()
+        return kept
 
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal or how it stands with a human; None while the seats deliberate.
@@ -366,6 +369,8 @@ class Council:
 
     def end(self) -> None:
         """Ends the council itself, with whatever is open, also one that was only connected to."""
+        if not self._closed:
+            self._background.refuse_own_thread()
         self._owned = True
         self.close()
 

@@ -48,6 +48,8 @@ ENVELOPE_BYTES_MAX = 1 << 20
 # The array's head up to the sender, at its longest 145 bytes with every id and name at its limit: all that
 # is read of an envelope whose signature is not checked yet.
 _HEAD_BYTES_MAX = 192
+# Unpacking so much costs less than a look at its head alone and once more at all of it.
+SMALL_BYTES_MAX = 4_096
 # One more than may be, so that a value that is just too large is named by its field. Arrays are allocated
 # when their head is read, up to 512 deep: this also keeps a small message from asking for gigabytes.
 _LENGTH_MAX = ITEMS_MAX + 1
@@ -73,6 +75,7 @@ _FIELDS = (
 )
 _ALL_FIELDS = ("major", "minor", *_FIELDS)
 _TYPE_AT = _ALL_FIELDS.index("type")
+_SENDER_AT = _ALL_FIELDS.index("sender")
 _CONTENT_FIELDS: dict[str, tuple[str, ...]] = {
     "PROPOSAL": ("summary", "body", "action", "wait_for", "time_budget_s", "supersedes"),
     "VOTE": ("proposal_id", "vote", "reason", "control_packet"),
@@ -112,11 +115,42 @@ def decode(data: bytes) -> Envelope:
     so that one envelope has one identity (rules 1.12). Written by a higher minor version, they may have
     trailing fields, which are ignored, and their form is that version's to judge.
     """
+    return read(unpack_array(data), data)
+
+
+def unpack_array(data: bytes) -> Any:
+    """The array in an envelope's bytes, as it was found: nothing of it is checked but its size and form."""
     _check_bytes(data)
-    found = _unpack(data, _ID_BYTES_MAX)
+    return _unpack(data, _ID_BYTES_MAX)
+
+
+def small(data: bytes) -> tuple[Any, str | None]:
+    """The array in the bytes of a small envelope of our own version, and who claims to have sent it.
+
+    Both None for all others, whose head ``sender_of`` reads alone: most envelopes are small, and are then
+    unpacked once, not twice.
+    """
+    if len(data) > SMALL_BYTES_MAX:
+        return None, None
+    try:
+        found = unpack_array(data)
+    except EnvelopeError:
+        return None, None  # decode says what is wrong, once it is known whose fault it is
+    if type(found) is tuple and len(found) == len(_ALL_FIELDS) and found[:2] == WIRE_VERSION:
+        sender = found[_SENDER_AT]
+        if type(sender) is str:
+            return found, sender
+    return None, None
+
+
+def read(found: Any, data: bytes, *, checked: bool = False) -> Envelope:
+    """The envelope in what ``unpack_array`` found in ``data``. Raises as ``decode`` does.
+
+    ``checked``: somebody whom we trust has seen already that the bytes are canonical.
+    """
     major, minor = _version(found)
     envelope = _READERS[major](cast(tuple[Any, ...], found), minor)
-    if minor <= WIRE_VERSION[1] and encode(envelope) != data:
+    if not checked and minor <= WIRE_VERSION[1] and encode(envelope) != data:
         _refuse_form(envelope, cast(tuple[Any, ...], found))
     return envelope
 

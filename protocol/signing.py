@@ -124,21 +124,23 @@ class Keyring:
     def open(self, sealed: bytes, council_id: str) -> Envelope:
         """The envelope in ``sealed``, authentic and valid.
 
-        Before the signature holds, no more is read than the few bytes that name the sender, and nothing is
-        computed but the signature. Raises EnvelopeError (malformed), EnvelopeTooLarge, VersionError,
-        UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises EnvelopeError
+        Before the signature holds, nothing is computed but the signature, and of a large envelope no more is
+        read than the few bytes that name the sender. Raises EnvelopeError (malformed), EnvelopeTooLarge,
+        VersionError, UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises EnvelopeError
         with ``authentic`` True, and with ``sender``, ``msg_id`` and ``parent_id``, so that the sender may be
         asked again (rules 1.2).
         """
         signature, payload = _split(sealed)
-        sender = codec.sender_of(payload)
+        found, sender = codec.small(payload)
+        if sender is None:
+            sender = codec.sender_of(payload)
         key = self._keys.get(sender)
         if key is None:
             raise _unknown(sender)
         if not hmac.compare_digest(signature, _signature(payload, key, council_id)):
             raise _forged(sender, council_id)
         try:
-            return codec.decode(payload)
+            return codec.read(found, payload) if found is not None else codec.decode(payload)
         except EnvelopeError as error:
             head = codec.peek(payload)
             error.facts.update(

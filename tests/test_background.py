@@ -227,7 +227,7 @@ def test_stop_tells_a_waiting_loop_too() -> None:
 
 def test_stop_from_its_own_loop_is_refused_and_changes_nothing(background: Background) -> None:
     async def scenario() -> None:
-        with pytest.raises(CallerError, match="another thread"):
+        with pytest.raises(CallerError, match=r"use council\.aio"):
             background.stop()
 
     background.wait(scenario())

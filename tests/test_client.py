@@ -32,6 +32,7 @@ from council import (
     ShownBallot,
 )
 from council.core.state import Tally
+from council.guards import SHOWN_CHARS_MAX
 from council.protocol.errors import (
     CallerError,
     ConfigError,
@@ -390,9 +391,6 @@ def test_a_client_cannot_answer_under_its_own_name() -> None:
             council.answer(standing.escalation_id or "", approve=True, human="ada")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="_as_human closes another human's session while its answer is under way: CouncilDied"
-)
 def test_two_humans_answer_at_once(split: Council) -> None:
     async def scenario() -> None:
         found = await split.aio.propose_many(["a", "b", "c"])
@@ -404,6 +402,24 @@ def test_two_humans_answer_at_once(split: Council) -> None:
         )
 
     split._background.wait(scenario())  # on its own loop, so that the order of their turns is always the same
+    assert split.status()["decided"] == {"approved": 3}
+    assert sorted(split.status()["sessions"]) == sorted(["ada", "bob", split.sender])
+
+
+def test_one_human_who_gives_two_answers_at_once_is_connected_once(split: Council) -> None:
+    async def scenario() -> None:
+        found = await split.aio.propose_many(["a", "b"])
+        await asyncio.gather(
+            *(
+                split.aio.answer(each.escalation_id or "", approve=False, human="ada")
+                for each in found
+                if isinstance(each, Decision)
+            )
+        )
+
+    split._background.wait(scenario())
+    assert split.status()["decided"] == {"rejected": 2}
+    assert sorted(split.status()["sessions"]) == sorted(["ada", split.sender])
 
 
 # Asking
@@ -720,9 +736,6 @@ def test_a_guard_while_a_human_is_asked(split: Council) -> None:
         assert call.result(10) == "done"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a long argument is shown by its beginning alone: seats approve what they did not see"
-)
 def test_nothing_of_a_guarded_call_is_hidden_from_the_seats() -> None:
     async def looks(case: Case) -> Opinion:
         bad = "rm -rf /" in str(case.action) or "rm -rf /" in case.body
@@ -734,8 +747,57 @@ def test_nothing_of_a_guarded_call_is_hidden_from_the_seats() -> None:
         def shell(command: str) -> None:
             return
 
-        with pytest.raises(NotApproved):
-            shell("echo " + "x" * 3_000 + "; rm -rf /")
+        for much in (3_000, SHOWN_CHARS_MAX - 100):
+            with pytest.raises(NotApproved):
+                shell("echo " + "x" * much + "; rm -rf /")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * (SHOWN_CHARS_MAX + 1),
+        ["x" * 1_000] * 200,
+        {"deep": json_deep(40), "long": "x" * SHOWN_CHARS_MAX},
+        b"\xff" * SHOWN_CHARS_MAX,
+    ],
+    ids=["text", "list", "repr", "bytes"],
+)
+def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Council, value: Any) -> None:
+    """Mutation: to cut it has the seats approve what they were not shown."""
+    ran: list[Any] = []
+
+    @told.guard(describe="yes")
+    def act(path: str, content: Any) -> None:
+        ran.append(content)
+
+    with pytest.raises(
+        CallerError, match=r"argument content takes 2\d\d,\d{3}|argument content takes 8\d\d,\d{3}"
+    ) as e:
+        act("/x", value)
+    assert "200,000" in str(e.value)
+    assert len(str(e.value)) < 500
+    assert (ran, told.status()["events"]) == ([], 0)
+    act("/x", "y" * (SHOWN_CHARS_MAX - 2))  # with its quotes just what can be shown
+    assert len(ran) == 1
+
+
+def test_arguments_too_large_together_are_refused_unproposed(told: Council) -> None:
+    ran: list[Any] = []
+
+    @told.guard(describe="yes")
+    def act(*parts: str, **more: str) -> None:
+        ran.append(parts)
+
+    with pytest.raises(CallerError):
+        act(**{f"p{n}": "x" * 190_000 for n in range(5)})
+
+    @told.guard(describe="yes")
+    def five(a: str, b: str, c: str, d: str, e: str) -> None:
+        ran.append(a)
+
+    with pytest.raises(EnvelopeTooLarge, match="split it"):
+        five(*["x" * 190_000] * 5)
+    assert (ran, told.status()["decided"]) == ([], {})
 
 
 # Its end
@@ -882,10 +944,6 @@ def test_a_blocking_call_from_a_mind_on_the_councils_loop_is_refused() -> None:
         assert "use council.aio" in dict(decision.missing)["prime"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Council.close marks itself closed before it may: refused on the council's loop, it ends nothing",
-)
 def test_a_mind_that_closes_its_council_is_refused_and_changes_nothing() -> None:
     box: list[Council] = []
 
@@ -893,14 +951,31 @@ def test_a_mind_that_closes_its_council_is_refused_and_changes_nothing() -> None
         box[0].close()
         return Opinion.yes("never")
 
-    council = council_of(lite=closes)
-    box.append(council)
-    try:
-        council.propose("x", wait_for="all")
-        assert council.status()["seats"]
-    finally:
-        council._closed = False
-        council.close()
+    with council_of(lite=closes) as council:
+        box.append(council)
+        decision = council.propose("x", wait_for="all")
+        assert "use council.aio" in dict(decision.missing)["lite"]
+        assert council.propose("y").outcome == "approved"
+        assert "closed" not in repr(council)
+    with pytest.raises(CallerError, match="closed"):
+        council.status()
+
+
+def test_a_mind_that_ends_the_council_it_serves_is_refused_and_changes_nothing() -> None:
+    """Mutation: ``end`` that marks the council as owned before it is refused has a later ``close`` end it."""
+    box: list[Council] = []
+
+    async def ends(case: Case) -> Opinion:
+        box[0].end()
+        return Opinion.yes("never")
+
+    with council_of(lite=ends) as council:
+        council._owned = False  # as one that was connected to
+        box.append(council)
+        decision = council.propose("x", wait_for="all")
+        assert "use council.aio" in dict(decision.missing)["lite"]
+        assert not council._owned
+        council._owned = True
 
 
 # Seats and minds

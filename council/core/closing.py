@@ -7,7 +7,6 @@ the proposal as it goes on, or the decision, and what is to be announced.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from council.core import escalation, tally
 from council.core.effects import (
@@ -27,6 +26,7 @@ from council.core.state import (
     Rules,
     Seat,
     TieBreak,
+    evolve,
     unsure,
 )
 
@@ -113,7 +113,7 @@ def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None
 
 def _ask_prime(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
     """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
-    waiting = replace(
+    waiting = evolve(
         proposal,
         stage="ruling",
         deadline_s=now.uptime_s + proposal.what.time_budget_s,
@@ -150,7 +150,7 @@ def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: M
     """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
     absent = proposal.absent or _absent(rules, seats, proposal, over=True)
     asked = escalation.to_human(rules, proposal, reason, absent.missing, now)
-    waiting = replace(
+    waiting = evolve(
         proposal,
         stage="human",
         deadline_s=now.uptime_s + rules.escalation_ttl_s,
@@ -158,7 +158,7 @@ def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: M
         absent=absent,
     )
     told = _standing(rules, waiting, asked, absent, now)
-    return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
+    return evolve(waiting, standing=told), [AnnounceEscalation(asked, told)]
 
 
 def _standing(rules: Rules, proposal: Proposal, asked: Escalation, absent: Absent, now: Moment) -> Decision:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
+
+T = TypeVar("T")
 
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
@@ -306,6 +308,28 @@ class CouncilState:
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, seat in self.seats.items() if seat.active)
+
+
+_slots: dict[type, tuple[tuple[str, Any, Any], ...]] = {}
+
+
+def evolve(value: T, **changes: Any) -> T:
+    """``value`` with some fields changed: ``dataclasses.replace``, in half the time, for slots alone.
+
+    Takes no class with a ``__post_init__``, which it would not run. Each step makes some of these.
+    """
+    kind = type(value)
+    slots = _slots.get(kind)
+    if slots is None:
+        names: tuple[str, ...] = tuple(cast(Any, kind).__dataclass_fields__)
+        members = [(name, getattr(kind, name)) for name in names]
+        slots = _slots[kind] = tuple((name, member.__get__, member.__set__) for name, member in members)
+    made = object.__new__(kind)
+    for name, get, put in slots:
+        put(made, changes.pop(name) if name in changes else get(value))
+    if changes:
+        raise TypeError(f"{kind.__name__} has no field {', '.join(changes)}")
+    return made
 
 
 def found(rules: Rules, now: Moment) -> CouncilState:

@@ -12,7 +12,7 @@ allow raises ``Refused`` and leaves the state as it was: every handler first dec
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
 from council.core import closing, proposals, roll, voices
@@ -26,7 +26,7 @@ from council.core.keeping import (
     open_proposal,
     seat_of,
 )
-from council.core.state import CouncilState, Moment, Proposal, Seat
+from council.core.state import CouncilState, Moment, Proposal, Seat, evolve
 from council.protocol.errors import InternalError, Refused
 
 
@@ -200,5 +200,5 @@ def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Ef
     done = name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots)
     if proposal.stage != "deliberating" or done:
         return []
-    asked = replace(proposal, asked=proposal.asked | {name})
+    asked = evolve(proposal, asked=proposal.asked | {name})
     return [do.DeliverProposal(name, proposal.what.proposal_id), *keep(state, proposal, (asked, []))]

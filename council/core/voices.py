@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import Effects, keep, open_proposal, seat_of, unknown
-from council.core.state import ACTS_MAX, INTERRUPTS_MAX, Ballot, CouncilState, Moment, Proposal, unsure
+from council.core.state import (
+    ACTS_MAX,
+    INTERRUPTS_MAX,
+    Ballot,
+    CouncilState,
+    Moment,
+    Proposal,
+    evolve,
+    unsure,
+)
 from council.protocol.errors import Refused
 
 
@@ -20,8 +27,8 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
         earlier = closed.decision.ballots + closed.decision.late
         if _is_repeated(ballot, earlier, closed.asked):
             return [do.NoteIgnored(ballot.seat, "the same ballot again")]
-        decision = replace(closed.decision, late=(*closed.decision.late, ballot))
-        state.closed[ballot.proposal_id] = replace(closed, decision=decision)
+        decision = evolve(closed.decision, late=(*closed.decision.late, ballot))
+        state.closed[ballot.proposal_id] = evolve(closed, decision=decision)
         return _late(ballot)
     if proposal is None:
         raise unknown(ballot.proposal_id, ballot.seat)
@@ -29,14 +36,14 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
         return [do.NoteIgnored(ballot.seat, "the same ballot again")]
     if proposal.stage != "deliberating":
         # Voting is over: Prime or a human was shown the ballots, and decides on those.
-        keep(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
+        keep(state, proposal, (evolve(proposal, late=(*proposal.late, ballot)), []))
         return _late(ballot)
     effects: Effects = [do.AnnounceBallot(ballot, late=False)]
     why = escalation.for_ballot(ballot)
     lost = proposal.lost
     if ballot.seat in lost:
         lost = {name: reason for name, reason in lost.items() if name != ballot.seat}
-    counted = replace(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
+    counted = evolve(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
     if why is not None:
         counted = _escalate(counted, why, effects)
     concluded = closing.conclude(state.rules, state.seats, counted, now)
@@ -88,7 +95,7 @@ def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
     if why in proposal.escalated_for:
         return proposal
     effects.append(do.AnnouncePrimeEscalation(proposal.what.proposal_id, why))
-    return replace(proposal, escalated_for=(*proposal.escalated_for, why))
+    return evolve(proposal, escalated_for=(*proposal.escalated_for, why))
 
 
 def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> Effects:
@@ -110,7 +117,7 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
     if event.seat in proposal.asked_again:
         why = f"its ballot could not be read twice: {event.why}"
         return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
-    asked = replace(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
+    asked = evolve(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
     keep(state, proposal, (asked, []))
     return [
         do.AnnounceLoss(event.proposal_id, event.seat, "ballot", event.why, retrying=True),
@@ -134,7 +141,7 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     voted = any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late)
     if voted or event.seat in proposal.lost or proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
-    without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
+    without = evolve(proposal, lost={**proposal.lost, event.seat: event.why})
     return [loss, *keep(state, proposal, closing.conclude(state.rules, state.seats, without, now))]
 
 
@@ -154,7 +161,7 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
             proposal_id=proposal.what.proposal_id,
             sender=seat,
         )
-    return replace(proposal, acts={**proposal.acts, key: seen | {msg_id}})
+    return evolve(proposal, acts={**proposal.acts, key: seen | {msg_id}})
 
 
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
@@ -173,7 +180,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         do.AnnounceObservation(event.proposal_id, event.observer, event.stream, event.interrupt, event.text)
     ]
     run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
-    acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
+    acted = evolve(acted, interrupts={**acted.interrupts, event.stream: run})
     concluded: closing.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
@@ -215,6 +222,6 @@ def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
     proposal = open_proposal(state, ruling.proposal_id, ruling.seat)
     if proposal.stage != "ruling":
         raise _no_ruling_asked(ruling.proposal_id, ruling.seat)
-    ruled = replace(proposal, ruling=ruling)
+    ruled = evolve(proposal, ruling=ruling)
     concluded = closing.on_ruling(state.rules, state.seats, ruled, now)
     return [do.AnnounceRuling(ruling), *keep(state, proposal, concluded)]

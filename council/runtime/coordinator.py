@@ -163,13 +163,14 @@ class Coordinator:
             raise Refused(
                 "this session is not known, or was idle for too long: join again", code="no_session"
             )
-        known.seen_s = self._clock.uptime()
-        now = self._clock.now()
-        for sealed in batch:
+        for sealed in batch:  # all before any: what was received must be kept, whatever stands behind it
             if not isinstance(sealed, bytes):
                 raise EnvelopeError(
                     f"envelope: expected bytes, found {type(sealed).__name__}", field="envelope"
                 )
+        known.seen_s = self._clock.uptime()
+        now = self._clock.now()
+        for sealed in batch:
             self._driver.receive(sealed, now, session)
         self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))

@@ -100,6 +100,7 @@ class Driver:
         self._watchers: dict[str, set[str]] = {}
         self._watched: dict[str, set[str]] = {}
         self._owed: Counter[str] = Counter()
+        self._leaving: set[str] = set()
 
     # Who may speak
 
@@ -113,6 +114,7 @@ class Driver:
             raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
         if name == COORDINATOR:
             raise NameTaken(f"the name {name} is the council's own; choose another", name=name)
+        self._leaving.discard(name)
         if name in self.keyring:
             if self.roles[name] == role and self.keyring.matches(name, key):
                 return
@@ -123,15 +125,18 @@ class Driver:
         self.roles[name] = role
 
     def retire(self, name: str) -> None:
-        """A sender without a session any more makes room, unless something of its own is open.
+        """A sender without a session any more makes room, at the latest when the last of its own is decided.
 
         Humans keep their names: whoever answered must stay who they were.
         """
         if self.roles.get(name) != "proposer":
             return
-        if all(proposal.what.proposer != name for proposal in self.state.open.values()):
-            self.keyring.remove(name)
-            del self.roles[name]
+        if any(proposal.what.proposer == name for proposal in self.state.open.values()):
+            self._leaving.add(name)
+            return
+        self._leaving.discard(name)
+        self.keyring.remove(name)
+        del self.roles[name]
 
     # What arrives
 
@@ -303,6 +308,9 @@ class Driver:
                 self.counts[decision.outcome or ""] += 1
                 self._payloads.pop(decision.proposal_id, None)
                 self._unwatch(decision.proposal_id)
+                proposer = self.state.closed[decision.proposal_id].proposer
+                if proposer in self._leaving:
+                    self.retire(proposer)
             case do.AnnounceEscalation(_, standing):
                 self._announce(standing)
         self.feed.append(wall_s, effect)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from council.agents import letters
 from council.agents import seat as seat_module
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot, as_mind
 from council.agents.seat import HUNG_THREADS_MAX, SeatHost
@@ -45,8 +46,8 @@ class Bench:
         self.keyring = Keyring()
         self.keyring.add("lite", KEY)
 
-    def proposal(self, proposal_id: str = "aaaaaaaa", budget_s: float = 5.0, **content: Any) -> bytes:
-        envelope = Envelope.build(
+    def about(self, proposal_id: str = "aaaaaaaa", **content: Any) -> Envelope:
+        return Envelope.build(
             msg_id=proposal_id,
             timestamp=WHEN,
             sender="client",
@@ -54,11 +55,20 @@ class Bench:
             type="PROPOSAL",
             confidence=content.pop("confidence", 1.0),
             risk_level=content.pop("risk_level", "low"),
-            content={"summary": "do it", "time_budget_s": budget_s, **content},
+            content={"summary": "do it", "time_budget_s": 86_400.0, **content},
         )
-        return self.said(envelope)
 
-    def info(self, kind: str, proposal_id: str = "aaaaaaaa", **data: Any) -> bytes:
+    def proposal(self, proposal_id: str = "aaaaaaaa", left_s: float = 5.0, **content: Any) -> bytes:
+        return self.said(self.about(proposal_id, **content), left_s)
+
+    def info(
+        self,
+        kind: str,
+        proposal_id: str = "aaaaaaaa",
+        about: Envelope | None = None,
+        left_s: float = 5.0,
+        **data: Any,
+    ) -> bytes:
         envelope = Envelope.build(
             msg_id="cccccccc",
             parent_id=proposal_id,
@@ -68,15 +78,16 @@ class Bench:
             type="INFO",
             content={"kind": kind, "text": "", "data": data},
         )
-        return self.said(envelope)
+        return self.said(envelope, left_s, about)
 
-    def ruling_request(self, budget_s: float = 5.0) -> bytes:
-        case = {"proposal_id": "aaaaaaaa", "proposer": "client", "summary": "x", "time_left_s": budget_s}
+    def ruling_request(self, left_s: float = 5.0) -> bytes:
         shown = {"seat": "prime", "vote": "no", "reason": "r", "confidence": 0.5, "risk_level": "high"}
-        return self.info("ruling_request", case=case, ballots=[shown])
+        return self.info("ruling_request", about=self.about(summary="x"), left_s=left_s, ballots=[shown])
 
-    def said(self, envelope: Envelope) -> bytes:
-        return signing.seal_to(codec.encode(envelope), KEY, COUNCIL_ID, "lite")
+    def said(self, envelope: Envelope, left_s: float = 5.0, about: Envelope | None = None) -> bytes:
+        beside = b"" if about is None else codec.encode(about)
+        letter = letters.write(codec.encode(envelope), beside, left_s)
+        return signing.seal_to(letter, KEY, COUNCIL_ID, "lite")
 
     async def calls(self, batch: Sequence[bytes], want: int = 1) -> list[bytes]:
         """What the seat says to this, in as many calls as it takes."""
@@ -107,7 +118,7 @@ def fault_of(envelope: Envelope, task: str = "ballot") -> str:
 def asked(mind: Any, budget_s: float = 5.0, **options: Any) -> Envelope:
     async def scenario() -> Envelope:
         bench = Bench(mind, **options)
-        answer = await bench.ask(bench.proposal(budget_s=budget_s))
+        answer = await bench.ask(bench.proposal(left_s=budget_s))
         assert bench.host.busy_with() is None
         return answer
 
@@ -364,7 +375,7 @@ def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind)
-        assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(budget_s=0.1)))
+        assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
         free.set()
         await until(lambda: bench.host._hung == 0)
         assert await bench.host.exchange([]) == (False, [])  # what came after all is not a second word
@@ -386,7 +397,7 @@ def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind, concurrent_max=2)
-        stubborn = [bench.proposal(f"aaaaaaa{n}", budget_s=0.05, summary="stubborn") for n in range(3)]
+        stubborn = [bench.proposal(f"aaaaaaa{n}", left_s=0.05, summary="stubborn") for n in range(3)]
         for sealed in await bench.calls(stubborn, 3):
             content = bench.opened(sealed).content
             assert isinstance(content, Info)
@@ -408,11 +419,11 @@ def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind, concurrent_max=256)
-        batch = [bench.proposal(f"{n:08x}", budget_s=0.2) for n in range(HUNG_THREADS_MAX)]
+        batch = [bench.proposal(f"{n:08x}", left_s=0.2) for n in range(HUNG_THREADS_MAX)]
         found = await bench.calls(batch, HUNG_THREADS_MAX)
         assert len(found) == HUNG_THREADS_MAX
         began = time.monotonic()
-        text = fault_of(await bench.ask(bench.proposal(budget_s=60.0)))
+        text = fault_of(await bench.ask(bench.proposal(left_s=60.0)))
         assert f"{HUNG_THREADS_MAX} earlier reviews of this mind still hang" in text
         assert time.monotonic() - began < 5.0
         free.set()
@@ -513,7 +524,7 @@ def test_waiting_for_a_slot_counts_against_the_time_left() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind, concurrent_max=1)
-        batch = [bench.proposal("bbbbbbbb", budget_s=10.0), bench.proposal(budget_s=0.1)]
+        batch = [bench.proposal("bbbbbbbb", left_s=10.0), bench.proposal(left_s=0.1)]
         assert "did not answer within 0.1 s" in fault_of(await bench.ask(*batch))
         bench.host.close()
 
@@ -584,7 +595,7 @@ def test_asked_again_the_mind_thinks_anew_and_signs_a_new_ballot() -> None:
     async def scenario() -> None:
         bench = Bench(mind)
         first = await bench.ask(bench.proposal())
-        second = await bench.ask(bench.info("ask_again"))
+        second = await bench.ask(bench.info("ask_again", about=bench.about()))
         assert first.msg_id != second.msg_id
         assert second.content.vote == "yes"  # type: ignore[union-attr]
         (again,) = await bench.calls([bench.proposal()])
@@ -593,12 +604,62 @@ def test_asked_again_the_mind_thinks_anew_and_signs_a_new_ballot() -> None:
     run(scenario())
 
 
-def test_asked_again_of_what_it_never_saw_says_nothing() -> None:
+@pytest.mark.parametrize("kind", ["ask_again", "ruling_request"])
+def test_a_seat_that_was_restarted_is_shown_what_it_is_asked_about(kind: str) -> None:
+    """The proposal is in the letter: a host that never saw it, nor anything else, knows the whole case.
+    Mutation: a seat that looks its own memory up says nothing after a restart, and the ballot is lost."""
+    seen: list[Case] = []
+
+    class Mind:
+        async def review(self, case: Case) -> Opinion:
+            seen.append(case)
+            return Opinion.yes("r")
+
+        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+            seen.append(case)
+            return Ruling("confirm", "r")
+
+    async def scenario() -> Envelope:
+        bench = Bench(Mind())
+        about = bench.about("dddddddd", body="why", action={"tool": "rm", "args": {"a": [1]}})
+        return await bench.ask(bench.info(kind, "dddddddd", about, 3.5, ballots=[]))
+
+    answer = run(scenario())
+    assert answer.parent_id == "dddddddd"
+    assert seen == [
+        Case("dddddddd", "client", "do it", "why", {"tool": "rm", "args": {"a": [1]}}, 1.0, "low", 3.5)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ask_again", "ruling_request"])
+def test_asked_about_nothing_it_says_nothing(kind: str) -> None:
+    """As a letter is that waited while its proposal was decided."""
+
     async def scenario() -> None:
         bench = Bench(agree)
-        assert await bench.host.exchange([bench.info("ask_again", "dddddddd")]) == (False, [])
+        (ballot,) = await bench.calls([bench.proposal()])
+        assert await bench.host.exchange([bench.info(kind, ballots=[])]) == (False, [])
+        assert await bench.calls([bench.proposal()]) == [ballot], "it forgot what it had said"
 
     run(scenario())
+
+
+def test_the_time_left_is_the_letters_not_the_proposals() -> None:
+    """A seat that is handed a proposal late has less than its time budget, and knows."""
+    seen: list[float] = []
+
+    async def mind(case: Case) -> Opinion:
+        seen.append(case.time_left_s)
+        await asyncio.sleep(3600)
+        return Opinion.yes("never")
+
+    async def scenario() -> None:
+        bench = Bench(mind)
+        text = fault_of(await bench.ask(bench.proposal(left_s=0.1, time_budget_s=60.0)))
+        assert text == "its mind did not answer within 0.1 s"
+
+    run(scenario())
+    assert seen == [0.1]
 
 
 def test_withdrawn_work_is_given_up_in_silence() -> None:
@@ -613,7 +674,7 @@ def test_withdrawn_work_is_given_up_in_silence() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind)
-        waiting = asyncio.ensure_future(bench.host.exchange([bench.proposal(budget_s=0.2)]))
+        waiting = asyncio.ensure_future(bench.host.exchange([bench.proposal(left_s=0.2)]))
         await until(lambda: bench.host.busy_with())
         await bench.host.exchange([bench.info("withdraw")])
         assert bench.host.busy_with() is None
@@ -637,7 +698,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench(mind)
         for n in range(5):
             await bench.calls([bench.proposal(f"{n:08x}")])
-        assert len(bench.host._said) == len(bench.host._cases) == 3
+        assert len(bench.host._said) == 3
         await bench.calls([bench.proposal("00000004")])
         assert len(calls) == 5
         await bench.calls([bench.proposal("00000000")])
@@ -719,7 +780,7 @@ def test_a_hanging_ruling_is_reported_at_its_deadline() -> None:
 
     async def scenario() -> None:
         bench = Bench(Hanging())
-        text = fault_of(await bench.ask(bench.ruling_request(budget_s=0.1)), "ruling")
+        text = fault_of(await bench.ask(bench.ruling_request(left_s=0.1)), "ruling")
         assert text == "its mind did not answer within 0.1 s"
 
     run(scenario())
@@ -749,6 +810,10 @@ def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None
             signing.seal_to(payload, KEY, COUNCIL_ID, "prime"),  # said to another seat
             signing.seal(payload, sender_key=KEY, council_id=COUNCIL_ID),  # the seat's own direction
             signing.seal_to(b"\x93junk", KEY, COUNCIL_ID, "lite"),
+            signing.seal_to(payload[:-1], KEY, COUNCIL_ID, "lite"),  # a letter cut short
+            signing.seal_to(
+                codec.encode(bench.about()), KEY, COUNCIL_ID, "lite"
+            ),  # an envelope without a letter
             "text",
         ]
         assert await bench.host.exchange(bad) == (False, [])  # type: ignore[arg-type]
@@ -898,9 +963,6 @@ def test_close_gives_up_all_work_and_lets_the_parked_call_go() -> None:
     run(scenario())
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a proposal handed out again gives the whole time budget anew, not what is left"
-)
 def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> None:
     """Case.time_left_s: "how many seconds the mind has before its ballot is lost"."""
     from tests.runtime.harness import Hand
@@ -913,5 +975,6 @@ def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> N
     hand.to_seats()
     content = {"beat": 0, "busy_with": None, "uptime_s": 0.0}
     hand.receive(hand.sealed(hand.envelope("lite", "HEARTBEAT", content, parent_id="00000001")))
-    ((_, envelope),) = hand.to_seats()
-    assert envelope.content.time_budget_s <= 10.0  # type: ignore[union-attr]
+    ((seat, letter),) = hand.letters()
+    assert (seat, letter.envelope.type, letter.time_left_s) == ("lite", "PROPOSAL", 10.0)
+    assert letter.envelope.content.time_budget_s == 60.0  # type: ignore[union-attr]  # as it was proposed

@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tree_sitter import Language, Parser, Tree
 
 from council.agents.scripts import commands_in_prose, in_block, in_lines
 from council.agents.shell import PIECE_CHARS_MAX, SCRIPT_CHARS_MAX, read_shell
@@ -186,3 +187,32 @@ def test_hostile_scripts_are_bounded(unit: str) -> None:
 def test_any_script_is_read(script: str) -> None:
     for danger in read_shell(script).dangers:
         assert 1 <= danger.line <= script.count("\n") + 1
+
+
+@given(st.text(max_size=300))
+def test_the_parser_is_given_ascii_alone(script: str) -> None:
+    """Its scanner reads outside of its tables for other characters, and takes the process down with it."""
+    seen: list[bytes] = []
+
+    class Recorded:
+        def __init__(self, language: Language) -> None:
+            self.inner = Parser(language)
+
+        def parse(self, source: bytes) -> Tree:
+            seen.append(source)
+            return self.inner.parse(source) if source.isascii() else self.inner.parse(b"")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("council.agents.shell.Parser", Recorded)
+        read_shell(f"echo \U000400b2 {script}\nbash -c 'ls \u02c0'")
+    assert seen
+    assert all(source.isascii() for source in seen)
+
+
+@pytest.mark.parametrize("script", ["rm -rf /é", "rm -rf ~é", "émkfs /dev/sda", 'rm -rf "$É"x/*'])
+def test_a_foreign_letter_makes_another_word(script: str) -> None:
+    assert not read_shell(script).dangers
+
+
+def test_foreign_letters_hide_nothing() -> None:
+    assert [d.line for d in read_shell("echo größe # 大\nrm -rf / # ok ✓").dangers] == [2]

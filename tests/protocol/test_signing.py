@@ -27,6 +27,7 @@ from council.protocol.signing import (
     KEY_BYTES,
     SEALED_BYTES_MAX,
     SIGNATURE_BYTES,
+    TOLD_BYTES_MAX,
     Keyring,
     open_sealed,
     open_to,
@@ -202,6 +203,23 @@ def test_sizes(ring: Keyring) -> None:
         for short in (b"", bytes(SIGNATURE_BYTES), "text"):
             with pytest.raises(EnvelopeError):
                 read(short)
+
+
+def test_what_the_council_says_may_hold_more_than_what_it_is_told() -> None:
+    assert TOLD_BYTES_MAX == 8 * 2**20 == 8 * codec.ENVELOPE_BYTES_MAX
+    largest = bytes(TOLD_BYTES_MAX)
+    sealed = seal_to(largest, LITE, "north", "lite")
+    assert open_to(sealed, LITE, "north", "lite") == largest
+    for act in (
+        lambda: seal_to(largest + b"x", LITE, "north", "lite"),
+        lambda: open_to(sealed + b"x", LITE, "north", "lite"),
+    ):
+        with pytest.raises(EnvelopeTooLarge) as caught:
+            act()
+        assert caught.value.limit in (TOLD_BYTES_MAX, TOLD_BYTES_MAX + SIGNATURE_BYTES)
+    for short in (b"", bytes(SIGNATURE_BYTES), "text"):
+        with pytest.raises(EnvelopeError):
+            open_to(short, LITE, "north", "lite")  # type: ignore[arg-type]
 
 
 # The ring

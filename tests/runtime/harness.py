@@ -8,6 +8,8 @@ from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from council.agents import letters
+from council.agents.letters import Letter
 from council.core.invariants import check
 from council.core.state import Decision, Rules
 from council.protocol import codec, signing
@@ -80,7 +82,8 @@ class Hand:
     # Pens
 
     def envelope(self, sender: str, type: str, content: dict[str, Any], **fields: Any) -> Envelope:
-        fields.setdefault("role", "voter" if sender in self.rules.seats else "proposer")
+        parts = {"voter": "voter", "human": "human"}
+        fields.setdefault("role", parts.get(self.driver.roles.get(sender, ""), "proposer"))
         fields.setdefault("msg_id", self.new_id())
         return Envelope.build(timestamp=WHEN, sender=sender, type=type, content=content, **fields)
 
@@ -161,13 +164,17 @@ class Hand:
         (message,) = self.told(session)
         assert isinstance(message, Acknowledged), message
 
-    def to_seats(self) -> list[tuple[str, Envelope]]:
+    def letters(self) -> list[tuple[str, Letter]]:
         """What went to seats since the last look, opened with their keys."""
         found = []
         while self.driver.to_seats:
             seat, item = self.driver.to_seats.popleft()
-            found.append((seat, codec.decode(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
+            found.append((seat, letters.read(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
         return found
+
+    def to_seats(self) -> list[tuple[str, Envelope]]:
+        """The envelopes of these letters."""
+        return [(seat, letter.envelope) for seat, letter in self.letters()]
 
     def kinds_to(self, seat: str) -> list[str]:
         return [

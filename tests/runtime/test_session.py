@@ -398,8 +398,9 @@ def test_too_many_open_is_told_and_passes() -> None:
         first = wire.draft()
         call = asyncio.ensure_future(wire.session.propose(first))
         await until(lambda: wire.bench.coordinator._driver.state.open)
-        with pytest.raises(TooManyOpen):
+        with pytest.raises(TooManyOpen) as caught:
             await wire.session.propose(wire.draft())
+        assert (caught.value.open, caught.value.limit) == (1, 1)
         await wire.session.act(wire.info(wire.session, first.msg_id, "cancel"))
         assert (await call).outcome == "cancelled"
 

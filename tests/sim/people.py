@@ -304,6 +304,8 @@ def intruding(world: World, pid: str, label: str) -> Said:
         lambda: ann.write("illegal", "", label, "HEARTBEAT", {"beat": 10**6, "uptime_s": 1.0}),
         lambda: carol.write("illegal", pid, label, "VOTE", vote, parent_id=pid),
         lambda: carol.write("illegal", "", label, "PROPOSAL", {"summary": "mine"}, role="proposer"),
+        lambda: carol.write("illegal", "", label, "PROPOSAL", {"summary": "mine"}),
+        lambda: ann.write("illegal", "", label, "PROPOSAL", {"summary": "ours"}, role="human"),
         lambda: carol.info("illegal", pid, label, "", {}, word="cancel"),
         lambda: prime.info("illegal", pid, label, "", {"approve": True}, word="answer"),
         lambda: prime.info("illegal", pid, label, "", {"ruling": "perhaps"}, word="ruling"),
