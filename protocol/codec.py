@@ -35,10 +35,8 @@ from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionErro
 from council.protocol.jsondata import (
     ITEMS_MAX,
     FrozenDict,
-    freeze_value,
     items_of,
     kind_of,
-    plain,
     quoted,
 )
 
@@ -176,29 +174,6 @@ def peek(data: bytes) -> Head:
 def sender_of(data: bytes) -> str:
     """``peek(data).sender``, for one who is in a hurry."""
     return cast(str, _head(data)[4])
-
-
-# Other values of the runtime
-
-
-def pack(value: object) -> bytes:
-    """Canonical bytes of a plain value: None, bool, int, float, str, bytes, lists and dicts of these.
-
-    Raises EnvelopeError with the ``field`` within ``value``, or EnvelopeTooLarge.
-    """
-    data = _packed(freeze_value(value, binary=True))
-    if len(data) > ENVELOPE_BYTES_MAX:
-        raise _over_size(len(data))
-    return data
-
-
-def unpack(data: bytes) -> Any:
-    """The plain value that ``pack`` wrote, in dicts and lists. Raises EnvelopeError, EnvelopeTooLarge."""
-    _check_bytes(data)
-    value = freeze_value(_unpack(data, ENVELOPE_BYTES_MAX), binary=True)
-    if _packed(value) != data:
-        raise EnvelopeError("these bytes are not in canonical form; write them with pack", field="envelope")
-    return plain(value)
 
 
 # To the wire

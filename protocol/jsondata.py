@@ -108,10 +108,10 @@ def freeze(value: object) -> FrozenDict:
     return frozen
 
 
-def freeze_value(value: object, *, binary: bool = False) -> Any:
-    """Any JSON value (with ``binary``, bytes too) frozen within the limits; errors as ``freeze``'s."""
+def freeze_value(value: object) -> Any:
+    """Any JSON value frozen within the limits; errors as ``freeze``'s."""
     try:
-        return _Freezer(binary).value(value, 0)
+        return _Freezer().value(value, 0)
     except _Fault as fault:
         facts: dict[str, Any] = {"field": _dotted(fault.path)}
         if fault.limit is None:
@@ -187,10 +187,9 @@ class _Fault(Exception):
 class _Freezer:
     """One walk through one value, with what is left of its budgets."""
 
-    def __init__(self, binary: bool) -> None:
+    def __init__(self) -> None:
         self.items_left = ITEMS_MAX
         self.chars_left = CHARS_MAX
-        self.binary = binary
 
     def value(self, value: object, depth: int) -> Any:
         kind = type(value)
@@ -212,9 +211,6 @@ class _Freezer:
             return self.text(str.__str__(value))
         if isinstance(value, Mapping):
             return self.object(value, depth + 1)
-        if self.binary and kind is bytes:
-            self.spend_chars(len(value))  # type: ignore[arg-type]
-            return value
         raise _Fault(
             f"{kind_of(value)} is no JSON value; use objects, arrays, texts, numbers, booleans, null"
         )

@@ -126,9 +126,9 @@ class Keyring:
 
         Before the signature holds, nothing is computed but the signature, and of a large envelope no more is
         read than the few bytes that name the sender. Raises EnvelopeError (malformed), EnvelopeTooLarge,
-        VersionError, UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises EnvelopeError
-        with ``authentic`` True, and with ``sender``, ``msg_id`` and ``parent_id``, so that the sender may be
-        asked again (rules 1.2).
+        VersionError, UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises
+        EnvelopeError with ``authentic`` True, and with ``sender``, ``msg_id``, ``parent_id`` and ``type``, so
+        that the sender may be asked again (rules 1.2).
         """
         signature, payload = _split(sealed)
         found, sender = codec.small(payload)
