@@ -119,7 +119,35 @@ def decode(data: bytes) -> Envelope:
 def unpack_array(data: bytes) -> Any:
     """The array in an envelope's bytes, as it was found: nothing of it is checked but its size and form."""
     _check_bytes(data)
-    return _unpack(data, _ID_BYTES_MAX)
+    try:
+        return msgpack.unpackb(
+            data,
+            use_list=False,
+            strict_map_key=True,
+            object_pairs_hook=_no_key_twice,
+            ext_hook=_extension,
+            max_str_len=ENVELOPE_BYTES_MAX,
+            max_bin_len=_ID_BYTES_MAX,
+            max_array_len=_LENGTH_MAX,
+            max_map_len=_LENGTH_MAX,
+            max_ext_len=_ID_BYTES_MAX,
+        )
+    except EnvelopeError:
+        raise
+    except msgpack.StackError:
+        raise EnvelopeTooLarge(
+            "envelope: nested more than 512 deep", field="envelope", limit=512, found=513
+        ) from None
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        passed = _LIMIT_PASSED.match(str(error))
+        if passed is not None:
+            raise EnvelopeTooLarge(
+                f"envelope: a part of it is too long: {_told(error)}",
+                field="envelope",
+                limit=int(passed[2]),
+                found=int(passed[1]),
+            ) from None
+        raise EnvelopeError(f"envelope: not msgpack: {_told(error)}", field="envelope") from None
 
 
 def small(data: bytes) -> tuple[Any, str | None]:
@@ -386,38 +414,6 @@ def _check_bytes(data: object) -> None:
         raise EnvelopeError(f"envelope: expected bytes, found {kind_of(data)}", field="envelope")
     if len(data) > ENVELOPE_BYTES_MAX:
         raise _over_size(len(data))
-
-
-def _unpack(data: bytes, bytes_max: int) -> Any:
-    try:
-        return msgpack.unpackb(
-            data,
-            use_list=False,
-            strict_map_key=True,
-            object_pairs_hook=_no_key_twice,
-            ext_hook=_extension,
-            max_str_len=ENVELOPE_BYTES_MAX,
-            max_bin_len=bytes_max,
-            max_array_len=_LENGTH_MAX,
-            max_map_len=_LENGTH_MAX,
-            max_ext_len=_ID_BYTES_MAX,
-        )
-    except EnvelopeError:
-        raise
-    except msgpack.StackError:
-        raise EnvelopeTooLarge(
-            "envelope: nested more than 512 deep", field="envelope", limit=512, found=513
-        ) from None
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
-        passed = _LIMIT_PASSED.match(str(error))
-        if passed is not None:
-            raise EnvelopeTooLarge(
-                f"envelope: a part of it is too long: {_told(error)}",
-                field="envelope",
-                limit=int(passed[2]),
-                found=int(passed[1]),
-            ) from None
-        raise EnvelopeError(f"envelope: not msgpack: {_told(error)}", field="envelope") from None
 
 
 def _no_key_twice(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
