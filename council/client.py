@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from council.agents.ids import new_id
 from council.background import Background
 from council.core.state import Decision, Escalation, RiskLevel
 from council.following import Events
@@ -194,7 +195,7 @@ class Council:
         names the field.
         """
         return Envelope.build(
-            msg_id=secrets.token_hex(8),
+            msg_id=new_id(),
             timestamp=datetime.now(UTC),
             sender=self._session.name,
             role="proposer",
@@ -471,7 +472,7 @@ class AsyncCouncil:
 
 def _info(session: Session, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> Envelope:
     return Envelope.build(
-        msg_id=secrets.token_hex(8),
+        msg_id=new_id(),
         parent_id=proposal_id,
         timestamp=datetime.now(UTC),
         sender=session.name,

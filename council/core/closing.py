@@ -40,6 +40,8 @@ def conclude(
     """The end of voting on ``proposal``, if it has come. ``expired``: its deadline has passed."""
     if proposal.stage != "deliberating":
         return proposal, []
+    if len(proposal.ballots) < rules.quorum and not expired and rules.sole_seat == "never":
+        return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
     votes = tally.count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
     active = [name for name, seat in seats.items() if seat.active]

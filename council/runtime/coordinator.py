@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import structlog
 
 from council.agents.exchange import Courier, Mailbox, Reply
+from council.agents.ids import new_id
 from council.core.state import Rules
 from council.journal.record import Journal
 from council.protocol import signing
@@ -102,7 +103,7 @@ class Coordinator:
             council_id,
             keys,
             clock.now(),
-            new_id=lambda: secrets.token_hex(8),
+            new_id=new_id,
             events_kept=events_kept,
         )
         self._couriers = {seat: self._courier(seat) for seat in rules.seats}

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 
 from council.agents.exchange import Reply
+from council.agents.ids import new_id
 from council.agents.seat import SeatHost
 from council.core.state import Rules
 from council.importing import build_mind
@@ -56,7 +57,7 @@ def new_seat(config: CouncilConfig, name: str, key: bytes, council_id: str) -> S
         council_id,
         wall=lambda: datetime.now(UTC),
         uptime=time.monotonic,
-        new_id=lambda: secrets.token_hex(8),
+        new_id=new_id,
         heartbeat_s=config.heartbeat_s,
         concurrent_max=seat.max_concurrent,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from council.core import events as ev
 from council.core.state import Answer, Ballot, Ruling, Submission
@@ -40,7 +40,6 @@ def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
     if role != "voter":
         raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
     if isinstance(content, Vote):
-        gates = (content.control_packet or {}).get("safety_gates") or {}
         return ev.BallotCast(
             Ballot(
                 proposal_id=content.proposal_id,
@@ -51,13 +50,18 @@ def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
                 risk_level=envelope.risk_level,
                 msg_id=envelope.msg_id,
                 digest=digest(sealed),
-                asks_human=isinstance(gates, Mapping) and gates.get("requires_user_approval") is True,
+                asks_human=content.control_packet is not None and _asks_human(content.control_packet),
             )
         )
     if isinstance(content, EscalationBody):
         return ev.EscalationRaised(content.proposal_id, sender, content.reason, envelope.msg_id)
     assert isinstance(content, Heartbeat)
     return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
+
+
+def _asks_human(control_packet: Mapping[str, Any]) -> bool:
+    gates = control_packet.get("safety_gates")
+    return isinstance(gates, Mapping) and gates.get("requires_user_approval") is True
 
 
 def _submission(

@@ -1,0 +1,44 @@
+"""Ids are of the form that the rules ask for, and nobody gets one that another has."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+
+from council.agents.ids import new_id
+
+
+def test_form() -> None:
+    assert all(re.fullmatch(r"[0-9a-f]{16}", new_id()) for _ in range(500))
+
+
+def test_threads_share_none() -> None:
+    found: list[list[str]] = [[] for _ in range(4)]
+
+    def draw(into: list[str]) -> None:
+        into.extend(new_id() for _ in range(2_000))
+
+    threads = [threading.Thread(target=draw, args=(into,)) for into in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [each for into in found for each in into]
+    assert len(set(everything)) == len(everything) == 8_000
+
+
+def test_a_forked_child_draws_its_own() -> None:
+    new_id()  # so that some are left over
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, "".join(new_id() for _ in range(200)).encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as pipe:
+        text = pipe.read().decode()
+    theirs = {text[at : at + 16] for at in range(0, len(text), 16)}
+    assert len(theirs) == 200
+    assert not theirs & {new_id() for _ in range(200)}
