@@ -47,7 +47,9 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
         raise InternalError(
             f"time ran backwards: {now.uptime_s} s after {state.uptime_s} s of uptime", now=now.uptime_s
         )
-    if not _is_due_event(event):
+    timers, wall_timers = state.timers, state.wall_timers
+    maybe_late = (timers and now.uptime_s > timers[0][0]) or (wall_timers and now.wall_s > wall_timers[0][0])
+    if maybe_late and not _is_due_event(event):
         for timer, time in ((first_timer(state), now.uptime_s), (first_wall_timer(state), now.wall_s)):
             if timer is not None and time > timer[0]:
                 raise InternalError(f"the deadline of {timer[1]} passed at {timer[0]} s, but was not handled")

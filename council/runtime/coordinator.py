@@ -35,6 +35,8 @@ WALL_CHECK_S = 60.0
 # Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
 REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 EVENTS_MAX = 1_000
+# Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
+HAND_ON_AT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Coordinator:
         now = self._clock.now()
         for sealed in batch:
             self._driver.receive(sealed, now, session)
+            if len(self._driver.to_seats) >= HAND_ON_AT:
+                self._settle()  # the seats begin while the rest is read
         self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
         known.seen_s = self._clock.uptime()
