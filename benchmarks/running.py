@@ -145,7 +145,7 @@ def _after_second(council: Council, group: str, bound_ms: float) -> Row:
         waits.append(time.perf_counter() - began)
         assert decision.early, "the second agreeing ballot decides"
         lags.append(done - max(float(ballot.reason) for ballot in decision.ballots))
-        assert seconds <= waits[-1]
+        assert seconds - 2e-3 <= waits[-1]  # timers of uvloop round to a millisecond
     lag_ms = statistics.median(lags) * 1e3
     name = f"decision after the second agreeing ballot (median wait {statistics.median(waits) * 1e3:.0f} ms)"
     return Row(group, name, lag_ms, "ms", None, None, f"≤ {bound_ms:g} ms", lag_ms <= bound_ms)
