@@ -20,6 +20,7 @@ from council.agents.mind import Case, Opinion, Ruling, ShownBallot, as_mind
 from council.agents.seat import HUNG_THREADS_MAX, SeatHost
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Vote
+from council.protocol.envelope import plain as as_data
 from council.protocol.signing import Keyring
 from tests.runtime.harness import run, until
 
@@ -110,7 +111,7 @@ def fault_of(envelope: Envelope, task: str = "ballot") -> str:
     content = envelope.content
     assert isinstance(content, Info), content
     assert content.kind == "fault"
-    assert codec.plain(content.data) == {"proposal_id": "aaaaaaaa", "task": task}
+    assert as_data(content.data) == {"proposal_id": "aaaaaaaa", "task": task}
     assert (envelope.sender, envelope.parent_id) == ("lite", "aaaaaaaa")
     return content.text
 
@@ -219,7 +220,7 @@ def test_a_control_packet_goes_along_unread() -> None:
 
     content = asked(mind).content
     assert isinstance(content, Vote)
-    assert codec.plain(content.control_packet) == {"safety_gates": {"requires_user_approval": True}}
+    assert as_data(content.control_packet) == {"safety_gates": {"requires_user_approval": True}}
 
 
 # Nonsense: each kind costs the ballot, and says what it was
@@ -741,7 +742,7 @@ def test_a_ruling_is_signed_and_says_what_it_is_on(kind: type[Chair]) -> None:
         content = envelope.content
         assert isinstance(content, Info)
         assert (content.kind, content.text) == ("ruling", "no way")
-        assert codec.plain(content.data) == {"proposal_id": "aaaaaaaa", "ruling": "reject"}
+        assert as_data(content.data) == {"proposal_id": "aaaaaaaa", "ruling": "reject"}
         assert (envelope.confidence, envelope.risk_level, envelope.parent_id) == (0.8, "high", "aaaaaaaa")
         assert await bench.calls([bench.ruling_request()]) == [sealed]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from council.core import events as ev
 from council.protocol import codec, signing
-from council.protocol.envelope import REASON_CHARS_MAX
+from council.protocol.envelope import REASON_CHARS_MAX, plain
 from council.protocol.errors import (
     ConfigError,
     EnvelopeError,
@@ -774,7 +774,7 @@ def test_the_ruling_request_shows_all_ballots(hand: Hand) -> None:
     hand.receive(hand.vote("codemind", pid, "abstain"))
     (letter,) = [letter for _, letter in hand.letters() if letter.envelope.type == "INFO"]
     assert letter.about == proposal
-    data = codec.plain(letter.envelope.content.data)  # type: ignore[union-attr]
+    data = plain(letter.envelope.content.data)  # type: ignore[union-attr]
     assert set(data) == {"ballots"}
     assert [shown["vote"] for shown in data["ballots"]] == ["yes", "no", "abstain"]
     assert len(data["ballots"][1]["reason"]) == driver_module.SHOWN_REASON_MAX

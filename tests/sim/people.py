@@ -6,6 +6,7 @@ skewed clocks, and nothing of what the council makes of their words.
 
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class Pen:
         )
         payload = codec.encode(envelope)
         if garbled:  # a confidence of 7.5, which no valid envelope can hold
-            payload = payload.replace(codec.pack(PLACEHOLDER)[-8:], codec.pack(7.5)[-8:])
+            payload = payload.replace(struct.pack(">d", PLACEHOLDER), struct.pack(">d", 7.5))
         sealed = signing.seal(payload, sender_key=key, council_id=council_id)
         facts = {"msg_id": msg_id, "confidence": confidence, "risk": risk, **facts}
         return Said(kind, self.name, pid, sealed, label, facts)
