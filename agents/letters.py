@@ -5,6 +5,7 @@ Knows nothing of signatures; a letter is sealed whole with the seat's key (``sig
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def read(data: bytes) -> Letter:
         raise EnvelopeError(f"letter: {len(data)} bytes are less than its head", field="letter")
     time_left_s, beside = _HEAD.unpack_from(data)
     about = data[_HEAD.size : _HEAD.size + beside]
-    if len(about) < beside or not time_left_s >= 0:
+    if len(about) < beside or not 0 <= time_left_s < math.inf:
         raise EnvelopeError("letter: its head does not fit what follows", field="letter")
     envelope = _trusted(data[_HEAD.size + beside :])
     return Letter(envelope, _trusted(about) if about else None, time_left_s)

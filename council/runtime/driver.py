@@ -43,7 +43,7 @@ from council.runtime.feed import Feed
 from council.runtime.messages import Acknowledged, Failed, Message, Told, reference
 from council.runtime.reading import digest, event_of
 
-# Of a ballot's reason so much is shown to Prime: with 15 of them and the proposal it must fit one envelope.
+# Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
 SENDERS_MAX = 10_000
@@ -221,14 +221,15 @@ class Driver:
     ) -> None:
         self.refused[error.code] += 1
         self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:MESSAGE_CHARS_MAX]), now)
-        failed = Failed(
-            reference(sealed),
-            error.code,
-            type(error).__name__,
-            error.message[:MESSAGE_CHARS_MAX],
-            _told_facts(error),
-        )
-        self._reply(session, failed)
+        if session is not None:
+            failed = Failed(
+                reference(sealed),
+                error.code,
+                type(error).__name__,
+                error.message[:MESSAGE_CHARS_MAX],
+                _told_facts(error),
+            )
+            self._reply(session, failed)
 
     def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
         """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
 from council.protocol.jsondata import kind_of, quoted
 
-# A ruling's request holds the proposal and every ballot's reason, and must still fit one envelope.
+# Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
 PARTS = {
@@ -153,5 +154,5 @@ def _fact(content: Info, name: str, kind: type[T]) -> T:
 
 
 def digest(sealed: bytes) -> str:
-    """Identifies an envelope's canonical bytes (rules 1.12): their signature is the same for the same alone."""
-    return sealed[: signing.SIGNATURE_BYTES // 2].hex()
+    """Identifies an envelope's canonical bytes, whoever's key signed them (rules 1.12)."""
+    return hashlib.blake2b(signing.payload_of(sealed), digest_size=16).hexdigest()
