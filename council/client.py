@@ -308,7 +308,7 @@ class Council:
 
     async def _decision(self, proposal_id: str) -> Decision | None:
         self._refuse_if_closed()
-        packed = await self._port.decision(proposal_id)
+        packed = await self._session.within(self._port.decision(proposal_id), "decision")
         message = None if packed is None else messages.from_bytes(packed)
         return message.decision if isinstance(message, messages.Told) else None
 
@@ -318,7 +318,9 @@ class Council:
 
     async def _escalations(self) -> list[Escalation]:
         self._refuse_if_closed()
-        return messages.escalations_from_bytes(await self._port.escalations())
+        return messages.escalations_from_bytes(
+            await self._session.within(self._port.escalations(), "escalations")
+        )
 
     def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data: seats and their heartbeats, what is open, counts."""
@@ -326,7 +328,7 @@ class Council:
 
     async def _status(self) -> dict[str, Any]:
         self._refuse_if_closed()
-        return {**await self._port.status(), "name": self._config.name}
+        return {**await self._session.within(self._port.status(), "status"), "name": self._config.name}
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         """Events from position ``after`` on, for ``for`` and ``async for``; with ``follow``, without end.

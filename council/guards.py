@@ -45,6 +45,7 @@ class Guard:
                 details = self._proposal(function, signature, args, kwargs)
                 decision = await self._council.aio.propose(**details)
                 _refuse_unless_approved(function, decision)
+                self._refuse_if_changed(details, self._proposal(function, signature, args, kwargs))
                 return await function(*args, **kwargs)
 
             return asked_async
@@ -54,6 +55,7 @@ class Guard:
             details = self._proposal(function, signature, args, kwargs)
             decision = self._council.propose(**details)
             _refuse_unless_approved(function, decision)
+            self._refuse_if_changed(details, self._proposal(function, signature, args, kwargs))
             return function(*args, **kwargs)
 
         return asked
@@ -72,6 +74,13 @@ class Guard:
             "wait_for_human": self._wait_for_human,
             **self._details,
         }
+
+    def _refuse_if_changed(self, approved: dict[str, Any], now: dict[str, Any]) -> None:
+        """Arguments may be changed by others while the council decides; then another call was approved."""
+        if approved["action"] != now["action"]:
+            raise CallerError(
+                f"{now['action']['tool']} was not run: its arguments changed while the council decided on them"
+            )
 
     def _summary(self, function: Any, bound: inspect.BoundArguments, shown: dict[str, Any]) -> str:
         if callable(self._describe):

@@ -85,6 +85,8 @@ def _built(thing: Any, options: Mapping[str, Any], *, seat: str, path: str) -> M
             why = f"it is no class, so nothing takes the options ({given}): leave them out, or name a class"
             raise _wrong(seat, path, why)
         return as_mind(thing, seat=seat)
+    if not callable(getattr(thing, "review", None)):  # before it is built, for building it may do anything
+        raise _wrong(seat, path, f"{thing.__qualname__} is no mind: expected a class with review(case)")
     try:
         instance = thing(**options)
     except Exception as error:

@@ -1106,3 +1106,25 @@ def test_councils_side_by_side_do_not_share_anything() -> None:
 def test_errors_are_of_the_three_families() -> None:
     for kind in (CallerError, OperatorError):
         assert issubclass(kind, CouncilError)
+
+
+def test_arguments_that_change_while_the_council_decides_stop_the_call() -> None:
+    """What was approved is what runs, or nothing does."""
+    victim = ["/tmp/scratch"]
+    ran: list[list[str]] = []
+
+    async def switches(case: Case) -> Opinion:
+        victim[0] = "/etc"
+        return Opinion.yes("fine")
+
+    with Council.inline(
+        seats=[SeatConfig(name=n, mind=switches) for n in ("prime", "lite", "codemind")]
+    ) as council:
+
+        @council.guard()
+        def remove(paths: list[str]) -> None:
+            ran.append(list(paths))
+
+        with pytest.raises(CallerError, match="changed while the council decided"):
+            remove(victim)
+    assert ran == []

@@ -417,6 +417,7 @@ class Careful:
     def review(self, case):
         return self.word
 class Broken:
+    def review(self, case): ...
     def __init__(self):
         raise RuntimeError("no licence")
 class Outer:
@@ -510,3 +511,11 @@ def test_loading_imports_and_runs_nothing(module: str, folder: Path) -> None:
     written(folder, f'[seats.lite]\nmind = "{module}_rash:X"\n')
     assert load(env={}, start=folder).config.seats[1].mind == f"{module}_rash:X"
     assert f"{module}_rash" not in sys.modules
+
+
+def test_a_class_that_is_no_mind_is_not_even_built(tmp_path: Path) -> None:
+    """Building a class may do anything (``subprocess:Popen`` would run a command)."""
+    mark = tmp_path / "ran"
+    with pytest.raises(MindError, match="Popen is no mind"):
+        import_mind("subprocess:Popen", {"args": ["touch", str(mark)]}, seat="lite")
+    assert not mark.exists()

@@ -207,7 +207,8 @@ def review(
     """Have a change reviewed; the exit code gates a CI job.
 
     A..B is what B brings on top of where it left A, as a merge would bring it. Nothing of the change, nor of
-    the repository it is in, is executed. An empty change is an error (2): a gate should not pass on nothing.
+    the repository it is in, is executed, and no configuration is taken from there unless --config names it. An
+    empty change is an error (2): a gate should not pass on nothing.
 
     Uses the council that was named, or is up here. Where there is none, one in this process decides, by the
     same rules, so that a CI job needs nothing but this command; --launch starts one on Ray instead.
@@ -217,7 +218,7 @@ def review(
 
     found = changes.find(change, Path.cwd())
     details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
-    where = Where(config, name, address, inline, launch)
+    where = Where(config, name, address, inline, launch, trusts_folder=False)
     return proposing.decide(
         where, Report(as_json=json), "inline", summary or found.summary, found.body, details, wait_for_human
     )
@@ -232,7 +233,8 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
     """
     from council.cli import demo as play
 
-    return play.run(Where(config, inline=inline, launch=not inline), Report(as_json=json))
+    where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
+    return play.run(where, Report(as_json=json))
 
 
 @app.command(epilog=EXIT_CODES)

@@ -181,7 +181,7 @@ def _diff(old: str, new: str, source: str, folder: Path) -> str:
     command += ["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]
     body = ""
     for context in CONTEXTS:
-        done = _git([*command, *context, old, new], folder)
+        done = _git([*command, *context, old, new], folder, blind=True)
         body = _decoded(_checked_bytes(done, "diff-tree"))
         if not body.strip():
             raise UsageFault(f"{source} changes nothing: there is nothing to review")
@@ -218,13 +218,24 @@ def _parents(commit: str, folder: Path) -> list[str]:
     return _checked(listed, "rev-list").split()[1:]
 
 
-def _git(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[bytes]:
+def _git(
+    arguments: Sequence[str], folder: Path, *, blind: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """One git command. ``blind``: out of reach of the work tree and the index, whose ``.gitattributes`` could
+    have a text shown as binary, and so hide it.
+    """
     command = ["git", "--no-pager", "--no-replace-objects"]
+    away: dict[str, str] = {}
+    if blind:
+        git_dir = _checked(_git(["rev-parse", "--absolute-git-dir"], folder), "rev-parse").strip()
+        command += ["--git-dir", git_dir, "-c", "core.bare=true", "-c", "core.attributesFile=/dev/null"]
+        away = {"GIT_INDEX_FILE": os.devnull + ".none"}
+        folder = Path("/")
     for setting in _OVERRIDES:
         command += ["-c", setting]
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     env = {**kept, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "none"}
-    env |= {"GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+    env |= {"GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C", **away}
     try:
         return subprocess.run(
             [*command, *arguments],

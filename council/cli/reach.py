@@ -30,7 +30,8 @@ Sole = Literal["error", "inline", "running"]
 @dataclass(slots=True)
 class Where:
     """What the command line says of the council to use. The configuration is read once, and found from here:
-    the working folder changes before Ray is used.
+    the working folder changes before Ray is used. Not ``trusts_folder``: what is reviewed must not choose its
+    own jury, nor have a class of its choosing built, so no configuration is looked for around it.
     """
 
     config: Path | None = None
@@ -38,6 +39,7 @@ class Where:
     address: str | None = None
     inline: bool = False
     launch: bool = False
+    trusts_folder: bool = True
     _loaded: Loaded | None = field(default=None, init=False)
 
     def loaded(self) -> Loaded:
@@ -45,7 +47,9 @@ class Where:
         from council.config import load
 
         if self._loaded is None:
-            self._loaded = load(self.config, flags={"name": self.name, "ray_address": self.address})
+            start = None if self.trusts_folder else Path(Path.cwd().anchor)  # nothing is above it
+            flags = {"name": self.name, "ray_address": self.address}
+            self._loaded = load(self.config, start=start, flags=flags)
         return self._loaded
 
 

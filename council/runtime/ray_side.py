@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -29,6 +30,8 @@ from council.settings import CouncilConfig
 
 # A host that is there answers a connection within a fraction of this.
 PROBE_TIMEOUT_S = 5.0
+# A coordinator that is well closes at once; one that is not is ended after so long.
+CLOSE_TIMEOUT_S = 15.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
 OBJECT_STORE_BYTES = 100 * 2**20
 
@@ -75,8 +78,8 @@ class RayPort:
 
     async def close(self) -> None:
         """Ends the council and its actors."""
-        with contextlib.suppress(CouncilDied):
-            await self._ask(lambda: self._handle.close.remote())
+        with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is ended all the same
+            await asyncio.wait_for(self._ask(lambda: self._handle.close.remote()), CLOSE_TIMEOUT_S)
         ray.kill(self._handle, no_restart=True)
         end_seats(self._name, self._namespace)
 
@@ -127,6 +130,16 @@ def ensure_ray(
     alone, since its ports are open to the network. Raises Unreachable, VersionMismatch.
     """
     if ray.is_initialized():
+        ours = ray.get_runtime_context().gcs_address
+        if (
+            address not in (None, "auto", "local")
+            and str(address).rpartition(":")[2] != ours.rpartition(":")[2]
+        ):
+            raise Unreachable(
+                f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
+                "call ray.shutdown() first, or leave the address out",
+                address=address,
+            )
         return None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
@@ -212,6 +225,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                 ray.get(handle.open.remote(), timeout=START_TIMEOUT_S + 30)
         except BaseException:
             ray.kill(handle, no_restart=True)
+            end_seats(name, config.ray_namespace)
             raise
     except BaseException:
         if release is not None:

@@ -103,6 +103,10 @@ def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) ->
         raise Refused(
             f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
         )
+    if content.data.get("proposal_id", proposal_id) != proposal_id:
+        raise EnvelopeError(
+            "content.data.proposal_id names another proposal than parent_id", field="content.data.proposal_id"
+        )
     match content.kind:
         case "cancel":
             return ev.ProposalCancelled(proposal_id, sender, content.text)

@@ -69,7 +69,7 @@ class Session:
 
     async def open(self) -> None:
         """Joins the council. Raises NameTaken, Unreachable, CouncilDied, NoAnswer."""
-        joined = await self._within(self._port.join(self.name, self.role, self._key), "join")
+        joined = await self.within(self._port.join(self.name, self.role, self._key), "join")
         self.council_id, self._session = joined["council_id"], joined["session"]
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class Session:
             )
         )
         try:
-            await self._within(self._port.leave(self._session), "leave")
+            await self.within(self._port.leave(self._session), "leave")
         except CouncilError:
             return  # a council that is gone has forgotten us already
 
@@ -246,7 +246,8 @@ class Session:
         self._acts.clear()
         self._refs.clear()
 
-    async def _within(self, call: Awaitable[Any], what: str) -> Any:
+    async def within(self, call: Awaitable[T], what: str) -> T:
+        """What a call to the council came to, within the time that one may take. Raises NoAnswer."""
         try:
             return await asyncio.wait_for(asyncio.ensure_future(call), self._call_timeout_s)
         except TimeoutError:

@@ -241,3 +241,24 @@ def test_a_folder_or_a_device_is_no_patch(home: Path) -> None:
 def test_bytes_that_are_no_text_are_reviewed_as_what_they_look_like() -> None:
     change = changes.from_text(PATCH.replace("a = 2", "a = '\0X'").encode().replace(b"X", b"\xff"), "x")
     assert "a = '\ufffd\ufffd'" in change.body
+
+
+def test_an_attribute_does_not_hide_a_text_from_the_seats(tmp_path: Path) -> None:
+    """``*.py -diff`` in the very change would have its text shown as "Binary files differ"."""
+    import subprocess
+
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=Dev", "-c", "user.email=dev@example.com"]
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "w.py").write_text("def f(c):\n    return c\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    (tmp_path / "w.py").write_text("import subprocess\n\n\ndef f(c):\n    subprocess.run(c, shell=True)\n")
+    (tmp_path / ".gitattributes").write_text("*.py -diff\n")
+    git("add", ".")
+    git("commit", "-qm", "second")
+    change = changes.find(None, tmp_path)
+    assert "subprocess.run(c, shell=True)" in change.body
+    assert "Binary files" not in change.body

@@ -435,3 +435,22 @@ def test_a_lent_council_stays(up: Up) -> None:
     council = up(council_of())
     Lent(council).close()
     assert council.status()["open_count"] == 0
+
+
+def test_what_is_reviewed_does_not_choose_its_jury(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A council.toml in the reviewed folder is part of the change: nothing of it is used, let alone built."""
+    marker = tmp_path / "built"
+    (tmp_path / "council.toml").write_text(
+        f'[seats.lite]\nmind = "pathlib:Path.touch"\n[seats.prime]\nmind = "os:makedirs"\n# {marker}\n'
+    )
+    (tmp_path / "c.patch").write_text((Path(__file__).parents[2] / "council/sample.patch").read_text())
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "council.cli", "review", "c.patch", "--json", "--inline"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {ballot["seat"] for ballot in json.loads(done.stdout)["ballots"]} == {"prime", "lite", "codemind"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import time
 
 import pytest
@@ -126,7 +127,7 @@ def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
         assert said in shown, said
     assert "prime ruled human: a person must see this" in shown
     assert "Read Prime's ruling" in shown
-    assert "2 h left" in shown or "1 h 59 min left" in shown
+    assert re.search(r"2 h left|1 h 5[0-9] min left", shown)  # as the tests were collected a while ago
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])

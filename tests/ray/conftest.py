@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,23 +13,17 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="package", autouse=True)
 def a_ray() -> Iterator[None]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)  # the seats import tests.ray.minds
     import ray
 
     from council.runtime import ray_side
 
-    release = ray_side.ensure_ray(None)
+    with pytest.MonkeyPatch.context() as patch:  # while Ray starts, for the seats import tests.ray.minds
+        patch.setenv("PYTHONPATH", str(ROOT))
+        release = ray_side.ensure_ray(None)
     assert release is not None, "a Ray runs in this process already"
     assert ray.is_initialized()
-    try:
-        yield
-    finally:
-        release()
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    yield
+    release()
 
 
 @pytest.fixture
