@@ -84,3 +84,6 @@ class Slow:
 class Unbuildable:
     def __init__(self) -> None:
         raise ValueError("no licence file")
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.yes("never said")

@@ -249,7 +249,7 @@ def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell)
     assert not (shell.folder / "sprung").exists()
 
     (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
-    waiting = shell.start("review", "x.patch", "--launch", "--timeout", "300")
+    waiting = shell.start("review", "x.patch", "--launch", "--timeout", "300", "--config", "council.toml")
     assert waiting.stderr is not None
     until(lambda: "lite" in waiting.stderr.readline(), TIMEOUT_S)  # type: ignore[union-attr]
     family = below(waiting.pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,7 +165,9 @@ def test_a_dead_seat_is_not_waited_for(name: str, tmp_path: Path) -> None:
         assert found, "no decision although the seat is dead"
         assert found[0]
         assert found[0].degraded
-        assert dict(found[0].missing)["lite"].startswith("inactive: its actor died")
+        # Two calls end with the actor; which of them is the first to tell is chance.
+        why = dict(found[0].missing)["lite"]
+        assert re.match("inactive: (its actor died|it can't be reached): Actor", why), why
         until(council, before, rolled("lite", True))
 
 
