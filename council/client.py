@@ -31,9 +31,6 @@ from council.runtime.session import Port, Session
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
 
-if TYPE_CHECKING:
-    from council.settings import CouncilConfig
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
