@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from council.core import escalation, tally
 from council.core.effects import (
     AnnounceDecision,
@@ -26,7 +28,6 @@ from council.core.state import (
     Rules,
     Seat,
     TieBreak,
-    evolve,
     unsure,
 )
 
@@ -115,7 +116,7 @@ def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None
 
 def _ask_prime(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
     """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
-    waiting = evolve(
+    waiting = replace(
         proposal,
         stage="ruling",
         deadline_s=now.uptime_s + proposal.what.time_budget_s,
@@ -148,11 +149,13 @@ def on_ruling(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Co
     )
 
 
-def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: Moment) -> Concluded:
+def to_human(
+    rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: Moment, why: str = ""
+) -> Concluded:
     """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
     absent = proposal.absent or _absent(rules, seats, proposal, over=True)
-    asked = escalation.to_human(rules, proposal, reason, absent.missing, now)
-    waiting = evolve(
+    asked = escalation.to_human(rules, proposal, reason, absent.missing, now, why)
+    waiting = replace(
         proposal,
         stage="human",
         deadline_s=now.uptime_s + rules.escalation_ttl_s,
@@ -160,7 +163,7 @@ def to_human(rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: M
         absent=absent,
     )
     told = _standing(rules, waiting, asked, absent, now)
-    return evolve(waiting, standing=told), [AnnounceEscalation(asked, told)]
+    return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
 
 
 def _standing(rules: Rules, proposal: Proposal, asked: Escalation, absent: Absent, now: Moment) -> Decision:

@@ -7,13 +7,10 @@ no seat sees another's ballot before its own is in the journal (rules 1.14).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from council.core.state import Ballot, Decision, Escalation, Ruling, Submission
+from council.core.state import Ballot, Decision, Escalation, Ruling, Submission, Value
 
 
-@dataclass(frozen=True, slots=True)
-class DeliverProposal:
+class DeliverProposal(Value, frozen=True):
     """Hand the proposal to a seat; ``again`` says why its first ballot did not do, if it gave one."""
 
     seat: str
@@ -21,16 +18,14 @@ class DeliverProposal:
     again: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WithdrawProposal:
+class WithdrawProposal(Value, frozen=True):
     """Tell a seat that the proposal was cancelled, so that it can stop thinking."""
 
     seat: str
     proposal_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRuling:
+class RequestRuling(Value, frozen=True):
     """Show Prime all ballots and ask for its ruling."""
 
     seat: str
@@ -39,19 +34,16 @@ class RequestRuling:
     escalated_for: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceProposal:
+class AnnounceProposal(Value, frozen=True):
     what: Submission
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceBallot:
+class AnnounceBallot(Value, frozen=True):
     ballot: Ballot
     late: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceLoss:
+class AnnounceLoss(Value, frozen=True):
     """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again."""
 
     proposal_id: str
@@ -61,8 +53,7 @@ class AnnounceLoss:
     retrying: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceObservation:
+class AnnounceObservation(Value, frozen=True):
     proposal_id: str
     observer: str
     stream: str
@@ -70,34 +61,29 @@ class AnnounceObservation:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnnouncePrimeEscalation:
+class AnnouncePrimeEscalation(Value, frozen=True):
     """The proposal goes to Prime's ruling, for ``reason``."""
 
     proposal_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceRuling:
+class AnnounceRuling(Value, frozen=True):
     ruling: Ruling
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceEscalation:
+class AnnounceEscalation(Value, frozen=True):
     """The proposal waits for a human; ``standing`` is what its proposer is told meanwhile."""
 
     escalation: Escalation
     standing: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceDecision:
+class AnnounceDecision(Value, frozen=True):
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerAgain:
+class AnswerAgain(Value, frozen=True):
     """The proposer submitted the same bytes again: tell it how the proposal stands (None: still open)."""
 
     proposal_id: str
@@ -105,8 +91,7 @@ class AnswerAgain:
     decision: Decision | None
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceRoll:
+class AnnounceRoll(Value, frozen=True):
     """A seat became active or inactive."""
 
     seat: str
@@ -114,8 +99,7 @@ class AnnounceRoll:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class RaiseAlert:
+class RaiseAlert(Value, frozen=True):
     """Something a person should look at: a late ballot that would have escalated the proposal."""
 
     proposal_id: str
@@ -123,16 +107,14 @@ class RaiseAlert:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnnounceRefusal:
+class AnnounceRefusal(Value, frozen=True):
     sender: str
     msg_id: str
     code: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoteIgnored:
+class NoteIgnored(Value, frozen=True):
     """Something was received that changes nothing, and why: a duplicate, or an old heartbeat."""
 
     sender: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from council.core.state import (
+    INTERRUPTS_MAX,
     Ballot,
     Escalation,
     Moment,
@@ -20,6 +21,7 @@ from council.core.state import (
     unsure,
 )
 
+RISKS: tuple[RiskLevel, ...] = ("low", "med", "high")
 # What each reason for a human means, and what that human should do next.
 HUMAN_REASONS = {
     "prime_asks": ("Prime ruled that a human must decide", "Read Prime's ruling, then approve or reject."),
@@ -27,7 +29,7 @@ HUMAN_REASONS = {
         "Prime's confidence in its ruling is below 0.3",
         "Weigh the ballots yourself; Prime could not.",
     ),
-    "no_ruling": ("Prime gave no ruling in time", "See why Prime did not answer; decide from the ballots."),
+    "no_ruling": ("Prime gave no ruling", "Decide from the ballots; see why Prime could not."),
     "tie": ("the vote is tied and Prime's own ballot does not break it", "Decide between the two sides."),
     "quorum_lost": (
         "too few seats voted for a quorum",
@@ -56,11 +58,17 @@ def _risky(who: str, risk_level: RiskLevel, confidence: float, what: str) -> str
 
 
 def to_human(
-    rules: Rules, proposal: Proposal, reason: str, missing: Iterable[tuple[str, str]], now: Moment
+    rules: Rules,
+    proposal: Proposal,
+    reason: str,
+    missing: Iterable[tuple[str, str]],
+    now: Moment,
+    why: str = "",
 ) -> Escalation:
     """What a human is shown: two or three options, what is not known, and a next step (rules 1.9).
 
-    The id is derived from the proposal's: one proposal reaches a human at most once.
+    ``why`` is what is known of this case beyond the ``reason``. The id is derived from the proposal's: one
+    proposal reaches a human at most once.
     """
     what = proposal.what
     detail, next_step = HUMAN_REASONS[reason]
@@ -68,9 +76,9 @@ def to_human(
         escalation_id=f"esc-{what.proposal_id}",
         proposal_id=what.proposal_id,
         summary=what.summary,
-        risk_level="high" if proposal.escalated_for else what.risk_level,
+        risk_level=_risk(proposal),
         reason=reason,
-        detail=detail,
+        detail=f"{detail}: {why}" if why else detail,
         options=_options(proposal),
         gaps=_gaps(proposal, missing),
         next_step=f"{next_step} With no answer within {rules.escalation_ttl_s / 3600:g} h it is deferred.",
@@ -79,6 +87,16 @@ def to_human(
         asked_wall_s=now.wall_s,
         expires_wall_s=now.wall_s + rules.escalation_ttl_s,
     )
+
+
+def _risk(proposal: Proposal) -> RiskLevel:
+    """The highest that anybody who may say it said; three interrupts in a row are high too (rules 1.8, 3.1)."""
+    said = {proposal.what.risk_level, *(ballot.risk_level for ballot in proposal.ballots)}
+    if proposal.ruling is not None:
+        said.add(proposal.ruling.risk_level)
+    if any(run >= INTERRUPTS_MAX for run in proposal.interrupts.values()):
+        said.add("high")
+    return max(said, key=RISKS.index)
 
 
 def _options(proposal: Proposal) -> tuple[Option, ...]:

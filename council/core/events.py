@@ -6,23 +6,18 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from council.core.state import Answer, Ballot, Ruling, Submission
+from council.core.state import Answer, Ballot, Ruling, Submission, Value
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalSubmitted:
+class ProposalSubmitted(Value, frozen=True):
     what: Submission
 
 
-@dataclass(frozen=True, slots=True)
-class BallotCast:
+class BallotCast(Value, frozen=True):
     ballot: Ballot
 
 
-@dataclass(frozen=True, slots=True)
-class BallotUnreadable:
+class BallotUnreadable(Value, frozen=True):
     """A seat's vote on ``proposal_id`` could not be read (rules 1.2)."""
 
     proposal_id: str
@@ -31,8 +26,7 @@ class BallotUnreadable:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkFailed:
+class WorkFailed(Value, frozen=True):
     """A seat reports that its mind gave no ballot, or no ruling: it raised, hung or spoke nonsense."""
 
     proposal_id: str
@@ -41,8 +35,7 @@ class WorkFailed:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamObserved:
+class StreamObserved(Value, frozen=True):
     """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt."""
 
     proposal_id: str
@@ -53,8 +46,7 @@ class StreamObserved:
     msg_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class EscalationRaised:
+class EscalationRaised(Value, frozen=True):
     """A seat sent ESCALATION."""
 
     proposal_id: str
@@ -63,18 +55,15 @@ class EscalationRaised:
     msg_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RulingGiven:
+class RulingGiven(Value, frozen=True):
     ruling: Ruling
 
 
-@dataclass(frozen=True, slots=True)
-class HumanAnswered:
+class HumanAnswered(Value, frozen=True):
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalCancelled:
+class ProposalCancelled(Value, frozen=True):
     """The proposer took its proposal back."""
 
     proposal_id: str
@@ -82,8 +71,7 @@ class ProposalCancelled:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeatBeat:
+class SeatBeat(Value, frozen=True):
     """A heartbeat: number ``beat`` of the seat actor's run ``boot``."""
 
     seat: str
@@ -91,8 +79,7 @@ class SeatBeat:
     beat: int
 
 
-@dataclass(frozen=True, slots=True)
-class SeatDied:
+class SeatDied(Value, frozen=True):
     """The seat's actor is known dead, or out of reach, in its run ``boot``."""
 
     seat: str
@@ -100,29 +87,25 @@ class SeatDied:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class SeatFellSilent:
+class SeatFellSilent(Value, frozen=True):
     """No heartbeat for longer than the inactivity limit."""
 
     seat: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlinePassed:
+class DeadlinePassed(Value, frozen=True):
     """The deadline of an open proposal's stage has passed."""
 
     proposal_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class EscalationExpired:
+class EscalationExpired(Value, frozen=True):
     """No human answered in time."""
 
     proposal_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class EnvelopeRefused:
+class EnvelopeRefused(Value, frozen=True):
     """An envelope was refused: malformed, forged, replayed, or against the rules."""
 
     sender: str

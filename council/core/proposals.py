@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import Effects, keep, open_proposal, unknown
-from council.core.state import CouncilState, Decision, Moment, Proposal, evolve
+from council.core.state import CouncilState, Decision, Moment, Proposal
 from council.protocol.errors import Refused, TooManyOpen
 
 
@@ -67,7 +69,7 @@ def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
         raise unknown(proposal_id, "the question")
     if proposal.standing is None:
         return None
-    return evolve(proposal.standing, late=proposal.late)
+    return replace(proposal.standing, late=proposal.late)
 
 
 def _superseded(state: CouncilState, event: ev.ProposalSubmitted) -> Proposal | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from council.core.state import Moment, Rules, Seat, evolve
+from msgspec.structs import replace
+
+from council.core.state import Moment, Rules, Seat
 from council.protocol.errors import Refused
 
 
@@ -32,15 +34,15 @@ def hear(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     if boot < seat.boot or beat <= seat.beat:
         return None
     why = seat.why if seat.active else "its heartbeat is back"
-    return evolve(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why)
+    return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why)
 
 
 def silence(seat: Seat, rules: Rules) -> Seat:
     """The seat once its silence has made it inactive."""
     # Not how long exactly: heartbeats are not journaled, and a replay must say the same (rules 1.10).
-    return evolve(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
+    return replace(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
 
 
 def bury(seat: Seat, why: str) -> Seat:
     """The seat once its actor is known dead: inactive at once, and a new run begins."""
-    return evolve(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)
+    return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)

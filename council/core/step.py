@@ -15,6 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from council.core import closing, proposals, roll, voices
 from council.core import effects as do
 from council.core import events as ev
@@ -26,7 +28,7 @@ from council.core.keeping import (
     open_proposal,
     seat_of,
 )
-from council.core.state import CouncilState, Moment, Proposal, Seat, evolve
+from council.core.state import CouncilState, Moment, Proposal, Seat
 from council.protocol.errors import InternalError, Refused
 
 
@@ -160,7 +162,8 @@ def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effe
     if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
         raise Refused(f"the deadline of {proposal_id} has not passed", code="not_expired")
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
-        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now)
+        why = f"it did not come within {proposal.what.time_budget_s:g} s"
+        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now, why)
     else:
         concluded = closing.conclude(state.rules, state.seats, proposal, now, expired=True)
     return keep(state, proposal, concluded)
@@ -202,5 +205,5 @@ def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Ef
     done = name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots)
     if proposal.stage != "deliberating" or done:
         return []
-    asked = evolve(proposal, asked=proposal.asked | {name})
+    asked = replace(proposal, asked=proposal.asked | {name})
     return [do.DeliverProposal(name, proposal.what.proposal_id), *keep(state, proposal, (asked, []))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
@@ -13,7 +15,6 @@ from council.core.state import (
     CouncilState,
     Moment,
     Proposal,
-    evolve,
     unsure,
 )
 from council.protocol.errors import Refused
@@ -27,8 +28,8 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
         earlier = closed.decision.ballots + closed.decision.late
         if _is_repeated(ballot, earlier, closed.asked):
             return [do.NoteIgnored(ballot.seat, "the same ballot again")]
-        decision = evolve(closed.decision, late=(*closed.decision.late, ballot))
-        state.closed[ballot.proposal_id] = evolve(closed, decision=decision)
+        decision = replace(closed.decision, late=(*closed.decision.late, ballot))
+        state.closed[ballot.proposal_id] = replace(closed, decision=decision)
         return _late(ballot)
     if proposal is None:
         raise unknown(ballot.proposal_id, ballot.seat)
@@ -36,14 +37,14 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
         return [do.NoteIgnored(ballot.seat, "the same ballot again")]
     if proposal.stage != "deliberating":
         # Voting is over: Prime or a human was shown the ballots, and decides on those.
-        keep(state, proposal, (evolve(proposal, late=(*proposal.late, ballot)), []))
+        keep(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
         return _late(ballot)
     effects: Effects = [do.AnnounceBallot(ballot, late=False)]
     why = escalation.for_ballot(ballot)
     lost = proposal.lost
     if ballot.seat in lost:
         lost = {name: reason for name, reason in lost.items() if name != ballot.seat}
-    counted = evolve(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
+    counted = replace(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
     if why is not None:
         counted = _escalate(counted, why, effects)
     concluded = closing.conclude(state.rules, state.seats, counted, now)
@@ -95,7 +96,7 @@ def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
     if why in proposal.escalated_for:
         return proposal
     effects.append(do.AnnouncePrimeEscalation(proposal.what.proposal_id, why))
-    return evolve(proposal, escalated_for=(*proposal.escalated_for, why))
+    return replace(proposal, escalated_for=(*proposal.escalated_for, why))
 
 
 def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> Effects:
@@ -117,7 +118,7 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
     if event.seat in proposal.asked_again:
         why = f"its ballot could not be read twice: {event.why}"
         return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
-    asked = evolve(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
+    asked = replace(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
     keep(state, proposal, (asked, []))
     return [
         do.AnnounceLoss(event.proposal_id, event.seat, "ballot", event.why, retrying=True),
@@ -135,13 +136,13 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     if event.task == "ruling":
         if proposal.stage != "ruling" or event.seat != state.rules.prime:
             raise _no_ruling_asked(event.proposal_id, event.seat)
-        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now)
+        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now, event.why)
         return [loss, *keep(state, proposal, concluded)]
     _refuse_unasked(proposal, event.seat)
     voted = any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late)
     if voted or event.seat in proposal.lost or proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
-    without = evolve(proposal, lost={**proposal.lost, event.seat: event.why})
+    without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
     return [loss, *keep(state, proposal, closing.conclude(state.rules, state.seats, without, now))]
 
 
@@ -161,7 +162,7 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
             proposal_id=proposal.what.proposal_id,
             sender=seat,
         )
-    return evolve(proposal, acts={**proposal.acts, key: seen | {msg_id}})
+    return replace(proposal, acts={**proposal.acts, key: seen | {msg_id}})
 
 
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
@@ -180,7 +181,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         do.AnnounceObservation(event.proposal_id, event.observer, event.stream, event.interrupt, event.text)
     ]
     run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
-    acted = evolve(acted, interrupts={**acted.interrupts, event.stream: run})
+    acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
     concluded: closing.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
@@ -222,6 +223,6 @@ def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
     proposal = open_proposal(state, ruling.proposal_id, ruling.seat)
     if proposal.stage != "ruling":
         raise _no_ruling_asked(ruling.proposal_id, ruling.seat)
-    ruled = evolve(proposal, ruling=ruling)
+    ruled = replace(proposal, ruling=ruling)
     concluded = closing.on_ruling(state.rules, state.seats, ruled, now)
     return [do.AnnounceRuling(ruling), *keep(state, proposal, concluded)]

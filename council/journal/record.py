@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from council.core.events import Event
-from council.core.state import Moment
+from council.core.state import Moment, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value, frozen=True):
     """An event with its moment, and the sealed envelope that brought it, if one did."""
 
     moment: Moment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import re
 import time
@@ -10,6 +9,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from council.cli import show
@@ -100,14 +100,14 @@ def test_a_decision_shows_all_that_it_holds() -> None:
 
 
 def test_a_decision_that_waits_names_the_command_that_answers_it() -> None:
-    waits = dataclasses.replace(FULL, standing="escalated", outcome=None, final=False)
+    waits = replace(FULL, standing="escalated", outcome=None, final=False)
     shown = flat(show.decision(waits))
     assert "escalated" in shown
     assert "council answer esc-1a --approve | --reject" in shown
 
 
 def test_what_did_not_happen_is_not_mentioned() -> None:
-    plain = dataclasses.replace(
+    plain = replace(
         FULL, ruling=None, answer=None, tie_break=None, early=False, degraded=False, missing=(), late=(),
         escalated_for=(), dissent="", shared=(), outcome="approved",
     )  # fmt: skip
@@ -132,7 +132,7 @@ def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 110])
 def test_nothing_is_wider_than_the_terminal(width: int) -> None:
-    long = dataclasses.replace(
+    long = replace(
         FULL, summary="word " * 400, ballots=(ballot("prime", reason="x" * 5_000), *FULL.ballots[1:])
     )
     for shown in (show.decision(long), show.escalation(WAITING)):
@@ -140,13 +140,13 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
 
 
 def test_a_long_reason_is_cut_and_says_so() -> None:
-    shown = flat(show.decision(dataclasses.replace(FULL, ballots=(ballot("prime", reason="word " * 4_000),))))
+    shown = flat(show.decision(replace(FULL, ballots=(ballot("prime", reason="word " * 4_000),))))
     assert "characters more: --json" in shown
     assert len(shown) < 4_000
 
 
 def test_hostile_text_is_shown_and_not_obeyed() -> None:
-    hostile = dataclasses.replace(
+    hostile = replace(
         FULL,
         summary=HOSTILE,
         reason=HOSTILE,
@@ -154,10 +154,10 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
         ballots=(ballot("prime", reason=HOSTILE),),
         missing=(("lite", HOSTILE),),
         escalated_for=(HOSTILE,),
-        ruling=dataclasses.replace(FULL.ruling, reason=HOSTILE),  # type: ignore[type-var]
-        answer=dataclasses.replace(FULL.answer, reason=HOSTILE, human=HOSTILE),  # type: ignore[type-var]
+        ruling=replace(FULL.ruling, reason=HOSTILE),
+        answer=replace(FULL.answer, reason=HOSTILE, human=HOSTILE),
     )
-    waiting = dataclasses.replace(
+    waiting = replace(
         WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE
     )
     for shown in (show.decision(hostile), show.escalation(waiting), show.waiting_lines([waiting])):

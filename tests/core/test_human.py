@@ -2,9 +2,10 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
-from council_in_hand import DAY_S, WALL_0, Hand, abstain, answer, no, proposal, ruling, yes
+from council_in_hand import DAY_S, WALL_0, Hand, abstain, answer, interrupt, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
@@ -51,6 +52,39 @@ def test_a_human_is_shown_what_escalated_it_and_that_the_risk_is_high() -> None:
     assert shown.risk_level == "high"
     approve, reject = shown.options
     assert approve.cons == reject.pros == ("lite sees high risk",)
+
+
+@pytest.mark.parametrize(
+    ("proposed", "seen", "ruled", "shown"),
+    [
+        ("low", "low", "low", "low"),
+        ("low", "med", "low", "med"),
+        ("med", "low", "low", "med"),
+        ("low", "low", "med", "med"),
+        ("med", "high", "low", "high"),
+        ("low", "med", "high", "high"),
+    ],
+)
+def test_the_risk_that_a_human_is_shown_is_the_highest_that_was_said(
+    proposed: Any, seen: Any, ruled: Any, shown: str
+) -> None:
+    """Mutation: what escalates for low confidence is no matter of high risk, and was shown as one."""
+    hand = Hand()
+    hand.submit(risk_level=proposed, confidence=0.1)
+    hand.vote(yes("prime"), yes("lite", risk_level=seen), yes("codemind"))
+    hand.do(ev.RulingGiven(ruling("human", risk_level=ruled)))
+    assert hand.open().escalation.risk_level == shown  # type: ignore[union-attr]
+
+
+def test_three_interrupts_in_a_row_are_shown_as_high_risk() -> None:
+    """rules 3.1: they raise the risk to high."""
+    hand = Hand()
+    hand.submit()
+    for n in (1, 2, 3):
+        hand.do(interrupt("lite", "codemind", n))
+    hand.vote(yes("prime"), yes("lite"), yes("codemind"))
+    hand.do(ev.RulingGiven(ruling("human")))
+    assert hand.open().escalation.risk_level == "high"  # type: ignore[union-attr]
 
 
 def test_what_the_proposer_is_told_meanwhile_is_not_final() -> None:

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
+from msgspec.structs import replace
 
 from council.core.events import HumanAnswered, RulingGiven
 from council.core.invariants import check

@@ -221,6 +221,7 @@ def test_no_ruling_in_time_goes_to_a_human() -> None:
     assert effects == [
         hand.escalation(proposal(risk_level="high"), "no_ruling", *ballots, escalated_for=(RISKY,))
     ]
+    assert hand.open().escalation.detail == "Prime gave no ruling: it did not come within 60 s"  # type: ignore[union-attr]
     hand.refused(ev.RulingGiven(ruling("confirm")), "no_ruling_asked")
 
 
@@ -242,6 +243,7 @@ def test_a_ruling_that_fails_goes_to_a_human() -> None:
         do.AnnounceLoss("p1", "prime", "ruling", "its mind raised"),
         hand.escalation(proposal(risk_level="high"), "no_ruling", *ballots, escalated_for=(RISKY,)),
     ]
+    assert hand.open().escalation.detail == "Prime gave no ruling: its mind raised"  # type: ignore[union-attr]
 
 
 def test_rulings_that_nobody_asked_for_are_refused() -> None:

@@ -10,12 +10,12 @@ import contextlib
 import math
 import random
 from collections import Counter
-from dataclasses import replace
 from typing import Any, get_args
 
 from council_in_hand import DAY_S, Hand, answer, ballot, proposal, ruling, unreadable
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rules_by_hand import ByHand, View
 
 from council.core import effects as do
