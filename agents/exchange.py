@@ -9,9 +9,13 @@ lets the next leave. Knows nothing of what the items are, nor of Ray.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
+
+from council.protocol.errors import EnvelopeError
 
 # A parked call returns by itself after so long, so that no wait is without a limit; far above any round
 # trip, far below the time after which a peer is given up.
@@ -35,6 +39,37 @@ def take(waiting: deque[Any]) -> list[Any]:
             break
         batch.append(waiting.popleft())
     return batch
+
+
+def frame(items: Sequence[bytes]) -> bytes:
+    """Items as one string of bytes, which Ray carries as it is; a list of them it would pickle."""
+    return b"".join((struct.pack(f">I{len(items)}I", len(items), *map(len, items)), *items))
+
+
+def unframe(data: bytes) -> list[bytes]:
+    """The items that ``frame`` joined. Raises EnvelopeError where the lengths do not fit what is there."""
+    try:
+        (count,) = struct.unpack_from(">I", data)
+        lengths = struct.unpack_from(f">{count}I", data, 4)
+    except (struct.error, TypeError):
+        raise EnvelopeError("frame: its head does not fit what follows", field="frame") from None
+    bounds = list(accumulate(lengths, initial=4 + 4 * count))
+    if bounds[-1] != len(data):
+        raise EnvelopeError(
+            f"frame: {len(data):,} bytes, where its items should end after {bounds[-1]:,}", field="frame"
+        )
+    return [data[begin:end] for begin, end in pairwise(bounds)]
+
+
+def frame_reply(reply: Reply) -> bytes:
+    """A reply as one string of bytes: whether more will come, then the items."""
+    more, items = reply
+    return (b"\1" if more else b"\0") + frame(items)
+
+
+def unframe_reply(data: bytes) -> Reply:
+    """The reply that ``frame_reply`` packed. Raises EnvelopeError."""
+    return data[:1] == b"\1", unframe(data[1:])
 
 
 class Mailbox:

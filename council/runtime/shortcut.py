@@ -1,0 +1,81 @@
+"""The short way of a thread that proposes and waits: its own session, and no event loop in between.
+
+Between a thread and its client's loop, and between Ray's threads and that loop, lie three hand-overs that cost a
+lone decision a tenth of its time. Whatever is out of the ordinary is left to ``Session``, which sends the same
+bytes again: to the council that is a retry (rules 1.12). Knows nothing of how a call is made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from council.agents.exchange import PARK_S, Reply
+from council.core.state import Decision
+from council.protocol.envelope import Envelope, Proposal
+from council.protocol.errors import CouncilError
+from council.runtime import messages
+from council.runtime.messages import reference
+from council.runtime.session import Session, no_answer
+
+
+@runtime_checkable
+class BlockingPort(Protocol):
+    """A coordinator that a thread can call without an event loop. Raises CouncilError alone."""
+
+    def exchange_now(self, session: str, batch: Sequence[bytes], timeout_s: float) -> Reply: ...
+
+
+def shortcut_of(port: object, session: Session, join: Callable[[], str]) -> Shortcut | None:
+    """The short way to a council, where its port has one: in process the council's loop is the only way."""
+    return Shortcut(port, session, join) if isinstance(port, BlockingPort) else None
+
+
+class Shortcut:
+    """One proposal at a time, on the caller's own thread; ``join`` gives a session of the same sender."""
+
+    def __init__(self, port: BlockingPort, session: Session, join: Callable[[], str]) -> None:
+        self._port = port
+        self._session = session
+        self._join = join
+        self._busy = threading.Lock()
+        self._token = ""
+
+    def propose(self, envelope: Envelope) -> Decision | None:
+        """The decision, or how it stands with a human; None where ``Session.propose`` must be asked.
+
+        Raises what the council refuses the proposal with, and NoAnswer.
+        """
+        content = envelope.content
+        if not isinstance(content, Proposal) or self._session.is_waiting(envelope.msg_id):
+            return None
+        if not self._busy.acquire(blocking=False):  # calls of many threads share one, on the client's loop
+            return None
+        try:
+            limit_s = self._session.limit_s(content)
+            return self._ask(self._session.signed(envelope), envelope.msg_id, limit_s)
+        finally:
+            self._busy.release()
+
+    def _ask(self, sealed: bytes, proposal_id: str, limit_s: float) -> Decision | None:
+        ends_s = time.monotonic() + limit_s
+        batch = [sealed]
+        while (left_s := ends_s - time.monotonic()) > 0:
+            try:
+                self._token = self._token or self._join()
+                more, items = self._port.exchange_now(self._token, batch, min(left_s, 2 * PARK_S))
+                answers = [self._session.opened(item) for item in items]
+            except CouncilError:
+                self._token = ""
+                return None
+            for answer in answers:  # there may be one to an earlier proposal, whose caller was interrupted
+                if isinstance(answer, messages.Told) and answer.decision.proposal_id == proposal_id:
+                    return answer.decision
+                if isinstance(answer, messages.Failed) and answer.ref == reference(sealed):
+                    raise answer.error()
+            if not more:
+                return None
+            batch = []
+        raise no_answer(proposal_id, limit_s)
