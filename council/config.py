@@ -28,6 +28,14 @@ mind. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. 
 a mind itself (object, class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is
 the whole council. Numbers are numbers: only the environment may write them as text.
 
+``humans`` says who may answer escalations, and where the key of each is, never the key itself; a source that
+gives it gives all of it. Both who launches a council and who answers in it read it:
+
+    [humans]
+    ada = "kept"                  # her key is made for her, in the state folder of whoever launches or answers
+    bob = "file:/etc/council/bob.key"    # 32 bytes that their owner alone may read
+    eve = "env:EVE_ANSWERS"       # 64 hex digits in a variable
+
 Every fault of every source is told at once, in one ConfigError. Nothing in a value is ever executed; a mind
 is imported only by ``import_mind`` and ``build_mind`` (``council.importing``). No secret has its place here:
 ``describe`` shows all.
@@ -74,6 +82,7 @@ FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong 
 # Names under the prefix that are not configuration. None today; without this list they would be reported.
 ENVIRONMENT_ELSEWHERE: frozenset[str] = frozenset()
 
+TABLES = ("options", "humans")  # keys that a variable gives as a table of TOML
 _ENVIRONMENT = Source("environment")
 _FLAG = Source("flag")
 _TRUTH = {
@@ -242,14 +251,14 @@ def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
     kind = bool if key == ENABLED else model.model_fields[key].annotation
     if kind is bool:
         return _TRUTH.get(text.strip().lower(), text)
-    if type(None) in get_args(kind):
+    if type(None) in get_args(kind) and not (text and key in TABLES):
         return text or None
     try:
         if kind is int or kind is float:
             return kind(text)
-        if key == "options":
-            table = tomllib.loads(f"options = {text}")
-            return table["options"] if len(table) == 1 else text
+        if key in TABLES:
+            table = tomllib.loads(f"{key} = {text}")
+            return table[key] if len(table) == 1 else text
     except (ValueError, RecursionError):
         return text
     return text

@@ -1,19 +1,31 @@
-"""The keys with which humans sign their answers, kept in their own folder. Knows nothing of proposals."""
+"""Who may answer, and the keys they sign with. Knows nothing of proposals.
+
+A human has one key, and gives it to no council: each is given a key that is derived for it alone, so that
+what one council holds is worth nothing in another (rules 1.12, 1.14).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import getpass
+import hmac
 import os
 import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from council.protocol.envelope import SENDER_PATTERN
-from council.protocol.errors import CallerError, OperatorError
+from council.protocol.errors import CallerError, ConfigError, OperatorError
+
+if TYPE_CHECKING:
+    from council.settings import CouncilConfig
 
 KEY_BYTES = 32
+# Where the key of a human comes from who is not named in the settings: the state folder of whoever asks.
+KEPT = "kept"
+_DOMAIN = b"council-runtime human v1"
 _NAME = re.compile(SENDER_PATTERN.removesuffix("$"))
 
 
@@ -33,6 +45,53 @@ def me() -> str:
     return re.sub(r"[^a-z0-9._-]", "-", user.lower()).lstrip("._-")[:64] or "human"
 
 
+def enrolled(config: CouncilConfig, council_id: str) -> dict[str, bytes]:
+    """All who may answer in this council, each with the key for it; by default the user who launches it.
+
+    Raises ConfigError where a key can't be had or a name is taken, and OperatorError as ``human_key`` does.
+    """
+    from council.settings import contradictions  # so that importing the package stays quick
+
+    sources = {me(): KEPT} if config.humans is None else config.humans
+    clashes = contradictions({"humans": sources}, [seat.name for seat in config.seats])
+    if clashes:
+        raise _unfit(clashes[0][1])
+    return {name: council_key(name, source, council_id) for name, source in sources.items()}
+
+
+def answering_key(name: str, config: CouncilConfig, council_id: str) -> bytes:
+    """The key with which ``name`` answers in one council. Raises as ``enrolled`` does, and CallerError."""
+    return council_key(name, (config.humans or {}).get(name, KEPT), council_id)
+
+
+def council_key(name: str, source: str, council_id: str) -> bytes:
+    """This human's key for one council, derived from the one that ``source`` gives (rules 1.14)."""
+    kind, _, where = source.partition(":")
+    if kind == "env":
+        own = _from_environment(name, where)
+    elif kind == "file":
+        own = _read(name, Path(where).expanduser(), "put a whole one there")
+    else:
+        own = human_key(name)
+    return hmac.digest(own, _DOMAIN + council_id.encode(), "sha256")
+
+
+def _from_environment(name: str, variable: str) -> bytes:
+    try:
+        key = bytes.fromhex(os.environ[variable])
+    except KeyError:
+        raise _unfit(f"the key of {name} should be in the variable {variable}, which is not set") from None
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise _unfit(f"the variable {variable} holds no key of {name}: expected {2 * KEY_BYTES} hex digits")
+    return key
+
+
+def _unfit(problem: str) -> ConfigError:
+    return ConfigError(f"humans: {problem}", problems=(f"humans: {problem}",))
+
+
 def human_key(name: str, folder: Path | None = None) -> bytes:
     """This human's key, made when first asked for; readable by nobody else.
 
@@ -48,15 +107,24 @@ def human_key(name: str, folder: Path | None = None) -> bytes:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _make_key(path)
-        if path.stat().st_mode & 0o077:
-            raise OperatorError(f"{path} is open to others: chmod 600 it, or remove it to get a new key")
-        key = path.read_bytes()
     except OSError as error:
-        raise OperatorError(f"the key of {name} can't be kept in {path}: {error}") from error
-    if len(key) != KEY_BYTES:
         raise OperatorError(
-            f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: remove it to get a new one"
-        )
+            f"the key of {name} can't be kept in {path}: {error}; set XDG_STATE_HOME to a folder that can be "
+            "written, or humans = {} for a council that nobody may answer"
+        ) from error
+    return _read(name, path, "remove it to get a new one")
+
+
+def _read(name: str, path: Path, otherwise: str) -> bytes:
+    try:
+        if path.stat().st_mode & 0o077:
+            raise OperatorError(f"{path} is open to others: chmod 600 it, or {otherwise}")
+        with path.open("rb") as file:
+            key = file.read(4_096)  # enough to say how much there is: it may be no file of keys at all
+    except OSError as error:
+        raise OperatorError(f"the key of {name} can't be read from {path}: {error.strerror}") from error
+    if len(key) != KEY_BYTES:
+        raise OperatorError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: {otherwise}")
     return key
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +15,9 @@ SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above 
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
 PATH_CHARS_MAX = 255  # of an import path
 SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
+HUMANS_MAX = 100  # names that an error still lists
+# A variable of our own prefix would be read as a setting.
+_KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 OPTIONS_MAX = 64  # keyword arguments of one mind
 
 
@@ -54,6 +58,12 @@ def _may_be_mind(value: Any) -> Any:
         known = callable(value) or callable(getattr(value, "review", None))
     if not known:
         raise ValueError("expected an import path 'package.module:Name', or a mind")
+    return value
+
+
+def _is_key_source(value: str) -> str:
+    if len(value) > PATH_CHARS_MAX or not _KEY_SOURCE.fullmatch(value):
+        raise ValueError("expected kept, file:/path or env:VARIABLE")
     return value
 
 
@@ -107,7 +117,7 @@ class CouncilConfig(BaseModel):
 
     name: str = _name("council", "the council's name, by which clients find it")
     seats: tuple[SeatConfig, ...] = Field(
-        DEFAULT_SEATS,
+        default=DEFAULT_SEATS,
         strict=False,  # a list of seats is as good as a tuple
         min_length=1,
         max_length=SEATS_MAX,
@@ -121,8 +131,20 @@ class CouncilConfig(BaseModel):
     heartbeat_s: float = _seconds(30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05)
     inactivity_s: float = _seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
     escalation_ttl_s: float = _seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
+    # rules 1.9, 1.14: fixed at launch, with a key each; who merely reaches a council can't answer in it
+    humans: (
+        dict[Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(_is_key_source)]]
+        | None
+    ) = Field(
+        default=None,
+        max_length=HUMANS_MAX,
+        description="who may answer, and where each one's key is; unset: whoever launches it (1.9)",
+        json_schema_extra={
+            "expected": "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)"
+        },
+    )
     sole_seat: Literal["never", "allow-low-risk"] = Field(
-        "never",
+        default="never",
         description="whether one active seat may decide low risk alone (1.11)",
         json_schema_extra={"expected": "'never' or 'allow-low-risk'"},
     )
@@ -158,6 +180,11 @@ def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tupl
     if quorum is not None and quorum > most:
         why = f"there are {len(seats)} seats" if len(seats) > 1 else "one seat keeps the least quorum"
         wrong.append(("quorum", f"quorum is {quorum}, expected at most {most}: {why}"))
+    taken = sorted({*seats, "coordinator"}.intersection(values.get("humans") or ()))
+    if taken:
+        wrong.append(
+            ("humans", f"{', '.join(taken)}: a name of a seat or of the coordinator; choose another")
+        )
     beat, silence = values.get("heartbeat_s"), values.get("inactivity_s")
     if beat is not None and silence is not None and silence < 2 * beat:
         why = f"twice heartbeat_s ({beat:g}), so that one beat may be lost"

@@ -364,11 +364,9 @@ def _words(fault: ErrorDetails) -> str:
         return f"{message}; it has {len(value):,}"
     if kind in ("too_large", "json_value", "nul", "naive", "out_of_range", "parent"):
         return message
-    if isinstance(value, str):
-        return f"{message}; found {quoted(value)}"
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
         return f"{message}; found {value!r}"
-    return f"{message}; found {kind_of(value)}"
+    return f"{message}; found {quoted(value)}"
 
 
 # JSON as people write it

@@ -107,6 +107,12 @@ class Refused(CallerError):
         self.code = code
 
 
+class NotEnrolled(CallerError):
+    """This human (``name``) may not answer here, or not with this key; ``humans`` lists those who may."""
+
+    code = "not_enrolled"
+
+
 class TooManyOpen(OperatorError):
     """Back-pressure: as many proposals are open as the council allows (``open``, ``limit``)."""
 

@@ -141,7 +141,7 @@ def read_json(text: str | bytes, *, field: str) -> Any:
     if isinstance(text, bytes):
         text = _decoded(text, field)
     if len(text) > JSON_BYTES_MAX:
-        raise _too_large(field, "characters of JSON", JSON_BYTES_MAX, len(text))
+        raise too_large(field, "characters of JSON", JSON_BYTES_MAX, len(text))
     _check_structure(text, field)
     try:
         return json.loads(
@@ -165,9 +165,18 @@ def kind_of(value: object) -> str:
     return words.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
-def quoted(text: str, most: int = _QUOTED_MAX) -> str:
-    """Text from outside as an error may show it: escaped, and cut."""
+def quoted(text: object, most: int = _QUOTED_MAX) -> str:
+    """Text from outside as an error may show it, escaped and cut; of what is no text, what it is."""
+    if not isinstance(text, str):
+        return kind_of(text)
     return ascii(text if len(text) <= most else text[:most] + "…")
+
+
+def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
+    """The error of what passes a limit on how much is read."""
+    return EnvelopeTooLarge(
+        f"{field}: {found:,} {what}; at most {limit:,} are read", field=field, limit=limit, found=found
+    )
 
 
 # Behind the names above
@@ -313,17 +322,11 @@ def _dotted(path: list[str | int]) -> str:
 
 def _decoded(raw: bytes, field: str) -> str:
     if len(raw) > JSON_BYTES_MAX:
-        raise _too_large(field, "bytes of JSON", JSON_BYTES_MAX, len(raw))
+        raise too_large(field, "bytes of JSON", JSON_BYTES_MAX, len(raw))
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise EnvelopeError(f"{field}: not UTF-8 at byte {error.start}", field=field) from None
-
-
-def _too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
-    return EnvelopeTooLarge(
-        f"{field}: {found:,} {what}; at most {limit:,} are read", field=field, limit=limit, found=found
-    )
 
 
 def _check_structure(text: str, field: str) -> None:
@@ -334,13 +337,13 @@ def _check_structure(text: str, field: str) -> None:
         if mark == ",":
             commas += 1
             if commas > _TEXT_COMMAS_MAX:
-                raise _too_large(field, "or more entries", ITEMS_MAX, commas)
+                raise too_large(field, "or more entries", ITEMS_MAX, commas)
         elif mark in "[{":
             depth += 1
             if depth > deepest:
                 deepest = depth
                 if deepest > _TEXT_DEPTH_MAX:
-                    raise _too_large(field, "or more levels of nesting", DEPTH_MAX, deepest)
+                    raise too_large(field, "or more levels of nesting", DEPTH_MAX, deepest)
         elif mark in "]}":
             depth -= 1
 

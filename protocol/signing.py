@@ -16,12 +16,11 @@ from council.protocol.envelope import SENDER_PATTERN, Envelope
 from council.protocol.errors import (
     ConfigError,
     EnvelopeError,
-    EnvelopeTooLarge,
     NameTaken,
     SignatureError,
     UnknownSender,
 )
-from council.protocol.jsondata import kind_of, quoted
+from council.protocol.jsondata import kind_of, quoted, too_large
 
 Key = bytes
 # As long as the hash's output: a longer key adds nothing, a shorter one weakens it (RFC 2104).
@@ -42,18 +41,8 @@ _SENDER = re.compile(SENDER_PATTERN.removesuffix("$"))
 def seal(payload: bytes, *, sender_key: Key, council_id: str) -> bytes:
     """``payload`` behind its signature. Raises EnvelopeTooLarge, and ConfigError for a key or id unfit."""
     if len(payload) > codec.ENVELOPE_BYTES_MAX:
-        raise _too_large(len(payload), codec.ENVELOPE_BYTES_MAX)
+        raise too_large("envelope", "bytes", codec.ENVELOPE_BYTES_MAX, len(payload))
     return _signature(payload, _checked_key(sender_key, "the sender"), council_id) + payload
-
-
-def open_sealed(sealed: bytes, *, sender_key: Key, council_id: str) -> bytes:
-    """The payload of ``sealed``, whose signature holds. Raises SignatureError, EnvelopeTooLarge."""
-    signature, payload = _split(sealed)
-    if not hmac.compare_digest(
-        signature, _signature(payload, _checked_key(sender_key, "the sender"), council_id)
-    ):
-        raise _forged(None, council_id)
-    return payload
 
 
 def sign(envelope: Envelope, key: Key, council_id: str) -> bytes:
@@ -72,7 +61,7 @@ def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
     The direction is signed too, so that nothing said to a peer can be sent back as the peer's own word.
     """
     if len(payload) > TOLD_BYTES_MAX:
-        raise _too_large(len(payload), TOLD_BYTES_MAX)
+        raise too_large("envelope", "bytes", TOLD_BYTES_MAX, len(payload))
     return _signature(payload, _checked_key(key, peer), council_id, peer) + payload
 
 
@@ -82,6 +71,11 @@ def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
     if not hmac.compare_digest(signature, _signature(payload, _checked_key(key, peer), council_id, peer)):
         raise _forged(None, council_id)
     return payload
+
+
+def greeting(key: Key, council_id: str, sender: str) -> bytes:
+    """Shows a council that one holds the key it knows ``sender`` by, and gives nobody the key."""
+    return seal(b"greeting " + sender.encode(), sender_key=key, council_id=council_id)
 
 
 class Keyring:
@@ -95,10 +89,8 @@ class Keyring:
     def add(self, sender: str, key: Key) -> None:
         """Let ``sender`` speak. Raises NameTaken, and ConfigError for a name or key unfit."""
         if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
-            shown = quoted(sender) if isinstance(sender, str) else kind_of(sender)
-            problem = (
-                f"{shown} is no sender's name: expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
-            )
+            form = "expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+            problem = f"{quoted(sender)} is no sender's name: {form}"
             raise ConfigError(problem, problems=(problem,))
         if sender in self._keys:
             raise NameTaken(f"{sender} speaks in this council already; take another name", name=sender)
@@ -115,6 +107,11 @@ class Keyring:
         """Whether ``key`` is the sender's, compared in constant time."""
         known = self._keys.get(sender)
         return known is not None and hmac.compare_digest(known, key)
+
+    def greets(self, sender: str, said: bytes, council_id: str) -> bool:
+        """Whether ``said`` is the greeting of ``sender``, who is known, in this council."""
+        expected = greeting(self.key(sender), council_id, sender)
+        return isinstance(said, bytes) and hmac.compare_digest(said, expected)
 
     def remove(self, sender: str) -> None:
         """Let ``sender`` speak no more. Raises UnknownSender."""
@@ -166,14 +163,18 @@ class Keyring:
 
 
 def _signature(payload: bytes, key: Key, council_id: str, peer: str = "") -> bytes:
-    return hmac.digest(key, _before(council_id, peer) + payload, "sha256")
+    mac = _begun(key, council_id, peer).copy()
+    mac.update(payload)
+    return mac.digest()
 
 
 @functools.lru_cache(maxsize=1_024)  # a council signs all it says with few of these
-def _before(council_id: str, peer: str) -> bytes:
+def _begun(key: Key, council_id: str, peer: str) -> hmac.HMAC:
+    """What all messages with this key begin with, taken in once for all of them."""
     # The lengths keep an id, a peer and the payload after them from being read as another three.
     council, towards = _council_bytes(council_id), peer.encode()
-    return b"%s%d:%s%d:%s" % (_DOMAIN, len(council), council, len(towards), towards)
+    before = b"%s%d:%s%d:%s" % (_DOMAIN, len(council), council, len(towards), towards)
+    return hmac.new(key, before, "sha256")
 
 
 def _council_bytes(council_id: str) -> bytes:
@@ -191,7 +192,7 @@ def _split(sealed: bytes, bytes_max: int = SEALED_BYTES_MAX) -> tuple[bytes, byt
     if not isinstance(sealed, bytes):
         raise EnvelopeError(f"envelope: expected sealed bytes, found {kind_of(sealed)}", field="envelope")
     if len(sealed) > bytes_max:
-        raise _too_large(len(sealed), bytes_max)
+        raise too_large("envelope", "bytes", bytes_max, len(sealed))
     if len(sealed) <= SIGNATURE_BYTES:
         raise EnvelopeError(
             f"envelope: {len(sealed)} bytes are less than a signature ({SIGNATURE_BYTES}) and an envelope",
@@ -223,10 +224,4 @@ def _forged(sender: str | None, council_id: str) -> SignatureError:
         "with the sender's own key and this council's id",
         sender=sender,
         council_id=council_id,
-    )
-
-
-def _too_large(found: int, limit: int) -> EnvelopeTooLarge:
-    return EnvelopeTooLarge(
-        f"envelope: {found:,} bytes; at most {limit:,} are read", field="envelope", limit=limit, found=found
     )

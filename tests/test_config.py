@@ -519,3 +519,54 @@ def test_a_class_that_is_no_mind_is_not_even_built(tmp_path: Path) -> None:
     with pytest.raises(MindError, match="Popen is no mind"):
         import_mind("subprocess:Popen", {"args": ["touch", str(mark)]}, seat="lite")
     assert not mark.exists()
+
+
+# Who may answer
+
+
+def test_humans_stand_in_a_table_and_a_source_that_gives_it_gives_all_of_it(folder: Path) -> None:
+    path = written(folder, '[humans]\nada = "kept"\nbob = "file:~/bob.key"\n')
+    loaded = load(env={}, start=folder)
+    assert loaded.config.humans == {"ada": "kept", "bob": "file:~/bob.key"}
+    assert ("humans", loaded.config.humans, str(path)) in describe(loaded)
+    env = {"COUNCIL_HUMANS": '{eve = "env:EVE_ANSWERS"}'}
+    assert load(env=env, start=folder).config.humans == {"eve": "env:EVE_ANSWERS"}
+    assert load(env={"COUNCIL_HUMANS": ""}, start=folder).config.humans is None
+    assert load(env={"COUNCIL_HUMANS": "{}"}, start=folder).config.humans == {}
+    assert load(env=env, start=folder, flags={"humans": {}}).config.humans == {}
+    assert CouncilConfig.model_validate_json(loaded.config.model_dump_json()) == loaded.config
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "humans = 7",
+        'humans = ["ada"]',
+        "humans = {ada = true}",
+        'humans = {ada = "0123456789abcdef"}',
+        'humans = {ada = "file:relative.key"}',
+        'humans = {ada = "file:"}',
+        'humans = {ada = "env:COUNCIL_KEY"}',
+        'humans = {ada = "env:two words"}',
+        'humans = {"Ada Lovelace" = "kept"}',
+        'humans = {"../ada" = "kept"}',
+    ],
+)
+def test_what_names_no_key_is_a_problem(folder: Path, table: str) -> None:
+    path = written(folder, table)
+    [problem] = problems(folder)
+    assert problem.startswith(f"file {path}: key humans: found ")
+    assert "expected a table of names to 'kept'" in problem
+
+
+def test_a_human_may_not_have_a_seats_name(folder: Path) -> None:
+    path = written(folder, 'humans = {lite = "kept", ada = "kept", coordinator = "kept"}')
+    text = "coordinator, lite: a name of a seat or of the coordinator; choose another"
+    assert problems(folder) == [f"file {path}: key humans: {text}"]
+    with pytest.raises(ValidationError, match="prime: a name of a seat"):
+        CouncilConfig(humans={"prime": "kept"})
+
+
+def test_a_variable_of_a_table_holds_that_table_alone(folder: Path) -> None:
+    [problem] = problems(folder, env={"COUNCIL_HUMANS": "{}\nquorum = 3"})
+    assert problem.startswith("environment COUNCIL_HUMANS: found ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import hmac
 import os
 import re
 import stat
@@ -14,9 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council import humans
-from council.humans import KEY_BYTES, human_key, me, state_dir
+from council.humans import (
+    KEPT,
+    KEY_BYTES,
+    answering_key,
+    council_key,
+    enrolled,
+    human_key,
+    me,
+    state_dir,
+)
 from council.protocol.envelope import SENDER_PATTERN
-from council.protocol.errors import CallerError, OperatorError
+from council.protocol.errors import CallerError, ConfigError, OperatorError
+from council.settings import CouncilConfig
 
 
 def test_a_key_is_made_once_and_stays(tmp_path: Path) -> None:
@@ -53,6 +64,59 @@ def test_a_name_that_is_none_is_refused_and_makes_no_file(tmp_path: Path, name: 
     with pytest.raises(CallerError, match="no human's name"):
         human_key(name, tmp_path / "state")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CouncilConfig:
+    """Ada's key is in the state folder, Bob's in a file, Eve's in a variable."""
+    (tmp_path / "bob.key").write_bytes(b"b" * KEY_BYTES)
+    (tmp_path / "bob.key").chmod(0o600)
+    monkeypatch.setenv("EVE_ANSWERS", (b"e" * KEY_BYTES).hex())
+    sources = {"ada": "kept", "bob": f"file:{tmp_path / 'bob.key'}", "eve": "env:EVE_ANSWERS"}
+    return CouncilConfig(humans=sources)
+
+
+def test_each_human_is_enrolled_with_a_key_for_that_council_alone(settings: CouncilConfig) -> None:
+    found = enrolled(settings, "one.0123")
+    own = {"ada": human_key("ada"), "bob": b"b" * KEY_BYTES, "eve": b"e" * KEY_BYTES}
+    assert found == {
+        name: hmac.digest(key, b"council-runtime human v1one.0123", "sha256") for name, key in own.items()
+    }
+    assert not set(found.values()) & set(enrolled(settings, "two.0123").values())
+    for name in own:
+        assert answering_key(name, settings, "one.0123") == found[name]
+
+
+def test_by_default_the_user_who_launches_is_enrolled_and_settings_may_enrol_nobody() -> None:
+    assert enrolled(CouncilConfig(), "c.1") == {me(): council_key(me(), KEPT, "c.1")}
+    assert enrolled(CouncilConfig(humans={}), "c.1") == {}
+
+
+def test_a_user_called_as_a_seat_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(humans, "me", lambda: "lite")
+    with pytest.raises(ConfigError, match="humans: lite: a name of a seat"):
+        enrolled(CouncilConfig(), "c.1")
+
+
+def test_a_key_that_cannot_be_had_ends_the_launch(
+    settings: CouncilConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bob.key").chmod(0o640)
+    with pytest.raises(OperatorError, match="open to others"):
+        enrolled(settings, "c.1")
+    (tmp_path / "bob.key").unlink()
+    with pytest.raises(OperatorError, match="can't be read"):
+        enrolled(settings, "c.1")
+    assert not (tmp_path / "bob.key").exists(), "a key was made where the settings say that one is"
+    alone = CouncilConfig(humans={"eve": "env:EVE_ANSWERS"})
+    for value in ("", "secret words", "0a", "ab" * 33):
+        monkeypatch.setenv("EVE_ANSWERS", value)
+        with pytest.raises(ConfigError, match="EVE_ANSWERS holds no key") as caught:
+            enrolled(alone, "c.1")
+        assert not value or value not in str(caught.value)
+    monkeypatch.delenv("EVE_ANSWERS")
+    with pytest.raises(ConfigError, match="EVE_ANSWERS, which is not set"):
+        enrolled(alone, "c.1")
 
 
 def test_a_folder_that_cannot_be_made_is_the_operators_matter(tmp_path: Path) -> None:

@@ -317,17 +317,15 @@ def answer(
 ) -> int:
     """Answer an escalation.
 
-    The first answer is the decision. Exits 0 once it is taken, whatever it says.
+    The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
+    up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
     """
     if approve is None:
         raise UsageFault("give --approve or --reject")
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        council.answer(escalation, approve=approve, reason=reason, human=human)
-        decided = council.decision(escalation.removeprefix("esc-"))
-    if decided is None:
-        return report.result({"answered": escalation}, f"{escalation} is answered")
-    proposing.show(decided, report, "connected")
+        decided = council.answer(escalation, approve=approve, reason=reason, human=human)
+    proposing.show(decided, report, "connected", DONE)
     return DONE
 
 

@@ -76,13 +76,14 @@ def decide(
     return show(decision, report, how)
 
 
-def show(decision: Decision, report: Report, how: str) -> int:
-    """Shows a decision; returns the exit code that it makes."""
+def show(decision: Decision, report: Report, how: str, code: int | None = None) -> int:
+    """Shows a decision; returns the exit code that it makes, or the one given."""
     from council.core.state import plain
 
     document = {"council": how, **plain(decision)}
+    code = decision_code(decision) if code is None else code
     if report.as_json:
-        return report.result(document, None, decision_code(decision))
+        return report.result(document, None, code)
     from council.cli.show import decision as drawn
 
-    return report.result(document, drawn(decision), decision_code(decision))
+    return report.result(document, drawn(decision), code)

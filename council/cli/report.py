@@ -6,8 +6,9 @@
    0    approved; or the command did what it was asked to
    1    rejected or cancelled; for ``doctor``: something does not work
    2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
-   3    not decided: it waits for a human, was deferred, or no answer came in time
-   4    the council, or its Ray, can't be reached, is of another version, or takes no more work
+   3    not decided: it waits for a human, was deferred, no answer came in time, or the council has too
+        much open and asks to be tried again
+   4    the council, or its Ray, can't be reached or is of another version
   70    a fault of the council's own
  130    interrupted (Ctrl-C); 143 on SIGTERM
 ======  ==========================================================================================
@@ -63,6 +64,8 @@ def error_code(error: BaseException) -> int:
             return code
         case errors.NoAnswer() if "proposal_id" in error.facts:
             return UNDECIDED  # the council may still decide it
+        case errors.TooManyOpen():
+            return UNDECIDED  # it was reached, and says: later
         case UsageFault() | errors.CallerError() | errors.ConfigError() | errors.MindError():
             return USAGE
         case errors.NameTaken():

@@ -255,7 +255,8 @@ def totals(status: Mapping[str, Any]) -> Table:
             for name, number in sorted(counts.items())
         )
         table.add_row(label, said if counts else Text("none", DIM))
-    table.add_row("waiting", Text(f"{count(status['with_human'], 'proposal')} for a human",
+    who = ", ".join(status["humans"]) or "nobody"
+    table.add_row("waiting", text(f"{count(status['with_human'], 'proposal')} for a human ({who} may answer)",
                                   "yellow" if status["with_human"] else DIM))  # fmt: skip
     return table
 

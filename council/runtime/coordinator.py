@@ -11,6 +11,7 @@ import copy
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import structlog
@@ -80,7 +81,8 @@ class Coordinator:
     """One council, running. All methods but the constructor belong to one event loop.
 
     Methods that clients call take and give bytes or plain data, so that they cross process borders alike;
-    ``in_process`` says that none is crossed, and what is told to clients need not be sealed.
+    ``in_process`` says that none is crossed, and what is told to clients need not be sealed. ``humans`` are
+    the keys of all who may answer (rules 1.14).
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Coordinator:
         journal: Journal,
         clock: Clock,
         *,
+        humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
         in_process: bool = False,
     ) -> None:
@@ -106,6 +109,7 @@ class Coordinator:
             keys,
             clock.now(),
             new_id=new_id,
+            humans=humans,
             events_kept=events_kept,
         )
         self._couriers = {seat: self._courier(seat) for seat in rules.seats}
@@ -144,12 +148,16 @@ class Coordinator:
     # What clients and seats call
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
-        """Admits a client or human; gives the session to call ``exchange`` with, and the council's id."""
+        """Admits a client with its key, or an enrolled human, whose ``key`` is a greeting (``Driver.join``).
+
+        Gives the session to call ``exchange`` with, and the council's id.
+        """
         self._refuse_if_broken()
         self._drop_idle_sessions()
         self._driver.join(name, role, key)
         session = secrets.token_hex(16)
-        self._sessions[session] = _Session(name, key, Mailbox(), self._clock.uptime())
+        own = self._driver.keyring.key(name)
+        self._sessions[session] = _Session(name, own, Mailbox(), self._clock.uptime())
         return {"council_id": self.council_id, "session": session}
 
     async def leave(self, session: str) -> None:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
 
 from council.agents import letters
 from council.core import effects as do
@@ -24,6 +27,7 @@ from council.core.state import (
     Escalation,
     Moment,
     Rules,
+    Value,
     found,
     plain,
 )
@@ -35,24 +39,24 @@ from council.protocol.errors import (
     CouncilError,
     EnvelopeError,
     InternalError,
-    NameTaken,
-    OperatorError,
     Refused,
 )
 from council.runtime.feed import Feed
 from council.runtime.messages import Acknowledged, Failed, Message, Told, reference
 from council.runtime.reading import digest, event_of
+from council.runtime.senders import COORDINATOR, Senders
 
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
-# Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
-SENDERS_MAX = 10_000
-COORDINATOR = "coordinator"
+# Effects that tell nobody of the event; all others wait until its record is kept.
+_AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
+# Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
+REFUSALS_TOLD_MAX = 200
 # Of an error so much is told and journaled: it may quote what came from outside.
 MESSAGE_CHARS_MAX = 2_000
 
 
-class _Held(NamedTuple):
+class _Held(Value, frozen=True):
     """What waits for the record at ``position`` to be kept: an effect, or a reply to a session."""
 
     position: int
@@ -64,7 +68,8 @@ class _Held(NamedTuple):
 class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
-    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats'; ``new_id`` gives message ids.
+    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
+    answer; ``new_id`` gives message ids.
     """
 
     def __init__(
@@ -75,15 +80,14 @@ class Driver:
         now: tuple[float, float],
         *,
         new_id: Callable[[], str],
+        humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
     ) -> None:
         self.council_id = council_id
         self.rules = rules
         self.state: CouncilState = found(rules, Moment(*now, 0))
-        self.roles: dict[str, str] = dict.fromkeys(rules.seats, "voter")
-        self.keyring = signing.Keyring()
-        for seat, key in keys.items():
-            self.keyring.add(seat, key)
+        self.senders = Senders(council_id, keys, humans)
+        self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
         self.to_seats: deque[tuple[str, bytes]] = deque()
         self.to_sessions: deque[tuple[str, Message]] = deque()
@@ -97,6 +101,9 @@ class Driver:
         self._woken_at = now
         self._held: deque[_Held] = deque()
         self._payloads: dict[str, bytes] = {}
+        self._ids: dict[str, str] = {}
+        self._refusals_told = 0
+        self._refusals_from_s = now[0]
         self._watchers: dict[str, set[str]] = {}
         self._watched: dict[str, set[str]] = {}
         self._owed: Counter[str] = Counter()
@@ -105,24 +112,9 @@ class Driver:
     # Who may speak
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client (``proposer``) or human (``human``) with a key of its own (rules 1.14).
-
-        The same name, role and key again is a retry. Raises NameTaken, and Refused for a role or a name
-        that can't be had.
-        """
-        if role not in ("proposer", "human"):
-            raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
-        if name == COORDINATOR:
-            raise NameTaken(f"the name {name} is the council's own; choose another", name=name)
+        """Admits a client, or recognises a human: see ``Senders.join``."""
+        self.senders.join(name, role, key)
         self._leaving.discard(name)
-        if name in self.keyring:
-            if self.roles[name] == role and self.keyring.matches(name, key):
-                return
-            raise NameTaken(f"the name {name} belongs to a {self.roles[name]} with another key", name=name)
-        if len(self.keyring) >= SENDERS_MAX:
-            raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
-        self.keyring.add(name, key)
-        self.roles[name] = role
 
     def retire(self, name: str) -> None:
         """A sender without a session any more makes room, at the latest when the last of its own is decided.
@@ -135,8 +127,7 @@ class Driver:
             self._leaving.add(name)
             return
         self._leaving.discard(name)
-        self.keyring.remove(name)
-        del self.roles[name]
+        self.senders.remove(name)
 
     # What arrives
 
@@ -148,8 +139,13 @@ class Driver:
         try:
             envelope = self.keyring.open(sealed, self.council_id)
             sender, msg_id = envelope.sender, envelope.msg_id
-            event = event_of(envelope, sealed, self.roles.get(sender))
+            identity = digest(sealed)
+            event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
+            if self._ids.get(msg_id, identity) != identity:
+                self._refuse_used_id(event, sender, msg_id)
             self._step(event, now, sealed, session)
+            if not isinstance(event, ev.SeatBeat):  # which leaves no record, so that its id is nobody's
+                self._ids[msg_id] = identity
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
@@ -160,9 +156,23 @@ class Driver:
             self._refuse(error, sender, msg_id, now, sealed, session)
             return
         if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
+            self.senders.proposed(sender)
             self._watch(event.what.proposal_id, session)
         elif session is not None:
             self._reply(session, Acknowledged(reference(sealed)))
+
+    def _refuse_used_id(self, event: ev.Event, sender: str, msg_id: str) -> None:
+        """An id is used once in a council's journal (rules 1.15); the core tells of a proposal's own."""
+        if isinstance(event, ev.ProposalSubmitted) and (
+            msg_id in self.state.open or msg_id in self.state.closed
+        ):
+            return
+        raise Refused(
+            f"{sender} used the id {msg_id}, which another message of this council has: "
+            "give each message an id of its own",
+            code="id_reused",
+            sender=sender,
+        )
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
@@ -200,15 +210,14 @@ class Driver:
             assert sealed is not None
             self._payloads[event.what.proposal_id] = signing.payload_of(sealed)
         for effect in effects:
-            if isinstance(effect, do.THINK):
+            if not isinstance(effect, _AT_ONCE):
+                self._held.append(_Held(self._position, now[1], effect))
+            elif isinstance(effect, do.THINK):
                 self._make_think(effect)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
-            elif isinstance(effect, do.AnswerAgain):
-                if effect.decision is not None:
-                    self._reply(session, Told(effect.decision))
-            else:
-                self._held.append(_Held(self._position, now[1], effect))
+            elif effect.decision is not None:
+                self._reply(session, Told(effect.decision))
 
     def _refuse(
         self,
@@ -314,7 +323,20 @@ class Driver:
                     self.retire(proposer)
             case do.AnnounceEscalation(_, standing):
                 self._announce(standing)
+            case do.AnnounceRefusal():
+                self._tell_refusal(effect, wall_s)
+                return
         self.feed.append(wall_s, effect)
+
+    def _tell_refusal(self, effect: do.AnnounceRefusal, wall_s: float) -> None:
+        """A flood of garbage must not push everything else out of the feed: what is above is counted only."""
+        if self._woken_at[0] >= self._refusals_from_s + 60.0:
+            self._refusals_from_s, self._refusals_told = self._woken_at[0], 0
+        self._refusals_told += 1
+        if self._refusals_told == REFUSALS_TOLD_MAX:
+            effect = replace(effect, why=f"{effect.why} (more within this minute are counted, not told)")
+        if self._refusals_told <= REFUSALS_TOLD_MAX:
+            self.feed.append(wall_s, effect)
 
     def _announce(self, decision: Decision) -> None:
         for session in self._watchers.get(decision.proposal_id, ()):
@@ -411,6 +433,7 @@ class Driver:
             ],
             "inactivity_limit_s": self.rules.inactivity_limit_s,
             "shared": plain(self.rules.shared),
+            "humans": self.senders.humans,
             "open": [
                 {
                     "proposal_id": proposal.what.proposal_id,

@@ -10,6 +10,7 @@ from council.agents.exchange import Reply
 from council.agents.ids import new_id
 from council.agents.seat import SeatHost
 from council.core.state import Rules
+from council.humans import enrolled
 from council.importing import build_mind
 from council.journal.record import MemoryJournal
 from council.runtime.coordinator import Clock, Coordinator
@@ -89,7 +90,7 @@ class InlineTransport:
 
 
 async def start(config: CouncilConfig) -> Coordinator:
-    """A council in process, running on this event loop. Raises MindError."""
+    """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError."""
     council_id = new_council_id(config.name)
     keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
     hosts = {name: new_seat(config, name, key, council_id) for name, key in keys.items()}
@@ -101,6 +102,7 @@ async def start(config: CouncilConfig) -> Coordinator:
         transport,
         MemoryJournal(config.events_kept),
         system_clock(),
+        humans=enrolled(config, council_id),
         events_kept=config.events_kept,
         in_process=True,
     )

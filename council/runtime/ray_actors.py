@@ -23,9 +23,9 @@ os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
 import ray
 from ray import exceptions as ray_errors
 
-from council.agents.exchange import Reply
+from council.agents.exchange import Reply, frame, frame_reply, unframe, unframe_reply
 from council.journal.record import MemoryJournal
-from council.protocol.errors import MindError, OperatorError, Unreachable
+from council.protocol.errors import MindError, OperatorError, Refused, Unreachable
 from council.runtime.coordinator import Coordinator
 from council.runtime.inline import new_seat, rules_of, system_clock
 from council.settings import CouncilConfig
@@ -59,8 +59,8 @@ class SeatActor:
         return self._title
 
     @_in_group("letters")
-    async def exchange(self, batch: list[bytes]) -> Reply:
-        return await self._host.exchange(batch)
+    async def exchange(self, batch: bytes) -> bytes:
+        return frame_reply(await self._host.exchange(unframe(batch)))
 
     @_in_group("heartbeat")
     async def attend(self, boot: int, coordinator: Any) -> None:
@@ -85,13 +85,20 @@ class CoordinatorActor:
         _spare_the_collector()
         self._config = config
         self._council_id = council_id
+        self._opening = False
         self._coordinator: Coordinator | None = None
 
     def __repr__(self) -> str:
         return f"Coordinator of {self._council_id}"
 
-    async def open(self) -> dict[str, Any]:
-        """Starts the seats. Raises MindError for a mind that can't be had; then nothing is left running."""
+    async def open(self, humans: dict[str, bytes]) -> dict[str, Any]:
+        """Starts the seats; ``humans`` may answer. Not twice: who may is fixed at launch (rules 1.14).
+
+        Raises MindError for a mind that can't be had; then nothing is left running.
+        """
+        if self._opening:
+            raise Refused("this council was opened before, with those who may answer", code="open_already")
+        self._opening = True
         config = self._config
         keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
         me = ray.get_runtime_context().current_actor
@@ -108,6 +115,7 @@ class CoordinatorActor:
             transport,
             MemoryJournal(config.events_kept),
             system_clock(),
+            humans=humans,
             events_kept=config.events_kept,
         )
         await self._coordinator.open()
@@ -126,8 +134,8 @@ class CoordinatorActor:
     async def leave(self, session: str) -> None:
         await self._opened().leave(session)
 
-    async def exchange(self, session: str, batch: list[bytes]) -> Reply:
-        return await self._opened().exchange(session, batch)
+    async def exchange(self, session: str, batch: bytes) -> bytes:
+        return frame_reply(await self._opened().exchange(session, unframe(batch)))
 
     async def hear(self, sealed: bytes) -> None:
         await self._opened().hear(sealed)
@@ -199,8 +207,7 @@ class RayTransport:
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
 
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        reply: Reply = await result(self._actors[seat].exchange.remote(batch))
-        return reply
+        return unframe_reply(await result(self._actors[seat].exchange.remote(frame(batch))))
 
     async def attend(self, seat: str, boot: int) -> None:
         await result(self._actors[seat].attend.remote(boot, self._me))

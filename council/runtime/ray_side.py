@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
+import re
 import secrets
 import socket
 import tempfile
@@ -15,7 +17,8 @@ from typing import Any, cast
 import ray
 from ray import exceptions as ray_errors
 
-from council.agents.exchange import Reply
+from council.agents.exchange import Reply, frame, unframe_reply
+from council.humans import enrolled
 from council.protocol.errors import CouncilDied, CouncilError, NameTaken, Unreachable, VersionMismatch
 from council.runtime.inline import new_council_id
 from council.runtime.ray_actors import (
@@ -34,6 +37,8 @@ PROBE_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 15.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
 OBJECT_STORE_BYTES = 100 * 2**20
+# Ray has no error of its own for a cluster of another version, but this RuntimeError of check_version_info.
+_OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)")
 
 
 class RayPort:
@@ -55,8 +60,13 @@ class RayPort:
         await self._ask(lambda: self._handle.leave.remote(session))
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
-        reply: Reply = await self._ask(lambda: self._handle.exchange.remote(session, list(batch)))
-        return reply
+        return unframe_reply(await self._ask(lambda: self._handle.exchange.remote(session, frame(batch))))
+
+    def exchange_now(self, session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
+        """``exchange`` for a thread that waits for it without an event loop."""
+        with _as_ours(self._name):
+            call: Any = self._handle.exchange.remote(session, frame(batch))
+            return unframe_reply(cast(bytes, ray.get(call, timeout=timeout_s)))
 
     async def status(self) -> dict[str, Any]:
         status: dict[str, Any] = await self._ask(lambda: self._handle.status.remote())
@@ -131,10 +141,7 @@ def ensure_ray(
     """
     if ray.is_initialized():
         ours = ray.get_runtime_context().gcs_address
-        if (
-            address not in (None, "auto", "local")
-            and str(address).rpartition(":")[2] != ours.rpartition(":")[2]
-        ):
+        if address not in (None, "auto", "local") and not _same_place(str(address), ours):
             raise Unreachable(
                 f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
                 "call ray.shutdown() first, or leave the address out",
@@ -168,17 +175,32 @@ def ensure_ray(
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
-        if "version" in str(error).lower():
-            raise VersionMismatch(
-                f"the Ray at {address} is of another version than ours ({versions()}): {error}",
-                ours=versions(),
-                theirs=str(error),
-            ) from error
+        other = _OTHER_VERSION.match(str(error))
+        if other is not None:
+            raise _mismatch(f"the Ray at {address}", {"ray": other[1], "python": other[2]}) from error
         raise Unreachable(
             f"no Ray answers at {address}: {error}; see that it runs there, and that RAY_AUTH_TOKEN is its own",
             address=address,
         ) from error
     return ray.shutdown
+
+
+def _same_place(one: str, other: str) -> bool:
+    """Whether two addresses, ``host:port``, lead to one Ray; this machine's own names are all one host."""
+    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
+    return port == other_port and bool(_numbers(host) & _numbers(other_host))
+
+
+def _numbers(host: str) -> set[str]:
+    """A host's IP addresses; where one of them is this machine's, the word for that instead."""
+    host = host.strip("[]")
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return {host}  # a name that leads nowhere is that of another cluster, unless it is the very same
+    util: Any = ray.util  # without types
+    own = {util.get_node_ip_address()}
+    return {"here"} if any(each in own or ipaddress.ip_address(each).is_loopback for each in found) else found
 
 
 def _refuse_if_nobody_listens(address: str) -> None:
@@ -201,11 +223,13 @@ def _temp_dir() -> str | None:
 def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = False) -> RayPort:
     """Starts a council on Ray; waits until all its seats are up.
 
-    Raises NameTaken, MindError, Unreachable, VersionMismatch, OperatorError; then nothing is left running.
+    Raises NameTaken, MindError, ConfigError, Unreachable, VersionMismatch, OperatorError; then nothing is
+    left running.
     """
-    release = ensure_ray(config.ray_address, dashboard=dashboard)
     name = config.name
     council_id = new_council_id(name)
+    humans = enrolled(config, council_id)
+    release = ensure_ray(config.ray_address, dashboard=dashboard)
     try:
         try:
             coordinators: Any = CoordinatorActor
@@ -222,7 +246,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             ) from error
         try:
             with _as_ours(name):
-                ray.get(handle.open.remote(), timeout=START_TIMEOUT_S + 30)
+                ray.get(handle.open.remote(humans), timeout=START_TIMEOUT_S + 30)
         except BaseException:
             ray.kill(handle, no_restart=True)
             end_seats(name, config.ray_namespace)
@@ -265,12 +289,17 @@ def _check_versions(theirs: dict[str, Any]) -> None:
     ours = versions()
     same_python = ours["python"].rsplit(".", 1)[0] == str(theirs["python"]).rsplit(".", 1)[0]
     if ours["ray"] != theirs["ray"] or not same_python:
-        raise VersionMismatch(
-            f"the council runs on Ray {theirs['ray']} and Python {theirs['python']}, this process on "
-            f"{ours['ray']} and {ours['python']}: use the same",
-            ours=ours,
-            theirs=theirs,
-        )
+        raise _mismatch("the council", theirs)
+
+
+def _mismatch(what: str, theirs: dict[str, Any]) -> VersionMismatch:
+    ours = versions()
+    return VersionMismatch(
+        f"{what} runs on Ray {theirs['ray']} and Python {theirs['python']}, this process on {ours['ray']} and "
+        f"{ours['python']}: use the same",
+        ours=ours,
+        theirs=theirs,
+    )
 
 
 def address() -> str:

@@ -12,7 +12,7 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
 from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
-from council.protocol.jsondata import kind_of, quoted
+from council.protocol.jsondata import quoted
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -22,11 +22,21 @@ PARTS = {
     "proposer": ("proposer",),
     "human": ("human",),
 }
+# rules 1.1: the part that a message of a type is played in; INFO is of kinds of its own.
+PART_OF = {
+    "PROPOSAL": ("proposer",),
+    "VOTE": ("voter",),
+    "ESCALATION": ("voter", "observer"),
+    "HEARTBEAT": ("voter", "observer"),
+}
 T = TypeVar("T")
 
 
-def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
-    """The event that an authentic envelope stands for. Raises Refused where its sender may not say it."""
+def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev.Event:
+    """The event that an authentic envelope of ``size`` sealed bytes stands for; ``role``: its sender's.
+
+    Raises Refused where its sender may not say it.
+    """
     content, sender = envelope.content, envelope.sender
     if envelope.role not in PARTS.get(role or "", ()):
         raise Refused(
@@ -34,12 +44,18 @@ def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
             code="wrong_role",
             sender=sender,
         )
-    if isinstance(content, Proposal):
-        return _submission(envelope, content, sealed, role)
-    if isinstance(content, Info):
-        return _info(envelope, content, sealed, role)
-    if role != "voter":
+    if role != "voter" and not isinstance(content, (Proposal, Info)):
         raise Refused(f"{sender} is no seat and may not send {envelope.type}", code="not_a_seat")
+    if envelope.role not in PART_OF.get(envelope.type, (envelope.role,)):
+        raise Refused(
+            f"{sender} sent a {envelope.type} as {envelope.role}: expected {' or '.join(PART_OF[envelope.type])}",
+            code="wrong_role",
+            sender=sender,
+        )
+    if isinstance(content, Proposal):
+        return _submission(envelope, content, size, digest)
+    if isinstance(content, Info):
+        return _info(envelope, content, digest, role)
     if isinstance(content, Vote):
         return ev.BallotCast(
             Ballot(
@@ -50,7 +66,7 @@ def event_of(envelope: Envelope, sealed: bytes, role: str | None) -> ev.Event:
                 confidence=envelope.confidence,
                 risk_level=envelope.risk_level,
                 msg_id=envelope.msg_id,
-                digest=digest(sealed),
+                digest=digest,
                 asks_human=content.control_packet is not None and _asks_human(content.control_packet),
             )
         )
@@ -65,24 +81,19 @@ def _asks_human(control_packet: Mapping[str, Any]) -> bool:
     return isinstance(gates, Mapping) and gates.get("requires_user_approval") is True
 
 
-def _submission(
-    envelope: Envelope, content: Proposal, sealed: bytes, role: str | None
-) -> ev.ProposalSubmitted:
-    """Any seat and any client may propose; a human's part is to answer (rules 1.1)."""
-    if role == "human":
-        raise Refused(f"{envelope.sender} joined as a human and may not propose", code="wrong_role")
-    if len(sealed) > PROPOSAL_BYTES_MAX:
+def _submission(envelope: Envelope, content: Proposal, size: int, digest: str) -> ev.ProposalSubmitted:
+    if size > PROPOSAL_BYTES_MAX:
         raise EnvelopeTooLarge(
-            f"the proposal has {len(sealed):,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
+            f"the proposal has {size:,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
             field="content.body",
             limit=PROPOSAL_BYTES_MAX,
-            found=len(sealed),
+            found=size,
         )
     return ev.ProposalSubmitted(
         Submission(
             proposal_id=envelope.msg_id,
             proposer=envelope.sender,
-            digest=digest(sealed),
+            digest=digest,
             summary=content.summary,
             time_budget_s=content.time_budget_s,
             wait_for=content.wait_for,
@@ -94,7 +105,7 @@ def _submission(
     )
 
 
-def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) -> ev.Event:
+def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> ev.Event:
     """The acts that travel as INFO of kinds of their own (rules 1.2)."""
     sender = envelope.sender
     proposal_id = envelope.parent_id or ""
@@ -112,7 +123,7 @@ def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) ->
             return ev.ProposalCancelled(proposal_id, sender, content.text)
         case "answer":
             approve = _fact(content, "approve", bool)
-            answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest(sealed))
+            answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest)
             return ev.HumanAnswered(answer)
         case "fault":
             return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
@@ -141,7 +152,7 @@ def _info(envelope: Envelope, content: Info, sealed: bytes, role: str | None) ->
                     confidence=envelope.confidence,
                     risk_level=envelope.risk_level,
                     msg_id=envelope.msg_id,
-                    digest=digest(sealed),
+                    digest=digest,
                 )
             )
     raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
@@ -152,8 +163,7 @@ def _fact(content: Info, name: str, kind: type[T]) -> T:
     value = content.data.get(name)
     if not isinstance(value, kind):
         field = f"content.data.{name}"
-        shown = quoted(value) if isinstance(value, str) else kind_of(value)
-        raise EnvelopeError(f"{field} is {shown}, expected {kind.__name__}", field=field)
+        raise EnvelopeError(f"{field} is {quoted(value)}, expected {kind.__name__}", field=field)
     return value
 
 

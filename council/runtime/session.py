@@ -22,6 +22,9 @@ from council.runtime.messages import reference
 T = TypeVar("T")
 # After a call that failed, so long until the next: a coordinator that restarts is back within seconds.
 RETRY_S = 0.2
+# Longer than any restart of a network or a machine: who waits for a human's answer, for a day perhaps, would
+# otherwise wait on for a council that is gone.
+UNREACHABLE_MAX_S = 600.0
 
 
 class Port(Protocol):
@@ -51,42 +54,61 @@ class _Waiting:
 
 
 class Session:
-    """One sender's connection to a council. ``key`` signs; ``call_timeout_s`` bounds the council's answers."""
+    """One sender's connection to a council. ``key`` signs; ``call_timeout_s`` bounds the council's answers.
 
-    def __init__(self, port: Port, name: str, role: str, key: bytes, call_timeout_s: float) -> None:
+    A human's key is for the council of ``council_id`` alone, and is shown to hold, never sent: whatever
+    answers there, and as whichever council, learns nothing that signs (rules 1.14).
+    """
+
+    def __init__(
+        self, port: Port, name: str, role: str, key: bytes, call_timeout_s: float, council_id: str = ""
+    ) -> None:
         self.name = name
         self.role = role
-        self.council_id = ""
+        self.council_id = council_id
         self._port = port
         self._key = key
         self._call_timeout_s = call_timeout_s
         self._session = ""
+        self._beside = ""
         self._courier = Courier(self._call, self._receive, self._failed)
         self._proposals: dict[str, _Waiting] = {}
         self._acts: dict[str, _Waiting] = {}
         self._refs: dict[str, tuple[dict[str, _Waiting], str]] = {}
         self._retrying: asyncio.Task[None] | None = None
+        self._unreachable_s: float | None = None
 
     async def open(self) -> None:
-        """Joins the council. Raises NameTaken, Unreachable, CouncilDied, NoAnswer."""
+        """Joins the council. Raises NameTaken, NotEnrolled, Unreachable, CouncilDied, NoAnswer."""
+        human = self.role == "human"
+        shown = signing.greeting(self._key, self.council_id, self.name) if human else self._key
+        joined = await self.within(self._port.join(self.name, self.role, shown), "join")
+        self.council_id = self.council_id if human else joined["council_id"]
+        self._session = joined["session"]
+
+    async def beside(self) -> str:
+        """Joins once more as the same client: the session of whoever calls the council by another way."""
         joined = await self.within(self._port.join(self.name, self.role, self._key), "join")
-        self.council_id, self._session = joined["council_id"], joined["session"]
+        self._beside = str(joined["session"])
+        return self._beside
 
     async def close(self) -> None:
         """Leaves. What was proposed stays open; whoever still waits here is told so."""
         if self._retrying is not None:
             self._retrying.cancel()
         self._courier.drop()
-        open_ids = list(self._proposals)
-        self._fail_all(
-            CouncilDied(
-                "the connection was closed; what is open stays open", name=self.name, open_ids=open_ids
-            )
-        )
+        self._fail_all(self.closed(list(self._proposals)))
         try:
-            await self.within(self._port.leave(self._session), "leave")
+            for session in filter(None, (self._beside, self._session)):
+                await self.within(self._port.leave(session), "leave")
         except CouncilError:
             return  # a council that is gone has forgotten us already
+
+    def closed(self, open_ids: list[str]) -> CouncilDied:
+        """What whoever still waits is told when the connection is closed."""
+        return CouncilDied(
+            "the connection was closed; what is open stays open", name=self.name, open_ids=open_ids
+        )
 
     async def propose(
         self, envelope: Envelope, *, wait_for_human: bool = False, human_timeout_s: float | None = None
@@ -95,6 +117,7 @@ class Session:
 
         Raises what the council refuses it with, CouncilDied, and NoAnswer when nothing was heard within
         the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
+        Raises Unreachable once the council has been out of reach for ``UNREACHABLE_MAX_S`` in one go.
         """
         content = envelope.content
         if not isinstance(content, Proposal):
@@ -104,7 +127,7 @@ class Session:
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
-        elif signing.sign(envelope, self._key, self.council_id) != waiting.sealed:
+        elif self.signed(envelope) != waiting.sealed:
             raise Refused(  # rules 1.12, which the council would refuse it by
                 f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
                 code="id_reused",
@@ -113,7 +136,7 @@ class Session:
         elif waiting.unanswered:
             self._courier.send(waiting.sealed)
         waiting.unanswered = False
-        limit_s = 2 * content.time_budget_s + self._call_timeout_s
+        limit_s = self.limit_s(content)
         try:
             standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
         except NoAnswer:
@@ -126,12 +149,23 @@ class Session:
             waiting.final = asyncio.get_running_loop().create_future()
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
 
+    def limit_s(self, content: Proposal) -> float:
+        """Within so long the council must have decided, or asked a human (rules 1.8)."""
+        return 2 * content.time_budget_s + self._call_timeout_s
+
+    def is_waiting(self, msg_id: str) -> bool:
+        """Whether a proposal of that id is under way."""
+        return msg_id in self._proposals
+
+    def signed(self, envelope: Envelope) -> bytes:
+        return signing.sign(envelope, self._key, self.council_id)
+
     async def act(self, envelope: Envelope) -> None:
         """Sends an act (a cancellation, an answer); returns once the council has taken it.
 
         Raises what the council refuses it with, NoAnswer, CouncilDied.
         """
-        sealed = signing.sign(envelope, self._key, self.council_id)
+        sealed = self.signed(envelope)
         waiting = self._send(envelope, self._acts, reference(sealed))
         try:
             await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
@@ -141,7 +175,7 @@ class Session:
     # On its way
 
     def _send(self, envelope: Envelope, table: dict[str, _Waiting], key: str) -> _Waiting:
-        sealed = signing.sign(envelope, self._key, self.council_id)
+        sealed = self.signed(envelope)
         waiting = table[key] = _Waiting(sealed, asyncio.get_running_loop().create_future())
         self._refs[reference(sealed)] = (table, key)
         self._courier.send(sealed)
@@ -169,20 +203,17 @@ class Session:
                 if timer is not None:
                     timer.cancel()
         if not future.done():
-            raise NoAnswer(
-                f"the council did not answer {msg_id} within {limit_s:g} s; it may still decide it: "
-                "ask for the decision by this id",
-                waited_s=limit_s,
-                proposal_id=msg_id,
-            )
+            raise no_answer(msg_id, limit_s)
         return future.result()
 
     async def _call(self, batch: list[bytes]) -> Reply:
-        return await self._port.exchange(self._session, batch)
+        reply = await self._port.exchange(self._session, batch)
+        self._unreachable_s = None
+        return reply
 
     def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
         for item in items:
-            message = self._opened(item) if isinstance(item, bytes) else item
+            message = self.opened(item) if isinstance(item, bytes) else item
             if isinstance(message, messages.Told):
                 self._told(message.decision)
             elif isinstance(message, messages.Acknowledged):
@@ -190,7 +221,8 @@ class Session:
             else:
                 _settle(self._done(message.ref), message.error())
 
-    def _opened(self, sealed: bytes) -> messages.Message:
+    def opened(self, sealed: bytes) -> messages.Message:
+        """An answer of the council's. Raises SignatureError, and EnvelopeError for what is none."""
         return messages.from_bytes(signing.open_to(sealed, self._key, self.council_id, self.name))
 
     def _done(self, ref: str) -> _Waiting | None:
@@ -214,11 +246,23 @@ class Session:
     def _failed(self, batch: list[bytes], error: Exception) -> None:
         if isinstance(error, Refused) and error.code == "no_session":
             self._retry(join=True)
-        elif isinstance(error, Unreachable):
+        elif isinstance(error, Unreachable) and (out_s := self._out_of_reach_s()) < UNREACHABLE_MAX_S:
             self._retry(join=False)
+        elif isinstance(error, Unreachable):
+            self._unreachable_s = None
+            what = "what is open may still be decided: propose the same draft again to ask"
+            gone = f"the council has been out of reach for {out_s:.0f} s; {what} ({error.message})"
+            self._fail_all(Unreachable(gone, **error.facts))
         else:
             known = isinstance(error, CouncilError)
             self._fail_all(error if known else Unreachable(f"the council can't be reached: {error!r}"))
+
+    def _out_of_reach_s(self) -> float:
+        """For how long no call has come through."""
+        now_s = asyncio.get_running_loop().time()
+        if self._unreachable_s is None:
+            self._unreachable_s = now_s
+        return now_s - self._unreachable_s
 
     def _retry(self, *, join: bool) -> None:
         if self._retrying is None or self._retrying.done():
@@ -255,6 +299,15 @@ class Session:
                 f"the council did not answer within {self._call_timeout_s:g} s (call: {what})",
                 waited_s=self._call_timeout_s,
             ) from None
+
+
+def no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
+    return NoAnswer(
+        f"the council did not answer {msg_id} within {waited_s:g} s; it may still decide it: "
+        "ask for the decision by this id",
+        waited_s=waited_s,
+        proposal_id=msg_id,
+    )
 
 
 def _settle(waiting: _Waiting | None, result: Decision | Exception | None) -> None:

@@ -186,10 +186,11 @@ def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repo
         (errors.Unreachable("gone", name="x"), 4),
         (errors.VersionMismatch("other", ours={}, theirs={}), 4),
         (errors.CouncilDied("dead", name="x", open_ids=[]), 4),
-        (errors.TooManyOpen("full", open=1, limit=1), 4),
+        (errors.TooManyOpen("full", open=1, limit=1), 3),
         (errors.NoAnswer("late", waited_s=1.0, proposal_id="1a"), 3),
         (errors.NoAnswer("late", waited_s=1.0), 4),
         (errors.NameTaken("taken", name="x"), 2),
+        (errors.NotEnrolled("who?", name="x", humans=[]), 2),
         (errors.Refused("no", code="closed"), 2),
         (errors.InternalError("ours"), 70),
         (ZeroDivisionError("division"), 70),
@@ -254,8 +255,13 @@ def test_the_status_is_shown_and_told(cli: Cli, up: Up) -> None:
 
 
 def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
-    council = up(council_of(prime=ASKS))
+    council = up(council_of(prime=ASKS, humans={"ada": "kept"}))
     waiting = str(council.propose("Drop the table").escalation_id)
+    assert cli("show", waiting).code == 3
+    stranger = cli("answer", waiting, "--approve", "--as", "mallory")
+    assert stranger.code == 2
+    assert "mallory" in stranger.err
+    assert f"those who may answer in {council.status()['council_id']}: ada;" in " ".join(stranger.err.split())
     assert cli("show", waiting).code == 3
     listed = cli("escalations")
     for word in (waiting, "Drop the table", "too risky", "a person must see this", "approve", "reject"):
@@ -279,7 +285,8 @@ def test_an_escalation_is_listed_answered_and_shown(cli: Cli, up: Up) -> None:
 def test_an_answer_is_taken_whatever_it_says(cli: Cli, up: Up) -> None:
     council = up(council_of(prime=ASKS))
     waiting = str(council.propose("Drop the table").escalation_id)
-    assert cli("answer", waiting, "--reject").code == 0
+    said = cli("answer", waiting, "--reject", "--json")
+    assert (said.code, document(said.out)["exit_code"], document(said.out)["outcome"]) == (0, 0, "rejected")
     assert cli("show", waiting).code == 1
 
 

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 import ray
 
-from council import Case, Council, CouncilConfig, Decision, Event, Opinion, SeatConfig
+from council import AsyncCouncil, Case, Council, CouncilConfig, Decision, Event, Opinion, SeatConfig
 from council.protocol.errors import (
     CouncilDied,
     CouncilError,
     MindError,
     NameTaken,
+    NotEnrolled,
+    Refused,
     TooManyOpen,
     Unreachable,
     VersionMismatch,
@@ -359,6 +361,40 @@ def test_a_client_that_leaves_does_not_take_the_council_along(detached: str) -> 
             assert council.propose("x")
 
 
+def test_the_ray_in_use_is_known_by_each_of_its_names_and_another_is_refused(detached: str) -> None:
+    """Mutation: to compare ports alone takes another machine's council for this one's."""
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    for name in ("localhost", "127.0.0.1", "[::1]", host, ray.util.get_node_ip_address()):
+        with Council.connect(f"{name}:{port}", detached) as council:
+            assert council.propose("x")
+    for other in (f"198.51.100.7:{port}", f"nowhere.invalid:{port}", "127.0.0.1:1", f"ray://{host}:{port}"):
+        with pytest.raises(Unreachable, match="is connected to the Ray at") as caught:
+            Council.connect(other, detached)
+        assert caught.value.address == other
+
+
+def test_who_may_answer_is_fixed_at_launch(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rules 1.9, 1.14: whoever may use this Ray can join the council, and is no human of it for that."""
+    with launch(name, seats=seats(prime="agree"), humans={"ada": "kept"}) as council:
+        standing = council.propose("x", risk="high")
+        assert re.match(r"Prime gave no ruling: its mind, \w+, has no rule", standing.reason), standing.reason
+        waiting = str(standing.escalation_id)
+        handle: Any = ray.get_actor(f"{name}/coordinator", namespace="council")
+        with pytest.raises(Refused, match="opened before"):
+            ray.get(handle.open.remote({"mallory": b"m" * 32}), timeout=WITHIN_S)
+        with pytest.raises(NotEnrolled, match=r"those who may answer in .*: ada;"):
+            council.answer(waiting, approve=True, human="mallory")
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+            with pytest.raises(NotEnrolled, match="not the key that ada is enrolled with"):
+                council.answer(waiting, approve=True, human="ada")
+        assert council.status()["with_human"] == 1
+        decision = council.answer(waiting, approve=True, human="ada")
+        assert (decision.outcome, decision.answer and decision.answer.human) == ("approved", "ada")
+
+
 def test_connecting_to_nothing_says_so(name: str) -> None:
     with pytest.raises(Unreachable, match=f"no council named {name}"):
         Council.connect(ray.get_runtime_context().gcs_address, name)
@@ -415,6 +451,80 @@ def test_another_version_of_ray_is_refused() -> None:
     with pytest.raises(VersionMismatch, match=r"1\.0\.0"):
         ray_side._check_versions(theirs)
     ray_side._check_versions(ray_side.versions())
+
+
+OTHER_VERSION = """
+import sys
+import ray._private.utils
+from council import Council
+from council.protocol.errors import Unreachable, VersionMismatch
+own = ray._private.utils.compute_version_info
+address = sys.argv[1]
+for ours in (("1.0.0", own()[1]), (own()[0], "3.8.1")):
+    ray._private.utils.compute_version_info = lambda: ours
+    try:
+        Council.connect(address, "version-of-nobody")
+    except VersionMismatch as error:
+        print("mismatch", error.theirs["ray"], error.theirs["python"], ray.is_initialized())
+ray._private.utils.compute_version_info = own
+try:
+    Council.connect(address, "version-of-nobody")
+except Unreachable as error:
+    print(error.message)
+"""
+
+
+def test_rays_own_refusal_of_another_version_is_told_as_such() -> None:
+    """Ray's own check fails, in a process that it takes for one of another version.
+
+    Mutation: to look for other words than Ray's makes it Unreachable, which sends one to look at the network.
+    """
+    address = ray.get_runtime_context().gcs_address
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_VERSION, address],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    theirs = f"mismatch {ray.__version__} {ray_side.versions()['python']} False"
+    assert done.stdout.splitlines()[:2] == [theirs, theirs], done.stdout + done.stderr
+    assert "no council named version-of-nobody runs" in done.stdout
+
+
+def test_a_council_is_launched_beside_the_callers_loop(name: str) -> None:
+    """Mutation: to launch on the caller's loop stops it for the seconds that the actors take to start."""
+
+    async def scenario() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0.02)
+                turns += 1
+
+        counting = asyncio.ensure_future(count())
+        began = time.monotonic()
+        async with AsyncCouncil.launch(name=name, seats=seats()) as council:
+            assert turns > 10 * (time.monotonic() - began)
+            assert (await council.propose("x")).outcome == "approved"
+            address = ray.get_runtime_context().gcs_address
+            async with AsyncCouncil.connect(address, name, sender="guest") as guest:
+                assert guest.sender in (await guest.status())["sessions"]
+        opening = asyncio.ensure_future(AsyncCouncil.launch(name=name, seats=seats())._open())
+        await asyncio.sleep(0.5)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        counting.cancel()
+
+    asyncio.run(scenario())
+    deadline = time.monotonic() + WITHIN_S
+    while any(thread.name.startswith("council-opening") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the council that nobody has is not closed"
+        time.sleep(0.05)
+    assert name not in ray_side.running("council")
 
 
 def test_a_users_own_mind_travels_to_its_seat(name: str) -> None:

@@ -50,8 +50,12 @@ def key_of(name: str) -> bytes:
     return name.encode().ljust(32, b"\0")[:32]
 
 
+def greeting(name: str, key: bytes | None = None, council_id: str = COUNCIL_ID) -> bytes:
+    return signing.greeting(key or key_of(name), council_id, name)
+
+
 class Hand:
-    """A driver, its seats' and clients' pens, and its journal. ``client`` and ``ada`` (a human) have joined."""
+    """A driver, its seats' and clients' pens, and its journal. ``client`` has joined, ``ada`` may answer."""
 
     def __init__(self, seats: Iterable[str] = THREE, *, events_kept: int = 20_000, **rules: Any) -> None:
         rules.setdefault("prime", "prime")
@@ -61,10 +65,15 @@ class Hand:
         self.rules = Rules(seats=tuple(seats), **rules)
         keys = {name: key_of(name) for name in self.rules.seats}
         self.driver = Driver(
-            self.rules, COUNCIL_ID, keys, self.now, new_id=self.new_id, events_kept=events_kept
+            self.rules,
+            COUNCIL_ID,
+            keys,
+            self.now,
+            new_id=self.new_id,
+            humans={"ada": key_of("ada")},
+            events_kept=events_kept,
         )
         self.driver.join("client", "proposer", key_of("client"))
-        self.driver.join("ada", "human", key_of("ada"))
         self.records: list[Any] = []
 
     @property
@@ -83,7 +92,8 @@ class Hand:
 
     def envelope(self, sender: str, type: str, content: dict[str, Any], **fields: Any) -> Envelope:
         parts = {"voter": "voter", "human": "human"}
-        fields.setdefault("role", parts.get(self.driver.roles.get(sender, ""), "proposer"))
+        part = parts.get(self.driver.roles.get(sender, ""), "proposer")
+        fields.setdefault("role", "proposer" if type == "PROPOSAL" and part == "voter" else part)
         fields.setdefault("msg_id", self.new_id())
         return Envelope.build(timestamp=WHEN, sender=sender, type=type, content=content, **fields)
 

@@ -19,6 +19,7 @@ from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     EnvelopeError,
     NameTaken,
+    NotEnrolled,
     OperatorError,
     PositionLost,
     Refused,
@@ -29,7 +30,7 @@ from council.runtime import messages
 from council.runtime.coordinator import SESSION_IDLE_S, Clock, Coordinator
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
-from tests.runtime.harness import COUNCIL_ID, WALL_0, key_of, run, until
+from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
 
 
 class Chair:
@@ -123,6 +124,7 @@ class Bench:
             self.transport,
             journal or MemoryJournal(),
             self.clock,
+            humans={"ada": key_of("ada")},
         )
         self.transport.coordinator = self.coordinator
 
@@ -134,7 +136,8 @@ class Bench:
         await self.coordinator.close()
 
     async def client(self, name: str = "client", role: str = "proposer") -> Client:
-        joined = await self.coordinator.join(name, role, key_of(name))
+        shown = greeting(name) if role == "human" else key_of(name)
+        joined = await self.coordinator.join(name, role, shown)
         assert joined["council_id"] == COUNCIL_ID
         return Client(self, name, joined["session"], role)
 
@@ -535,16 +538,16 @@ def test_a_taken_name_is_refused_and_opens_no_session() -> None:
 
 
 def test_clients_that_come_and_go_do_not_use_the_council_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from council.runtime import driver as driver_module
+    from council.runtime import senders
 
-    monkeypatch.setattr(driver_module, "SENDERS_MAX", 10)
+    monkeypatch.setattr(senders, "SENDERS_MAX", 10)
 
     async def scenario() -> None:
         async with Bench() as bench:
             for n in range(30):
                 client = await bench.client(f"client-{n:08x}")
                 await bench.coordinator.leave(client.session)
-            assert set(bench.coordinator._driver.keyring) == {"prime", "lite", "codemind"}
+            assert set(bench.coordinator._driver.keyring) == {"prime", "lite", "codemind", "ada"}
 
     run(scenario())
 
@@ -559,7 +562,13 @@ def test_a_name_is_free_again_once_its_client_has_left_and_not_before() -> None:
             (told,) = await second.exchange(second.proposal())  # the other session of the name still speaks
             assert isinstance(told, Told)
             await bench.coordinator.leave(second.session)
-            await bench.coordinator.join("ann", "proposer", key_of("bob"))
+            assert "ann" not in bench.coordinator._driver.keyring
+            with pytest.raises(NameTaken):  # what was proposed under it is hers to revise (rules 1.3)
+                await bench.coordinator.join("ann", "proposer", key_of("bob"))
+            await bench.coordinator.join("ann", "proposer", key_of("ann"))
+            idle = await bench.client("idle")
+            await bench.coordinator.leave(idle.session)
+            await bench.coordinator.join("idle", "proposer", key_of("bob"))
 
     run(scenario())
 
@@ -579,7 +588,7 @@ def test_a_name_stays_taken_while_something_of_its_own_is_open() -> None:
             again = await bench.client("ann")  # her own key lets her back in
             assert {type(m) for m in await again.exchange(again.info("aaaaaaaa", "cancel"))} == {Acknowledged}
             await bench.coordinator.leave(again.session)
-            await bench.coordinator.join("ann", "proposer", key_of("bob"))
+            assert "ann" not in bench.coordinator._driver.keyring
 
     run(scenario())
 
@@ -601,7 +610,6 @@ def test_a_name_is_free_once_the_last_that_was_left_open_is_decided() -> None:
                 assert "ann" in bench.coordinator._driver.keyring
                 await ada.exchange(ada.info(f"{n:08x}", "answer", approve=True))
             assert "ann" not in bench.coordinator._driver.keyring
-            await bench.coordinator.join("ann", "proposer", key_of("bob"))
 
     run(scenario())
 
@@ -645,8 +653,10 @@ def test_humans_and_seats_keep_their_names() -> None:
         async with Bench() as bench:
             ada = await bench.client("ada", "human")
             await bench.coordinator.leave(ada.session)
+            with pytest.raises(NotEnrolled):
+                await bench.coordinator.join("ada", "human", greeting("ada", key_of("mallory")))
             with pytest.raises(NameTaken):
-                await bench.coordinator.join("ada", "human", key_of("mallory"))
+                await bench.coordinator.join("ada", "proposer", key_of("ada"))
             await bench.client("ada", "human")
             bench.coordinator._driver.retire("lite")
             bench.coordinator._driver.retire("nobody")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,16 +15,17 @@ from council.protocol.errors import (
     ConfigError,
     EnvelopeError,
     NameTaken,
+    NotEnrolled,
     OperatorError,
     PositionLost,
     Refused,
 )
 from council.runtime import driver as driver_module
-from council.runtime import messages
+from council.runtime import messages, senders
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told, reference
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
-from tests.runtime.harness import COUNCIL_ID, THREE, Hand, key_of
+from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
 
 
 @pytest.fixture
@@ -381,14 +384,77 @@ def test_a_part_that_does_not_fit_how_its_sender_joined_is_refused(sender: str, 
     assert pid in hand.driver.state.open
 
 
-@pytest.mark.parametrize("role", ["proposer", "coordinator", "human"])
+@pytest.mark.parametrize("role", ["proposer", "observer", "coordinator", "human"])
 def test_a_seats_ballot_in_another_part_is_none(role: str) -> None:
+    """rules 1.1. Mutation: a seat that only observes is counted as a voter."""
     hand = Hand()
     pid = hand.propose("s2")
     hand.receive(hand.vote("lite", pid, role=role))
-    counts = {"wrong_role": 1} if role != "proposer" else {}
-    assert hand.driver.refused == counts
-    assert len(hand.driver.state.open[pid].ballots) == (role == "proposer")
+    assert hand.driver.refused == {"wrong_role": 1}
+    assert not hand.driver.state.open[pid].ballots
+    hand.receive(hand.vote("lite", pid))  # in its own part it still may
+    assert len(hand.driver.state.open[pid].ballots) == 1
+
+
+@pytest.mark.parametrize(
+    ("type", "role"), [("PROPOSAL", "voter"), ("PROPOSAL", "observer"), ("HEARTBEAT", "proposer")]
+)
+def test_each_type_of_message_has_its_part(hand: Hand, type: str, role: str) -> None:
+    content = {"summary": "x"} if type == "PROPOSAL" else {"beat": 1, "uptime_s": 1.0}
+    hand.receive(hand.sealed(hand.envelope("lite", type, content, role=role)))
+    assert hand.driver.refused == {"wrong_role": 1}
+    assert not hand.driver.state.open
+
+
+# Ids (rules 1.15)
+
+
+def test_an_id_is_used_once(hand: Hand) -> None:
+    """Mutation: a seat's ballot under the id of another's ballot, or of the proposal itself, is counted."""
+    pid = hand.propose("s1")
+    hand.receive(hand.vote("lite", pid, msg_id="a" * 16))
+    for again in ("a" * 16, pid):
+        hand.receive(hand.vote("prime", pid, msg_id=again))
+    hand.receive(hand.sealed(hand.envelope("client", "PROPOSAL", {"summary": "y"}, msg_id="a" * 16)))
+    assert hand.driver.refused == {"id_reused": 3}
+    assert pid in hand.driver.state.open
+    assert set(hand.driver.state.open) == {pid}
+    assert f"client used the id {'a' * 16}" in hand.last("refusal")["why"]
+    hand.receive(hand.vote("prime", pid))
+    assert pid in hand.driver.state.closed
+
+
+def test_what_was_refused_does_not_use_its_id_up(hand: Hand) -> None:
+    pid = hand.propose("s1")
+    early = hand.vote("lite", "b" * 16, msg_id="c" * 16)
+    hand.receive(early)
+    assert hand.driver.refused == {"unknown_proposal": 1}
+    hand.receive(hand.vote("lite", pid, msg_id="c" * 16))
+    assert len(hand.driver.state.open[pid].ballots) == 1
+
+
+# Floods
+
+
+def test_garbage_does_not_push_what_happened_out_of_the_feed() -> None:
+    """Mutation: each refusal is told, and 20,000 pieces of garbage are all that a watcher still finds."""
+    hand = Hand(events_kept=1_000)
+    hand.propose("s1")
+    began = hand.driver.feed.position
+    for n in range(2_000):
+        hand.receive(b"garbage" + bytes(40) + n.to_bytes(4), "s1")
+    hand.save()
+    assert hand.driver.refused == {"malformed": 2_000}
+    assert hand.driver.feed.position - began == driver_module.REFUSALS_TOLD_MAX
+    assert hand.driver.feed.after(0, 1)[0]["kind"] == "proposal"
+    assert "more within this minute are counted" in hand.last("refusal")["why"]
+    hand.wait(61.0)
+    hand.save()
+    began = hand.driver.feed.position
+    hand.receive(b"garbage" + bytes(40), "s1")
+    hand.save()
+    assert hand.driver.feed.position == began + 1
+    assert "more within" not in hand.last("refusal")["why"]
 
 
 # Unreadable ballots (rules 1.2)
@@ -710,7 +776,7 @@ def test_join_rules(hand: Hand) -> None:
     driver.join("client", "proposer", key_of("client"))  # a retry
     for name, role, key in (
         ("client", "proposer", key_of("other")),
-        ("client", "human", key_of("client")),
+        ("ada", "proposer", key_of("ada")),
         ("prime", "proposer", key_of("prime")),
         ("coordinator", "proposer", key_of("x")),
     ):
@@ -727,8 +793,79 @@ def test_join_rules(hand: Hand) -> None:
     assert "new" not in driver.keyring
 
 
+def test_a_name_that_proposed_is_one_senders_for_good(hand: Hand) -> None:
+    """rules 1.3. Mutation: a stranger takes the freed name, and revises what its predecessor proposed."""
+    pid = hand.propose(None, sender="client")
+    for seat in ("prime", "lite"):
+        hand.receive(hand.vote(seat, pid))
+    hand.save()
+    hand.driver.retire("client")
+    assert "client" not in hand.driver.keyring
+    with pytest.raises(NameTaken, match="was a client's with another key"):
+        hand.driver.join("client", "proposer", key_of("mallory"))
+    assert "client" not in hand.driver.keyring
+    hand.driver.join("client", "proposer", key_of("client"))
+    revised = hand.envelope("client", "PROPOSAL", {"summary": "again", "supersedes": pid})
+    hand.receive(hand.sealed(revised))
+    assert revised.msg_id in hand.driver.state.open
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("bob", greeting("bob")),
+        ("client", greeting("client")),
+        ("lite", greeting("lite")),
+        ("coordinator", greeting("coordinator")),
+        ("ada", greeting("ada", key_of("mallory"))),
+        ("ada", greeting("ada", council_id="test.ffffffffffffffff")),
+        ("ada", greeting("bob", key_of("ada"))),
+        ("ada", key_of("mallory")),
+        ("ada", key_of("ada")),
+        ("ada", b""),
+        ("ada", None),
+        (None, greeting("ada")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_nobody_becomes_a_human_by_joining(hand: Hand, name: Any, said: Any) -> None:
+    """rules 1.14; mutation: to take a key that comes with a join lets whoever reaches the council answer in it."""
+    pid = hand.propose(None, time_budget_s=1.0)
+    hand.wait(1.5)
+    hand.save()
+    before = dict(hand.driver.roles)
+    with pytest.raises(NotEnrolled, match=r"those who may answer in test\.0123456789abcdef: ada;") as caught:
+        hand.driver.join(name, "human", said)
+    assert (caught.value.name, caught.value.humans) == (name, ["ada"])
+    assert hand.driver.roles == before
+    forged = hand.envelope("ada", "INFO", {"kind": "answer", "data": {"approve": True}}, parent_id=pid)
+    hand.receive(hand.sealed(forged, key_of("mallory")), "s2")
+    assert hand.failed("s2").code == "forged"
+    hand.receive(hand.info("client", pid, "answer", approve=True), "s2")
+    assert hand.failed("s2").code == "wrong_role"
+    assert hand.driver.state.open[pid].stage == "human"
+    hand.driver.join("ada", "human", greeting("ada"))
+    hand.receive(hand.info("ada", pid, "answer", approve=True), "s2")
+    hand.acknowledged("s2")
+    assert hand.driver.state.closed[pid].decision.outcome == "approved"
+
+
+def test_where_nobody_is_enrolled_nobody_answers() -> None:
+    driver = Driver(Hand().rules, COUNCIL_ID, {}, (0.0, 0.0), new_id=lambda: "1" * 16)
+    with pytest.raises(NotEnrolled, match=r"those who may answer in .*: nobody;"):
+        driver.join("ada", "human", greeting("ada"))
+    assert driver.status((0.0, 0.0))["humans"] == []
+    assert Hand().driver.status((0.0, 0.0))["humans"] == ["ada"]
+
+
+def test_a_human_may_not_have_the_name_of_a_seat() -> None:
+    keys = {"lite": key_of("lite")}
+    with pytest.raises(NameTaken):
+        Driver(Hand().rules, COUNCIL_ID, keys, (0.0, 0.0), new_id=lambda: "1" * 16, humans=keys)
+
+
 def test_the_number_of_senders_is_bounded(monkeypatch: pytest.MonkeyPatch, hand: Hand) -> None:
-    monkeypatch.setattr(driver_module, "SENDERS_MAX", 6)
+    monkeypatch.setattr(senders, "SENDERS_MAX", 6)
     hand.driver.join("one-more", "proposer", key_of("a"))
     with pytest.raises(OperatorError, match="6 senders"):
         hand.driver.join("too-many", "proposer", key_of("b"))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion
 from council.core.events import ProposalSubmitted
+from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import (
     CallerError,
@@ -23,6 +24,7 @@ from council.protocol.errors import (
     EnvelopeTooLarge,
     NameTaken,
     NoAnswer,
+    NotEnrolled,
     OperatorError,
     Refused,
     SignatureError,
@@ -33,7 +35,7 @@ from council.protocol.errors import (
 from council.runtime import session as session_module
 from council.runtime.coordinator import Coordinator
 from council.runtime.session import Session
-from tests.runtime.harness import key_of, run, until
+from tests.runtime.harness import COUNCIL_ID, key_of, run, until
 from tests.runtime.test_coordinator import Bench, Chair, agree, hang
 
 
@@ -213,7 +215,7 @@ def test_a_name_taken_meanwhile_is_told_to_whoever_waits() -> None:
 @pytest.mark.parametrize("fault", ["lose call", "lose reply", "forget"])
 def test_an_act_on_a_bad_line_is_done_once_and_acknowledged(kind: str, fault: str) -> None:
     async def scenario(wire: Wire) -> None:
-        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0)
+        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
         await human.open()
         draft = wire.draft(time_budget_s=0.02 if kind == "answer" else 60.0)
         proposing = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
@@ -321,6 +323,91 @@ def test_a_transport_that_raises_what_it_should_not_is_still_a_council_error() -
         wire.line.dead = ZeroDivisionError("a bug of the transport")
         with pytest.raises(Unreachable, match="a bug of the transport"):
             await wire.session.propose(wire.draft())
+
+    on_a_wire(scenario)
+
+
+def test_a_council_out_of_reach_is_told_to_who_waits_for_a_human_and_a_short_gap_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: without the bound, a wait for a human's answer goes on though the council is gone."""
+    monkeypatch.setattr(session_module, "UNREACHABLE_MAX_S", 0.3)
+
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft(time_budget_s=0.02)
+        call = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
+        state = wire.bench.coordinator._driver.state
+        await until(lambda: state.with_human)
+        for _ in range(3):  # gaps that add up to more than the limit, each shorter than it
+            wire.line.dead = Unreachable("nobody there", address="a:1", name="c")
+            sent = len(wire.line.sent)
+            wire.session._courier.send(wire.session._proposals[draft.msg_id].sealed)
+            await until(lambda sent=sent: len(wire.line.sent) > sent + 2)  # type: ignore[misc]
+            await asyncio.sleep(0.1)
+            wire.line.dead = None
+            await until(lambda: wire.session._unreachable_s is None)
+        assert not call.done()
+        wire.line.dead = Unreachable("nobody there", address="a:1", name="c")
+        wire.session._courier.send(wire.session._proposals[draft.msg_id].sealed)
+        began = time.monotonic()
+        with pytest.raises(
+            Unreachable, match=r"out of reach for .*propose the same draft again.*nobody there"
+        ) as caught:
+            await asyncio.wait_for(call, 5.0)
+        assert (caught.value.address, caught.value.name) == ("a:1", "c")
+        assert 0.3 <= time.monotonic() - began < 3.0
+        wire.line.dead = None
+        standing = await wire.session.propose(draft)
+        assert standing.standing == "escalated"
+        assert wire.submissions == 1
+
+    on_a_wire(scenario, SILENT)
+
+
+# Humans
+
+
+def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None:
+    """rules 1.14; mutation: a join that sends the key hands it to whoever answers under another council's id."""
+
+    class Liar:
+        """Takes joins in the name of the council that it would like to answer in."""
+
+        given: tuple[str, str, bytes]
+
+        async def join(self, *given: Any) -> dict[str, Any]:
+            self.given = given
+            return {"council_id": "victim.0123456789abcdef", "session": "s"}
+
+    async def scenario() -> None:
+        liar = Liar()
+        session = Session(liar, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)  # type: ignore[arg-type]
+        await session.open()
+        assert liar.given[:2] == ("ada", "human")
+        assert key_of("ada") not in liar.given[2]
+        assert session.council_id == COUNCIL_ID, "it signs for the council that it has a key for"
+        ring = signing.Keyring()
+        ring.add("ada", key_of("ada"))
+        assert ring.greets("ada", liar.given[2], COUNCIL_ID)
+        assert not ring.greets("ada", liar.given[2], "victim.0123456789abcdef")
+
+    run(scenario())
+
+
+def test_a_human_is_back_after_the_council_forgot_the_session() -> None:
+    async def scenario(wire: Wire) -> None:
+        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+        await human.open()
+        wire.line.plan = ["forget"]
+        with pytest.raises(Refused) as caught:
+            await human.act(wire.info(human, "aaaaaaaa", "answer", approve=True))
+        assert caught.value.code == "unknown_proposal"
+        assert wire.line.joins == 3
+        wire.bench.coordinator._driver.keyring.remove("ada")
+        wire.bench.coordinator._driver.keyring.add("ada", key_of("mallory"))
+        wire.line.plan = ["forget"]
+        with pytest.raises(NotEnrolled):
+            await human.act(wire.info(human, "aaaaaaaa", "answer", approve=True))
 
     on_a_wire(scenario)
 

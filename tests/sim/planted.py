@@ -139,9 +139,9 @@ BUGS = (
     ),
     Bug("any seat rules", "core.voices:ruled", "ruling.seat != state.rules.prime", "False"),
     Bug(
-        "a human proposes",
-        "runtime.reading:_submission",
-        'role == "human"',
+        "any part goes with any message",
+        "runtime.reading:event_of",
+        "envelope.role not in PART_OF.get(envelope.type, (envelope.role,))",
         "False",
     ),
     Bug(

@@ -229,7 +229,7 @@ class Shell:
         self.seed = seed
         self.names = ("lite", "prime", "codemind", "seat3", "seat4")[: max(seats, 2)]
         self.council_id = f"shell.{seed}"
-        self.keys = {name: name_of(seed, "key", name, digits=64).encode()[:32] for name in self.names}
+        self.keys = {name: self._key(name) for name in self.names}
         self.minds = {name: Whim(seed, name) for name in self.names}
         self.weather = Weather(seed, calm_s)
         self.coordinator: Coordinator | None = None
@@ -246,6 +246,7 @@ class Shell:
             self.transport,
             self.journal,
             Clock(uptime=self.uptime, wall=self.wall),
+            humans={"carol": self._key("carol")},
         )
 
     def wall(self) -> float:
@@ -255,9 +256,11 @@ class Shell:
         self._ids += 1
         return f"{self._ids:016x}"
 
+    def _key(self, name: str) -> bytes:
+        return name_of(self.seed, "key", name, digits=64).encode()[:32]
+
     async def session(self, name: str, role: str) -> Session:
-        key = name_of(self.seed, "key", name, digits=64).encode()[:32]
         port: Any = LossyPort(self, name)
-        session = Session(port, name, role, key, CALL_TIMEOUT_S)
+        session = Session(port, name, role, self._key(name), CALL_TIMEOUT_S, self.council_id)
         await session.open()
         return session

@@ -64,11 +64,15 @@ class World(Callers):  # the callers are apart to keep this readable
         )
         self._ids = 0
         seat_keys = {name: self.keys[name] for name in plan.seats}
-        self.driver = Driver(rules, self.council_id, seat_keys, self.now(), new_id=self._new_id)
+        humans = {name: self.keys[name] for name in plan.humans}
+        self.driver = Driver(
+            rules, self.council_id, seat_keys, self.now(), new_id=self._new_id, humans=humans
+        )
         self.pens = {name: people.Pen(self, name, "voter", self.keys[name]) for name in plan.seats}
         for names_, role in ((plan.clients, "proposer"), (plan.humans, "human")):
             for name in names_:
-                self.driver.join(name, role, self.keys[name])
+                if role == "proposer":
+                    self.driver.join(name, role, self.keys[name])
                 self.pens[name] = people.Pen(self, name, role, self.keys[name])
         self.lateness_s = 3.0 if "late_timer" in plan.rates else 0.0
         self.oracle = Oracle(

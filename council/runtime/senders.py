@@ -1,0 +1,85 @@
+"""Who may speak in a council, as what, and with which key. Knows nothing of what they say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from council.protocol import signing
+from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
+from council.protocol.jsondata import quoted
+
+# Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
+SENDERS_MAX = 10_000
+COORDINATOR = "coordinator"
+
+
+class Senders:
+    """The seats and humans of a council, known from its launch, and the clients that have joined (rules 1.14).
+
+    ``roles`` says as what each joined: ``voter``, ``human`` or ``proposer``.
+    """
+
+    def __init__(self, council_id: str, seats: Mapping[str, bytes], humans: Mapping[str, bytes]) -> None:
+        self.council_id = council_id
+        self.keyring = signing.Keyring()
+        for sender, key in (*seats.items(), *humans.items()):
+            self.keyring.add(sender, key)
+        self.humans = sorted(humans)
+        self.roles = dict.fromkeys(seats, "voter") | dict.fromkeys(humans, "human")
+        self._proposers: dict[str, bytes] = {}
+
+    def join(self, name: str, role: str, key: bytes) -> None:
+        """Admits a client (``proposer``) with a key of its own, or a human by a greeting (rules 1.14).
+
+        Humans are enrolled at launch, and show that they hold the key: ``key`` is then ``signing.greeting``.
+        The same name, role and key again is a retry. Raises NameTaken, NotEnrolled, and Refused for a role
+        or a name that can't be had.
+        """
+        if role not in ("proposer", "human"):
+            raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
+        if role == "human":
+            self._recognise(name, key)
+            return
+        if name == COORDINATOR:
+            raise NameTaken(f"the name {name} is the council's own; choose another", name=name)
+        if name in self.keyring:
+            if self.roles[name] == role and self.keyring.matches(name, key):
+                return
+            raise NameTaken(
+                f"the name {name} belongs to a {self.roles[name]} with another key; choose another", name=name
+            )
+        if len(self.keyring) >= SENDERS_MAX:
+            raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
+        self.keyring.add(name, key)
+        # Whoever has a name may revise what was proposed under it (rules 1.3): then it is one sender's for good.
+        if self._proposers.get(name) not in (None, _fingerprint(key)):
+            self.keyring.remove(name)
+            raise NameTaken(f"the name {name} was a client's with another key; choose another", name=name)
+        self.roles[name] = role
+
+    def _recognise(self, name: str, said: bytes) -> None:
+        who = f"those who may answer in {self.council_id}: {', '.join(self.humans) or 'nobody'}"
+        if name not in self.humans:
+            problem = f"{quoted(name)} is not enrolled; {who}"
+            what_to_do = "answer as one of these, or name the human under humans and launch the council anew"
+        elif not self.keyring.greets(name, said, self.council_id):
+            problem = f"this is not the key that {name} is enrolled with; {who}"
+            what_to_do = f"say under humans.{name} where that key is, as at the launch"
+        else:
+            return
+        raise NotEnrolled(f"{problem}; {what_to_do}", name=name, humans=self.humans)
+
+    def proposed(self, name: str) -> None:
+        """Something was proposed under this name, which nobody else gets from now on."""
+        if name not in self._proposers:
+            self._proposers[name] = _fingerprint(self.keyring.key(name))
+
+    def remove(self, name: str) -> None:
+        """A client that has gone makes room."""
+        self.keyring.remove(name)
+        del self.roles[name]
+
+
+def _fingerprint(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
