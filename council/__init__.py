@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from council.agents.mind import Case, Mind, Opinion, Ruling, RulingMind, ShownBallot
-    from council.client import AsyncCouncil, Council
+    from council.client import Council
     from council.core.state import Ballot, Decision, Escalation, Tally
+    from council.coroutines import AsyncCouncil
     from council.following import Event
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncCouncil": "council.client",
+    "AsyncCouncil": "council.coroutines",
     "Ballot": "council.core.state",
     "Case": "council.agents.mind",
     "Council": "council.client",

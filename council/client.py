@@ -5,28 +5,31 @@
         decision = council.propose("Delete the staging bucket", risk="high", timeout_s=60)
         print(decision.outcome, decision.tally, decision.dissent)
 
-Every method blocks; ``council.aio`` has the same ones as coroutines.
+Every method blocks; ``council.aio``, an AsyncCouncil, has the same ones as coroutines.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from council.agents.ids import new_id
 from council.background import Background
 from council.core.state import Decision, Escalation, RiskLevel
+from council.coroutines import AsyncCouncil
 from council.following import Events
-from council.humans import human_key, me
+from council.humans import answering_key, me
+from council.keywords import ClientSettings, Details, Settings, refuse_unknown
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
+from council.runtime.shortcut import shortcut_of
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -56,6 +59,7 @@ class Council:
         self._release = release
         self._humans: dict[str, Session] = {}
         self._closed = False
+        self._shortcut = shortcut_of(port, session, lambda: background.wait(session.beside()))
         self.aio = AsyncCouncil(self)
 
     # How one comes by a council
@@ -67,7 +71,7 @@ class Council:
         *,
         sender: str | None = None,
         dashboard: bool = False,
-        **settings: Any,
+        **settings: Unpack[Settings],
     ) -> Council:
         """A council on Ray, which ends with this object. ``settings`` are those of ``council.toml``.
 
@@ -89,7 +93,7 @@ class Council:
         config: CouncilConfig | Path | str | None = None,
         sender: str | None = None,
         key: bytes | None = None,
-        **settings: Any,
+        **settings: Unpack[ClientSettings],
     ) -> Council:
         """A council that runs already, by its name and the address of its Ray; it goes on after ``close``.
 
@@ -97,6 +101,7 @@ class Council:
         ``sender`` and ``key`` (32 bytes) let a client be known by the same name again. Raises Unreachable,
         VersionMismatch, NameTaken, ConfigError.
         """
+        refuse_unknown("connect", settings, ClientSettings)
         from council.runtime import known
 
         found = known.located(_config(config, {**settings, "ray_address": address, "name": name}))
@@ -107,7 +112,11 @@ class Council:
 
     @classmethod
     def inline(
-        cls, config: CouncilConfig | Path | str | None = None, *, sender: str | None = None, **settings: Any
+        cls,
+        config: CouncilConfig | Path | str | None = None,
+        *,
+        sender: str | None = None,
+        **settings: Unpack[Settings],
     ) -> Council:
         """A council in this process, without Ray, for scripts, notebooks and tests; the rules are the same.
 
@@ -216,7 +225,7 @@ class Council:
         *,
         wait_for_human: bool = False,
         human_timeout_s: float | None = None,
-        **details: Any,
+        **details: Unpack[Details],
     ) -> Decision:
         """Submits a proposal, or one that ``draft`` made, and waits for the decision.
 
@@ -224,7 +233,17 @@ class Council:
         ``wait_for_human``, which waits for the answer or its expiry, ``human_timeout_s`` at most. Raises
         TooManyOpen, Refused, EnvelopeError, NoAnswer, CouncilDied.
         """
-        return self._wait(self._propose(proposal, body, wait_for_human, human_timeout_s, details))
+        envelope = self._drafted(proposal, body, details)
+        if self._shortcut is not None and not wait_for_human:
+            self._background.refuse_own_thread()
+            decision = self._shortcut.propose(envelope)
+            if decision is not None:
+                return decision
+            if self._closed:
+                raise self._session.closed([envelope.msg_id])
+        return self._wait(
+            self._session.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
+        )
 
     async def _propose(
         self,
@@ -232,28 +251,37 @@ class Council:
         body: str,
         wait_for_human: bool,
         human_timeout_s: float | None,
-        details: Mapping[str, Any],
+        details: Details,
     ) -> Decision:
-        self._refuse_if_closed()
-        if isinstance(proposal, Envelope):
-            if body or details:
-                raise CallerError("a drafted proposal is complete: give its details to draft")
-            envelope = proposal
-        else:
-            envelope = self.draft(proposal, body, **details)
+        envelope = self._drafted(proposal, body, details)
         return await self._session.propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
         )
 
+    def _drafted(self, proposal: str | Envelope, body: str, details: Details) -> Envelope:
+        self._refuse_if_closed()
+        refuse_unknown("propose", details, Details)
+        if not isinstance(proposal, Envelope):
+            return self.draft(proposal, body, **details)
+        if body or details:
+            raise CallerError("a drafted proposal is complete: give its details to draft")
+        return proposal
+
     def propose_many(
-        self, proposals: Iterable[str | Envelope], *, wait_for_human: bool = False, **details: Any
+        self,
+        proposals: Iterable[str | Envelope],
+        *,
+        wait_for_human: bool = False,
+        **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """Submits many proposals at once; a decision for each, in order, or the error it came to."""
         return self._wait(self._propose_many(proposals, wait_for_human, details))
 
     async def _propose_many(
-        self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Mapping[str, Any]
+        self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Details
     ) -> list[Decision | CouncilError]:
+        refuse_unknown("propose_many", details, Details)
+
         async def one(proposal: str | Envelope) -> Decision | CouncilError:
             try:
                 return await self._propose(proposal, "", wait_for_human, None, details)
@@ -272,24 +300,30 @@ class Council:
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> None:
-        """Answers an escalation, as ``human`` (by default this user), signed with that human's own key.
+    ) -> Decision:
+        """The decision that an answer to an escalation makes, given as ``human`` (by default this user).
 
-        The first answer is the decision (rules 1.9). Raises Refused: unknown, not escalated, or answered.
+        It is signed with that human's own key, and the first one is the decision (rules 1.9). Raises
+        NotEnrolled, which says who may answer, and Refused: unknown, not escalated, or answered by another.
         """
-        self._wait(self._answer(escalation_id, approve, reason, human))
+        return self._wait(self._answer(escalation_id, approve, reason, human))
 
-    async def _answer(self, escalation_id: str, approve: bool, reason: str, human: str | None) -> None:
+    async def _answer(self, escalation_id: str, approve: bool, reason: str, human: str | None) -> Decision:
         self._refuse_if_closed()
         session = await self._as_human(human or me())
         proposal_id = escalation_id.removeprefix("esc-")
         await session.act(_info(session, proposal_id, "answer", reason, {"approve": bool(approve)}))
+        decision = await self._decision(proposal_id)
+        assert decision is not None  # the council has taken the answer, which is the decision
+        return decision
 
     async def _as_human(self, name: str) -> Session:
         known = self._humans.get(name)
         if known is not None:
             return known
-        session = Session(self._port, name, "human", human_key(name), self._config.call_timeout_s)
+        council_id = self._session.council_id
+        key = answering_key(name, self._config, council_id)
+        session = Session(self._port, name, "human", key, self._config.call_timeout_s, council_id)
         await session.open()
         kept = self._humans.setdefault(name, session)
         if kept is not session:  # two answers of this human were given at once
@@ -341,16 +375,20 @@ class Council:
         describe: str | Callable[..., str] | None = None,
         wait_for_human: bool = False,
         timeout_s: float | None = None,
+        hide: Sequence[str] = (),
     ) -> Callable[[F], F]:
         """Puts the council in front of a function: a call of it runs only once it is approved.
 
         ``describe`` makes the summary from the arguments: a format string (``"Delete {bucket}"``) or a
-        function. Raises NotApproved with the decision otherwise, also while it waits for a human, unless
-        ``wait_for_human``.
+        function. The arguments are shown to the seats and in the events, whole, but for those that ``hide``
+        names or that are pydantic's secrets, shown as ``<hidden>``. Raises NotApproved with the decision
+        where it is not approved, also while it waits for a human, unless ``wait_for_human``; and CallerError,
+        unproposed, for an argument that can't be shown, as one whose repr is an address and no ``describe``
+        stands for.
         """
         from council.guards import Guard
 
-        return Guard(self, risk, describe, wait_for_human, timeout_s)
+        return Guard(self, risk, describe, wait_for_human, timeout_s, hide)
 
     # Its end
 
@@ -410,63 +448,6 @@ class Council:
 
     def __repr__(self) -> str:
         return f"<Council {self.name} as {self.sender}{' (closed)' if self._closed else ''}>"
-
-
-class AsyncCouncil:
-    """A council's methods as coroutines, for use from any event loop. See ``Council`` for each."""
-
-    def __init__(self, council: Council) -> None:
-        self._council = council
-
-    async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if self._council._closed:
-            coroutine.close()
-            self._council._refuse_if_closed()
-        return await self._council._background.wrap(coroutine)
-
-    async def propose(
-        self,
-        proposal: str | Envelope,
-        body: str = "",
-        *,
-        wait_for_human: bool = False,
-        human_timeout_s: float | None = None,
-        **details: Any,
-    ) -> Decision:
-        return await self._run(
-            self._council._propose(proposal, body, wait_for_human, human_timeout_s, details)
-        )
-
-    async def propose_many(
-        self, proposals: Iterable[str | Envelope], *, wait_for_human: bool = False, **details: Any
-    ) -> list[Decision | CouncilError]:
-        return await self._run(self._council._propose_many(proposals, wait_for_human, details))
-
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        await self._run(self._council._cancel(proposal_id, reason))
-
-    async def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> None:
-        await self._run(self._council._answer(escalation_id, approve, reason, human))
-
-    async def decision(self, proposal_id: str) -> Decision | None:
-        return await self._run(self._council._decision(proposal_id))
-
-    async def escalations(self) -> list[Escalation]:
-        return await self._run(self._council._escalations())
-
-    async def status(self) -> dict[str, Any]:
-        return await self._run(self._council._status())
-
-    def draft(self, summary: str, body: str = "", **details: Any) -> Envelope:
-        return self._council.draft(summary, body, **details)
-
-    def events(self, after: int = 0, *, follow: bool = True) -> Events:
-        return self._council.events(after, follow=follow)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._council.close)
 
 
 def _info(session: Session, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> Envelope:

@@ -1,23 +1,37 @@
-"""Puts a council in front of a function. Knows nothing of how the council decides."""
+"""Puts a council in front of a function. Knows nothing of how the council decides.
+
+Arguments are shown to the seats, to who follows the events and to humans, whole or not at all: who approves a
+call approves what he saw of it. A secret is shown as ``<hidden>``; what can only be shown as an address in
+memory is refused, unless ``describe`` tells in words what the call does.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import Secret, SecretBytes, SecretStr
 
 from council.core.state import Decision, RiskLevel
 from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
-from council.protocol.jsondata import freeze_value
+from council.protocol.jsondata import freeze_value, kind_of
 
 if TYPE_CHECKING:
     from council.client import Council
 
 # An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
 SHOWN_CHARS_MAX = 200_000
+HIDDEN = "<hidden>"
+_SECRETS = (Secret, SecretBytes, SecretStr)
+_SECRET_NAMED = re.compile(r"\bSecret(Str|Bytes)?\b")
+# What the default repr says of an object, and others' copy; it tells a reader nothing of what it does.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Guard:
@@ -30,82 +44,160 @@ class Guard:
         describe: str | Callable[..., str] | None,
         wait_for_human: bool,
         timeout_s: float | None,
+        hide: Sequence[str],
+        *,
+        coroutines_only: bool = False,
     ) -> None:
         self._council = council
         self._describe = describe
-        self._details: dict[str, Any] = {"risk": risk, "timeout_s": timeout_s}
-        self._wait_for_human = wait_for_human
+        self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
+        self._details: dict[str, Any] = {
+            "risk": risk,
+            "timeout_s": timeout_s,
+            "wait_for_human": wait_for_human,
+        }
+        self._coroutines_only = coroutines_only
 
     def __call__(self, function: Any) -> Any:
         signature = inspect.signature(function)
-        if inspect.iscoroutinefunction(function):
+        hidden = self._hidden(function, signature)
+        # An object that can be called may have an async __call__, which only its class tells.
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
 
             @functools.wraps(function)
             async def asked_async(*args: Any, **kwargs: Any) -> Any:
-                details = self._proposal(function, signature, args, kwargs)
-                decision = await self._council.aio.propose(**details)
-                _refuse_unless_approved(function, decision)
-                self._refuse_if_changed(details, self._proposal(function, signature, args, kwargs))
+                call = _Call(function, signature, hidden, args, kwargs)
+                decision = await self._council.aio.propose(**self._proposal(call))
+                call.refuse_unless(decision)
                 return await function(*args, **kwargs)
 
             return asked_async
+        if self._coroutines_only:
+            raise CallerError(
+                f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
+                "council decides: make it one, or guard it with the blocking council's guard"
+            )
 
         @functools.wraps(function)
         def asked(*args: Any, **kwargs: Any) -> Any:
-            details = self._proposal(function, signature, args, kwargs)
-            decision = self._council.propose(**details)
-            _refuse_unless_approved(function, decision)
-            self._refuse_if_changed(details, self._proposal(function, signature, args, kwargs))
+            call = _Call(function, signature, hidden, args, kwargs)
+            decision = self._council.propose(**self._proposal(call))
+            call.refuse_unless(decision)
             return function(*args, **kwargs)
 
         return asked
 
-    def _proposal(
-        self, function: Any, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What is proposed. A call that the function would not take raises its TypeError, unproposed."""
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        name = f"{getattr(function, '__module__', '?')}.{_name_of(function)}"
-        shown = {key: _shown(key, value) for key, value in bound.arguments.items()}
+    def _hidden(self, function: Any, signature: inspect.Signature) -> frozenset[str]:
+        """The arguments not to show: those named so, and those annotated as pydantic's secrets."""
+        unknown = [name for name in self._hide if name not in signature.parameters]
+        if unknown:
+            raise CallerError(
+                f"hide names {', '.join(map(repr, unknown))}, which {_name_of(function)} does not take; its "
+                f"arguments are {', '.join(signature.parameters) or 'none'}"
+            )
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except Exception:  # noqa: BLE001 - names that only type checkers import; the annotation's words remain
+            hints = {}
+        annotated = {
+            name: repr(hints.get(name, parameter.annotation))
+            for name, parameter in signature.parameters.items()
+        }
+        return frozenset(self._hide).union(
+            name for name, hint in annotated.items() if _SECRET_NAMED.search(hint)
+        )
+
+    def _proposal(self, call: _Call) -> dict[str, Any]:
+        shown = call.shown(described=self._describe is not None)
         return {
-            "proposal": self._summary(function, bound, shown)[:SUMMARY_CHARS_MAX],
-            "action": {"tool": name[:200], "args": shown},
-            "wait_for_human": self._wait_for_human,
+            "proposal": self._summary(call, shown)[:SUMMARY_CHARS_MAX],
+            "action": {"tool": call.tool[:200], "args": shown},
             **self._details,
         }
 
-    def _refuse_if_changed(self, approved: dict[str, Any], now: dict[str, Any]) -> None:
-        """Arguments may be changed by others while the council decides; then another call was approved."""
-        if approved["action"] != now["action"]:
-            raise CallerError(
-                f"{now['action']['tool']} was not run: its arguments changed while the council decided on them"
-            )
-
-    def _summary(self, function: Any, bound: inspect.BoundArguments, shown: dict[str, Any]) -> str:
+    def _summary(self, call: _Call, shown: Mapping[str, Any]) -> str:
         if callable(self._describe):
-            summary = self._describe(*bound.args, **bound.kwargs)
+            summary = self._describe(*call.bound.args, **call.bound.kwargs)
             if not isinstance(summary, str):
                 found = type(summary).__name__
-                raise CallerError(f"describe of {_name_of(function)} gave a {found}, expected a text")
+                raise CallerError(f"describe of {call.name} gave a {found}, expected a text")
             return summary
         if self._describe is None:
-            return f"Call {_name_of(function)}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+            return f"Call {call.name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        arguments = call.bound.arguments
         try:
-            return self._describe.format(**bound.arguments)
+            return _Words().vformat(
+                self._describe, (), {k: HIDDEN if k in call.hidden else v for k, v in arguments.items()}
+            )
         except (KeyError, IndexError, AttributeError) as error:
             raise CallerError(
-                f"describe={self._describe!r} names {error}, which is no argument of {_name_of(function)}; "
-                f"its arguments are {', '.join(bound.arguments)}"
+                f"describe={self._describe!r} names {error}, which is no argument of {call.name}; "
+                f"its arguments are {', '.join(arguments)}"
             ) from error
         except (ValueError, TypeError) as error:
             raise CallerError(f"describe={self._describe!r} can't be filled in: {error}") from error
 
 
-def _shown(name: str, value: Any) -> Any:
+class _Call:
+    """A call of a guarded function. Raises the function's own TypeError for one that it would not take."""
+
+    def __init__(
+        self, function: Any, signature: inspect.Signature, hidden: frozenset[str], args: Any, kwargs: Any
+    ) -> None:
+        self.bound = signature.bind(*args, **kwargs)
+        self.bound.apply_defaults()
+        self.name = _name_of(function)
+        self.tool = f"{getattr(function, '__module__', '?')}.{self.name}"
+        arguments = self.bound.arguments
+        self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
+        self._kept = [_kept(value) for value in arguments.values()]
+
+    def shown(self, *, described: bool) -> dict[str, Any]:
+        """The arguments as the seats see them. Raises CallerError for one that can't be shown to them."""
+        return {
+            name: HIDDEN if name in self.hidden else _shown(name, value, described=described)
+            for name, value in self.bound.arguments.items()
+        }
+
+    def refuse_unless(self, decision: Decision) -> None:
+        """Raises NotApproved, and CallerError where others changed arguments since, hidden ones included.
+
+        Then it was another call that was approved.
+        """
+        if not decision:
+            if not decision.final:
+                how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
+            else:
+                dissent = f"; {decision.dissent}" if decision.dissent else ""
+                how = f"{decision.outcome}: {decision.reason}{dissent}"
+            raise NotApproved(f"{self.name} was not run: {how}", decision=decision)
+        if self._kept != [_kept(value) for value in self.bound.arguments.values()]:
+            raise CallerError(
+                f"{self.tool} was not run: its arguments changed while the council decided on them"
+            )
+
+
+class _Words(string.Formatter):
+    """Fills a description in; raises ValueError where it would show a value as an address in memory."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        converted = super().convert_field(value, conversion)
+        return converted if conversion is None else self._told(value, converted)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return self._told(value, super().format_field(value, format_spec))
+
+    def _told(self, value: Any, text: str) -> str:
+        if not isinstance(value, str) and _ADDRESS.search(text):
+            raise ValueError(f"it shows {kind_of(value)} as an address in memory, not what it is")
+        return text
+
+
+def _shown(name: str, value: Any, *, described: bool) -> Any:
     """An argument as data, whole: itself where an envelope can hold it, else its repr.
 
-    Raises CallerError for one too large: seats must not approve what they were not shown.
+    Raises CallerError for one too large, for seats must not approve what they were not shown; and for a repr
+    that is but an address, unless the call is described, where the address alone is left out.
     """
     try:
         text = json.dumps(value, allow_nan=False)
@@ -114,7 +206,14 @@ def _shown(name: str, value: Any) -> Any:
             freeze_value({"": data})  # as deep as it will stand in the proposal
             return data
     except (TypeError, ValueError, RecursionError, EnvelopeError):
-        text = _repr(value)
+        whole = _repr(value)
+        text = _ADDRESS.sub("", whole)
+        if text != whole and not described:
+            raise CallerError(
+                f"argument {name} would be shown as {text[:200]}, which tells nobody what he approves: say what "
+                f"the call does with describe=, keep it from view with hide=({name!r},), or give "
+                "its class a __repr__"
+            ) from None
     if len(text) > SHOWN_CHARS_MAX:
         raise CallerError(
             f"argument {name} takes {len(text):,} characters to show, at most {SHOWN_CHARS_MAX:,} can be: the "
@@ -123,25 +222,29 @@ def _shown(name: str, value: Any) -> Any:
     return text
 
 
+def _kept(value: Any) -> str:
+    """All that can be told of an argument, secrets included, to know a change by; shown to nobody."""
+    try:
+        return json.dumps(value, default=_revealed)
+    except (TypeError, ValueError, RecursionError):
+        return _repr(value)
+
+
+def _revealed(value: Any) -> str:
+    if isinstance(value, _SECRETS):
+        return repr(value.get_secret_value())
+    raise TypeError
+
+
 def _repr(value: Any) -> str:
     """A repr that an envelope can hold, also of a value that can't give one."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - a value's own code
-        text = f"<{type(value).__qualname__}, whose repr raised {type(error).__name__}>"
+        text = f"<{type(value).__qualname__} at {id(value):#x}, whose repr raised {type(error).__name__}>"
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 def _name_of(function: Any) -> str:
     """A function's name; that of its class for an object that can be called."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def _refuse_unless_approved(function: Any, decision: Decision) -> None:
-    if decision:
-        return
-    if not decision.final:
-        how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
-    else:
-        how = f"{decision.outcome}: {decision.reason}" + (f"; {decision.dissent}" if decision.dissent else "")
-    raise NotApproved(f"{_name_of(function)} was not run: {how}", decision=decision)

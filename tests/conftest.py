@@ -1,9 +1,14 @@
-"""What holds for every test: no Ray outside tests/ray, a state folder of its own, no settings from outside."""
+"""What holds for every test: no Ray outside tests/ray, a state folder of its own, no settings from outside.
+
+In most folders also: no sleeping and no sockets, so that no test waits for time to pass or for the network.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +19,9 @@ TESTS = Path(__file__).resolve().parent
 # Helpers are imported as tests.<folder>.<module>, whatever directory pytest is started in.
 if str(TESTS.parent) not in sys.path:
     sys.path.insert(0, str(TESTS.parent))
+
+# Where neither is needed: what runs there runs in process, and is told what time it is, or awaits it.
+STILL = ("agents", "core", "corpus", "protocol", "runtime", "sim")
 
 # A busy machine makes any example slow now and then; that is no fault of the code.
 settings.register_profile("council", deadline=None)
@@ -37,6 +45,42 @@ def _no_ray(request: pytest.FixtureRequest) -> Iterator[None]:
     if _ray_runs() and not before:
         sys.modules["ray"].shutdown()
         pytest.fail("this test initialised Ray; such tests belong into tests/ray", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def still(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A test in one of those folders that sleeps or opens a socket fails, also where the error is caught.
+
+    Gives what was tried. A socket made of one that is open already, as asyncio's own pair is, is none opened;
+    and how ``subprocess`` waits for a process within a limit is its own.
+    """
+    tried: list[str] = []
+    if not set(STILL).intersection(Path(request.path).relative_to(TESTS).parts):
+        yield tried
+        return
+    sleep, opened = time.sleep, socket.socket.__init__
+
+    def refuse(what: str) -> None:
+        tried.append(what)
+        pytest.fail(f"this test {what}, which no test below {', '.join(STILL)} may", pytrace=False)
+
+    def no_sleep(seconds: float) -> None:
+        if sys._getframe(1).f_globals.get("__name__") != "subprocess":
+            refuse(f"slept {seconds:g} s")
+        sleep(seconds)
+
+    def no_socket(
+        self: socket.socket, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
+    ) -> None:
+        if fileno is None:
+            refuse("opened a socket")
+        opened(self, family, type, proto, fileno)
+
+    monkeypatch.setattr(time, "sleep", no_sleep)
+    monkeypatch.setattr(socket.socket, "__init__", no_socket)
+    yield tried
+    if tried:
+        pytest.fail(f"this test {', '.join(tried)}", pytrace=False)
 
 
 @pytest.fixture(autouse=True)

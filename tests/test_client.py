@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -11,14 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from msgspec.structs import replace
+from pydantic import Secret, SecretBytes, SecretStr
 
 from council import (
+    AsyncCouncil,
     Case,
     Council,
     CouncilConfig,
@@ -33,6 +36,7 @@ from council import (
 )
 from council.core.state import Tally
 from council.guards import SHOWN_CHARS_MAX
+from council.humans import council_key, human_key, me
 from council.protocol.errors import (
     CallerError,
     ConfigError,
@@ -43,12 +47,18 @@ from council.protocol.errors import (
     MindError,
     NameTaken,
     NoAnswer,
+    NotEnrolled,
     OperatorError,
     PositionLost,
     Refused,
     TooManyOpen,
 )
 from tests.runtime.harness import run
+
+if TYPE_CHECKING:
+    from somewhere import Elsewhere  # type: ignore[import-not-found]
+
+PassWord = SecretStr  # by another name
 
 
 async def agree(case: Case) -> Opinion:
@@ -87,6 +97,7 @@ def seats(**minds: Any) -> tuple[SeatConfig, ...]:
 def council_of(prime: Any = Chair, lite: Any = agree, codemind: Any = agree, **settings: Any) -> Council:
     settings.setdefault("time_budget_s", 10.0)
     settings.setdefault("call_timeout_s", 10.0)
+    settings.setdefault("humans", dict.fromkeys(("ada", "bob", me()), "kept"))
     return Council.inline(CouncilConfig(seats=seats(prime=prime, lite=lite, codemind=codemind), **settings))
 
 
@@ -161,6 +172,71 @@ def test_the_same_from_coroutines() -> None:
     run(scenario())
 
 
+class SlowToBuild:
+    def __init__(self) -> None:
+        time.sleep(0.5)
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.yes("there at last")
+
+
+def slow() -> CouncilConfig:
+    return CouncilConfig(name="slow", seats=seats(prime=Chair, lite=SlowToBuild, codemind=agree))
+
+
+def threads(name: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if name in thread.name]
+
+
+def test_a_council_is_made_beside_the_callers_loop() -> None:
+    """Mutation: to make it on the caller's loop stops that loop for as long as the minds take to build."""
+
+    async def scenario() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0.01)
+                turns += 1
+
+        counting = asyncio.ensure_future(count())
+        async with AsyncCouncil.inline(slow(), sender="ada") as council:
+            assert turns > 5
+            assert (council.name, council.sender, council.config) == ("slow", "ada", slow())
+            assert (await council.propose("x", risk="low")).outcome == "approved"
+            assert repr(council) == "<AsyncCouncil slow as ada>"
+        with pytest.raises(CallerError, match="closed"):
+            await council.status()
+        other = await AsyncCouncil.inline(seats=slow().seats, name="slow", quorum=3)
+        async with other:
+            assert other.config.quorum == 3
+        ended = await AsyncCouncil.inline(slow())
+        await ended.end()
+        with pytest.raises(ConfigError, match="quorum"):
+            await AsyncCouncil.inline(quorum=9)
+        counting.cancel()
+
+    run(scenario())
+    wait_until(lambda: not threads("slow") and not threads("council-opening"))
+
+
+def test_a_council_whose_making_is_cancelled_is_closed_when_made() -> None:
+    """Mutation: without that, its threads (on Ray, its processes) would be nobody's."""
+    seen: list[str] = []
+
+    async def scenario() -> None:
+        opening = asyncio.ensure_future(AsyncCouncil.inline(slow())._open())
+        seen.extend(await asyncio.to_thread(wait_until, lambda: threads("council-slow")))
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    run(scenario())
+    assert seen
+    wait_until(lambda: not threads("council-slow") and not threads("council-opening"))
+
+
 def test_many_keep_their_order_and_each_its_own_error(council: Council) -> None:
     taken = council.draft("taken")
     council.propose(taken)
@@ -233,9 +309,29 @@ def test_a_bad_argument_is_named(council: Council, case: str) -> None:
     assert council.status()["events"] == 0, "the seats were asked"
 
 
-def test_an_unknown_argument_is_pythons_own_error(council: Council) -> None:
-    with pytest.raises(TypeError, match="riks"):
-        council.propose("x", riks="high")
+def test_an_unknown_keyword_is_pythons_own_kind_of_error_and_names_the_known_ones(council: Council) -> None:
+    unknown: Any = {"riks": "high"}
+    words = r"takes no keyword 'riks'; did you mean risk\?; known are risk, confidence, action, wait_for,"
+    calls: list[tuple[str, Callable[[], Any]]] = [
+        ("propose", lambda: council.propose("x", **unknown)),
+        ("propose", lambda: council.propose(council.draft("x"), **unknown)),
+        ("propose", lambda: asyncio.run(council.aio.propose("x", **unknown))),
+        ("propose_many", lambda: council.propose_many([], **unknown)),
+    ]
+    for name, call in calls:
+        with pytest.raises(TypeError, match=rf"{name}\(\) {words}"):
+            call()
+    # What runs already was configured when it was launched; and its address is no setting.
+    for keyword in ("quorum", "ray_address"):
+        with pytest.raises(
+            TypeError, match=rf"connect\(\) takes no keyword '{keyword}'.* known are .*ray_namespace"
+        ):
+            Council.connect(name="x", **{keyword: 3})
+    with pytest.raises(
+        ConfigError, match=r"quorom: unknown key, expected one of name, .*did you mean quorum"
+    ):
+        Council.inline(**{"quorom": 3})
+    assert council.status()["events"] == 0, "the seats were asked"
 
 
 def test_an_oversized_proposal_says_its_limit(council: Council) -> None:
@@ -321,9 +417,8 @@ def test_a_human_answers(split: Council) -> None:
     assert waiting.reason == "quorum_lost"
     assert split.decision(standing.proposal_id) == standing
     assert split.status()["with_human"] == 1
-    split.answer(waiting.escalation_id, approve=True, reason="I looked", human="ada")
-    decision = split.decision(standing.proposal_id)
-    assert decision is not None
+    decision = split.answer(waiting.escalation_id, approve=True, reason="I looked", human="ada")
+    assert decision == split.decision(standing.proposal_id)
     assert (decision.outcome, decision.final) == ("approved", True)
     assert decision.answer is not None
     assert (decision.answer.human, decision.answer.reason) == ("ada", "I looked")
@@ -382,13 +477,47 @@ def test_a_humans_name_that_is_none(split: Council, name: str, tmp_path: Path) -
 
 
 def test_a_client_cannot_answer_under_its_own_name() -> None:
-    made = Council.inline(
-        CouncilConfig(seats=seats(prime=Chair, lite=hang, codemind=hang), time_budget_s=0.05), sender="ada"
-    )
-    with made as council:
+    settings = {"seats": seats(prime=Chair, lite=hang, codemind=hang), "time_budget_s": 0.05}
+    with Council.inline(CouncilConfig(**settings), sender="ada") as council:  # type: ignore[arg-type]
         standing = council.propose("x")
-        with pytest.raises(NameTaken, match="ada"):
+        with pytest.raises(NotEnrolled, match=f": {re.escape(me())};"):
             council.answer(standing.escalation_id or "", approve=True, human="ada")
+    with pytest.raises(NameTaken, match="ada"):
+        Council.inline(CouncilConfig(**settings, humans={"ada": "kept"}), sender="ada")  # type: ignore[arg-type]
+
+
+def test_whoever_launches_it_may_answer_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """rules 1.9, 1.14; mutation: to admit a human by joining lets anybody approve under a free name."""
+    with council_of(lite=hang, codemind=hang, time_budget_s=0.05, humans=None) as council:
+        waiting = str(council.propose("x").escalation_id)
+        assert council.status()["humans"] == [me()]
+        for name in ("mallory", "prime", "lite", "coordinator", council.sender):
+            with pytest.raises(NotEnrolled) as caught:
+                council.answer(waiting, approve=True, human=name)
+            assert (caught.value.name, caught.value.humans) == (name, [me()])
+        with monkeypatch.context() as elsewhere:  # another user of this machine, under the same name
+            elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+            with pytest.raises(NotEnrolled, match=f"not the key that {re.escape(me())} is enrolled with"):
+                council.answer(waiting, approve=True)
+        assert council.decision(waiting.removeprefix("esc-")).final is False  # type: ignore[union-attr]
+        assert council.answer(waiting, approve=True).outcome == "approved"
+
+
+def test_where_nobody_is_enrolled_nobody_answers(tmp_path: Path) -> None:
+    with council_of(lite=hang, codemind=hang, time_budget_s=0.05, humans={}) as council:
+        waiting = str(council.propose("x").escalation_id)
+        with pytest.raises(NotEnrolled, match=": nobody;"):
+            council.answer(waiting, approve=True)
+
+
+def test_a_council_gets_a_key_that_is_worth_nothing_in_another() -> None:
+    """rules 1.14; mutation: a human's one key, given to each council, lets one answer in the other."""
+    with council_of() as one, council_of() as other:
+        mine, theirs = (council._port._driver.keyring.key("ada") for council in (one, other))  # type: ignore[attr-defined]
+        assert len({mine, theirs, human_key("ada")}) == 3
+        assert mine == council_key("ada", "kept", one.status()["council_id"])
 
 
 def test_two_humans_answer_at_once(split: Council) -> None:
@@ -605,9 +734,8 @@ def test_without_a_description_the_call_itself_is_shown() -> None:
         def act(a: int, *rest: Any, b: Any = None, **more: Any) -> int:
             return a
 
-        strange = object()
         values = {"deep": json_deep(40), "big": 10**40, "nan": float("nan"), "nul": "a\0b", "half": "\ud800"}
-        assert act(1, "x", strange, b={"k": [1, 2]}, long="y" * 5_000, **values) == 1
+        assert act(1, "x", {3}, b={"k": [1, 2]}, long="y" * 5_000, **values) == 1
 
     (case,) = seen
     assert case.risk_level == "med"
@@ -618,7 +746,7 @@ def test_without_a_description_the_call_itself_is_shown() -> None:
     args = case.action["args"]
     assert (args["a"], args["b"]) == (1, {"k": [1, 2]})
     assert args["more"]["long"] == "y" * 5_000 if isinstance(args["more"], dict) else "long" in args["more"]
-    assert "object object" in str(args["rest"])
+    assert args["rest"] == "('x', {3})"
 
 
 def json_deep(depth: int) -> list[Any]:
@@ -657,6 +785,150 @@ def test_any_argument_can_be_shown(told: Council, value: Any) -> None:
         return value
 
     assert act(value) is value
+
+
+class Account:
+    """Says nothing of itself."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Spoken(Account):
+    def __str__(self) -> str:
+        return f"account {self.name}"
+
+
+@pytest.mark.parametrize(
+    "value", [Account("a"), [Account("a")], {"k": Account("a")}, Grumpy(), lambda: None, object().__str__]
+)
+def test_an_argument_that_shows_as_an_address_is_refused_unproposed(told: Council, value: Any) -> None:
+    """Mutation: to show it has a human approve ``<Account object at 0x7f…>``, whichever account that is."""
+    ran: list[Any] = []
+
+    def act(account: Any) -> None:
+        ran.append(account)
+
+    with pytest.raises(CallerError, match=r"argument account .* describe=.*hide=\('account',\)") as caught:
+        told.guard()(act)(value)
+    assert "0x" not in str(caught.value)
+    assert (ran, told.status()["events"]) == ([], 0)
+    told.guard(describe="yes")(act)(value)
+    (event,) = [event for event in told.events(follow=False) if event.kind == "proposal"]
+    assert "0x" not in str(event.data)
+    told.guard(hide="account", describe="yes")(act)(value)
+    assert ran == [value, value]
+
+
+def test_a_description_shows_no_address(told: Council) -> None:
+    def act(account: Account) -> None:
+        return
+
+    for bare in ("yes {account}", "yes {account!r}"):
+        with pytest.raises(CallerError, match="shows a value of type Account as an address in memory"):
+            told.guard(describe=bare)(act)(Account("ada"))
+    told.guard(describe="yes {account}")(act)(Spoken("ada"))
+    told.guard(describe="yes {account.name}")(act)(Account("ada"))
+    shown = [event.data["what"]["summary"] for event in told.events(follow=False) if event.kind == "proposal"]
+    assert shown == ["yes account ada", "yes ada"]
+
+
+def test_secrets_reach_neither_seats_nor_events() -> None:
+    seen: list[Case] = []
+
+    async def look(case: Case) -> Opinion:
+        seen.append(case)
+        return Opinion.yes("r")
+
+    got: list[Any] = []
+    with council_of(prime=look, lite=look, codemind=look) as council:
+
+        @council.guard(hide=("api_key", "more"))
+        def named(api_key: str, n: int, **more: Any) -> None:
+            got.append((api_key, n, more))
+
+        @council.guard(describe="Log in with {password}, {pin}, {either}, {token}, {alias}, {given}")
+        def typed(
+            password: SecretStr,
+            pin: Annotated[SecretBytes, "short"],
+            either: SecretStr | None,
+            token: Secret[int],
+            alias: PassWord,
+            given: Any,
+        ) -> None:
+            got.append(password)
+
+        @council.guard()
+        def unresolved(password: SecretStr, elsewhere: Elsewhere) -> None:
+            got.append(password)
+
+        named("hunter2", 7, b="hunter2")
+        plain: Any = "hunter2"  # who annotates does not always convert
+        typed(plain, SecretBytes(b"hunter2"), plain, Secret(7), plain, SecretStr("hunter2"))
+        unresolved(plain, {"deep": SecretStr("hunter2")})
+        events = list(council.events(follow=False))
+    assert got == [("hunter2", 7, {"b": "hunter2"}), "hunter2", "hunter2"]
+    assert "hunter2" not in str(seen) + str(events)
+    cases = {case.summary: case for case in seen}
+    assert len(cases) == 3
+    ((summary, case),) = [(words, case) for words, case in cases.items() if "named" in words]
+    assert "api_key='<hidden>', n=7" in summary
+    assert case.action is not None
+    assert case.action["args"] == {"api_key": "<hidden>", "n": 7, "more": "<hidden>"}
+    assert f"Log in with {', '.join(['<hidden>'] * 6)}" in cases
+
+
+def test_hide_names_arguments_that_there_are(told: Council) -> None:
+    def act(bucket: str, **more: Any) -> None:
+        return
+
+    with pytest.raises(CallerError, match=r"hide names 'bukket', which .*act does not take.*bucket, more"):
+        told.guard(hide=("bukket",))(act)
+    with pytest.raises(CallerError, match="arguments are none"):
+        told.guard(hide="x")(lambda: None)
+
+
+@pytest.mark.parametrize("kind", [str, SecretStr, lambda text: SecretBytes(text.encode())])
+def test_a_hidden_argument_that_changes_stops_the_call_too(kind: Callable[[str], Any]) -> None:
+    """Mutation: to compare what is shown, for ``<hidden>`` is always the same."""
+    key = [kind("mine")]
+
+    async def switches(case: Case) -> Opinion:
+        key[0] = kind("yours")
+        return Opinion.yes("fine")
+
+    with council_of(lite=switches) as council:
+
+        @council.guard(hide=("keys",))
+        def use(keys: list[Any]) -> None:
+            raise AssertionError("it ran")
+
+        with pytest.raises(CallerError, match="changed while the council decided") as caught:
+            use(key)
+    assert "yours" not in str(caught.value)
+
+
+def test_a_coroutines_guard(told: Council) -> None:
+    guard = told.aio.guard(describe="{answer}")
+
+    async def act(answer: str) -> str:
+        return f"did {answer}"
+
+    class Tool:
+        async def __call__(self, answer: str) -> str:
+            return f"did {answer}"
+
+    async def scenario() -> None:
+        for each in (guard(act), guard(partial(act)), guard(Tool())):
+            assert asyncio.iscoroutinefunction(each)
+            assert await each("yes") == "did yes"
+            with pytest.raises(NotApproved):
+                await each("no")
+
+    run(scenario())
+    for plain in (lambda answer: answer, len, Tool):
+        with pytest.raises(CallerError, match="is no async function"):
+            guard(plain)  # type: ignore[type-var]
 
 
 def test_what_can_be_called_can_be_guarded(told: Council) -> None:

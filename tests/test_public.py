@@ -9,15 +9,20 @@ import subprocess
 import sys
 from importlib.metadata import distribution
 from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
 
 import pytest
 
 import council
 from council import AsyncCouncil, Council, CouncilConfig, Decision, NotApproved, SeatConfig
 from council.core.state import Answer, Ballot, Escalation, Option, Ruling, Tally, TieBreak
+from council.keywords import Details, Settings
 from council.protocol import errors
 from council.protocol.errors import CouncilError
+from council.settings import COUNCIL_KEYS
+
+ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
     "AsyncCouncil",
@@ -201,7 +206,7 @@ def test_values_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize("outcome", ["approved", "rejected", "deferred", "cancelled", None])
 def test_a_decision_is_true_for_approved_alone(outcome: Any) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     assert bool(replace(a_decision(), outcome=outcome)) is (outcome == "approved")
 
@@ -233,18 +238,95 @@ def test_every_public_class_and_method_says_what_it_does() -> None:
 def test_the_coroutines_are_the_methods() -> None:
     """The same names with the same arguments; mutation: an option that only one of the two takes."""
     council_members, aio_members = dict(members(Council)), dict(members(AsyncCouncil))
-    apart = {"launch", "connect", "inline", "name", "sender", "config", "guard", "end"}
-    assert set(council_members) - set(aio_members) == apart
-    assert set(aio_members) <= set(council_members)
+    assert set(council_members) == set(aio_members)
     for name, member in aio_members.items():
-        if name == "draft":
+        if name == "draft" or isinstance(member, property):
             continue  # passes everything on
         ours = list(inspect.signature(member).parameters.values())
         theirs = list(inspect.signature(council_members[name]).parameters.values())
         assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], (
             name
         )
-        assert inspect.iscoroutinefunction(member) or name == "events"
+        plain = {"launch", "connect", "inline", "events", "guard"}  # what they give is waited for
+        assert inspect.iscoroutinefunction(member) is (name not in plain), name
+
+
+def test_the_shared_keywords_are_those_of_what_takes_them() -> None:
+    """Mutation: a key of the configuration, or a detail of a draft, that users could not give by its name."""
+    drafted = inspect.signature(Council.draft, eval_str=True, locals={"Literal": Literal}).parameters.values()
+    keywords = {each.name: each.annotation for each in drafted if each.kind is each.KEYWORD_ONLY}
+    assert get_type_hints(Details) == keywords
+    hints = get_type_hints(Settings, localns={"SeatConfig": SeatConfig})
+    assert set(hints) == set(COUNCIL_KEYS)
+    assert "SeatConfig" in str(hints.pop("seats"))
+    configured = get_type_hints(CouncilConfig)
+    assert hints == {key: configured[key] | None for key in hints}
+
+
+USER = """
+from council import AsyncCouncil, Council, CouncilConfig, Decision, SeatConfig
+
+def plain() -> None:
+    with Council.launch(quorum=2, name=None, sole_seat="allow-low-risk", sender="ada", dashboard=True) as council:
+        decision: Decision = council.propose("x", risk="high", timeout_s=3, action={"tool": "t", "args": {}})
+        council.propose_many(["a", council.draft("b", risk="med")], wait_for="all", confidence=0.5)
+        council.propose("x", riks="high")  # wrong
+        council.propose("x", risk="higher")  # wrong
+        council.propose("x", timeout_s="3")  # wrong
+        council.propose_many(["x"], human_timeout_s=3)  # wrong
+        @council.guard(risk="med", hide=("key",))
+        def guarded(key: str) -> int:
+            return 1
+        count: int = guarded("x")
+        guarded(3)  # wrong
+    Council.inline(quorom=2)  # wrong
+    Council.inline(CouncilConfig(), quorum="2")  # wrong
+    Council.inline(seats=[SeatConfig(name="a", mind="a:B")], time_budget_s=3.5)
+    Council.inline(seats={"lite": {"enabled": False}})
+    Council.connect("a:1", "b", ray_namespace="c", call_timeout_s=2.0)
+    Council.connect(quorum=2)  # wrong
+
+async def coroutines() -> None:
+    async with AsyncCouncil.launch(quorum=2, dashboard=False) as council:
+        decision: Decision = await council.propose("x", risk="low", wait_for="decisive", supersedes=None)
+        await council.propose("x", riks="high")  # wrong
+        await council.propose("x", wait_for="some")  # wrong
+        council.draft("x", confidence="sure")  # wrong
+        @council.guard(risk="low")
+        async def guarded(n: int) -> str:
+            return str(n)
+        text: str = await guarded(1)
+        await guarded("1")  # wrong
+        @council.guard()  # wrong
+        def blocks() -> None: ...
+    made: AsyncCouncil = await AsyncCouncil.inline(prime="lite")
+    AsyncCouncil.inline(quorom=2)  # wrong
+    AsyncCouncil.connect(prime="lite")  # wrong
+"""
+
+
+def test_a_users_type_checker_knows_the_keywords(tmp_path: Path) -> None:
+    """Mutation: any ``**kwargs: Any`` of these methods lets a misspelled keyword pass until it runs."""
+    file = tmp_path / "user.py"
+    file.write_text(USER, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-incremental",
+        "--config-file",
+        "/dev/null",
+        str(file),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, cwd=ROOT, check=False)
+    told = {
+        int(line.split(":")[1])
+        for line in done.stdout.splitlines()
+        if "user.py" in line and ": error:" in line
+    }
+    lines = USER.splitlines()
+    assert told == {n for n, line in enumerate(lines, 1) if "# wrong" in line}, done.stdout + done.stderr
 
 
 def test_every_argument_and_result_has_a_type() -> None:
