@@ -99,13 +99,6 @@ class FileChange:
         """(line number in the old file, text) of each removed line."""
         return [item for hunk in self.hunks for item in hunk.removed]
 
-    @property
-    def mode_change(self) -> tuple[str, str] | None:
-        """(old mode, new mode) where an existing file's mode changes, e.g. to an executable's 100755."""
-        if self.old_mode and self.new_mode and self.old_mode != self.new_mode:
-            return self.old_mode, self.new_mode
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:

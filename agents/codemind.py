@@ -9,6 +9,7 @@ what was found                                                         vote     
 a sure fault: broken syntax, a key in plain text, a shell, SQL or      no       high  0.95
 eval fed with what is built at run time, certificate checks turned
 off, unsafe loading of foreign data, a deleted check
+pickled bytes whose origin is not visible                              no       high  0.6
 a likely fault: an undefined name, the same in tests, what a linter    no       med   0.7 (0.6 if
 rates medium, a check whose deletion may be meant                                     only likely)
 nothing, or small matters that it names                                yes      low   0.9 (0.7)
@@ -380,7 +381,8 @@ def _opinion(seen: _Examination, faults: tuple[str, ...]) -> Opinion:
         return Opinion.no(_reason(likely, notes), confidence=0.95, risk_level="high")
     if likely:
         confidence = 0.7 if any(finding.sure for finding in likely) else 0.6
-        return Opinion.no(_reason(likely, notes), confidence=confidence, risk_level="med")
+        # The gravest stands first; a high risk, though not sure, is Prime's to rule on, not to be outvoted.
+        return Opinion.no(_reason(likely, notes), confidence=confidence, risk_level=likely[0].risk_level)
     if seen.faults or faults:
         # What was not read may hold anything: that is no clean result.
         return Opinion.abstain(_reason(["this can't be judged in full"], notes), confidence=0.5)

@@ -1,7 +1,7 @@
 """Finds calls and settings in Python that let an attacker in. Knows syntax trees; runs and fetches nothing.
 
 It judges what the linters cannot: whether what reaches a shell, a database or ``eval`` is built while the
-program runs. Names are followed within what is visible; a name in capitals counts as a constant.
+program runs; names.py says what is known of a name.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from typing import Literal
 
 from council.agents.checks import dotted
 from council.agents.fragments import Piece
+from council.agents.names import Names, joined, keyword, last_of
 from council.agents.personal import words
 from council.agents.secrets import find_tokens, named_secret
+from council.agents.shellrules import SHELLS, base_name
 
 Risk = Literal["low", "med", "high"]
-Built = Literal["constant", "unknown", "built"]
 
-FOLLOWED_MAX = 8  # names of names; more is a circle or a puzzle
-DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
-PARTS_MAX = 20  # of a text that is put together from literals
 KEY_CHARS_MIN = 16  # shorter texts hold no key that shows by itself
 
 _SQL = re.compile(
@@ -32,6 +30,7 @@ _SQL = re.compile(
 )  # fmt: skip
 _SQL_SINKS = {"execute", "executemany", "executescript", "raw", "text", "read_sql", "read_sql_query", "fetch"}
 _SQL_SINKS |= {"fetchrow", "fetchval", "execute_sql", "RawSQL", "mogrify", "exec_driver_sql"}
+_RUNS_WORDS = ("create_subprocess_exec", "exec", "spawn")  # and os.execvp, os.spawnlp with their kin
 _SUBPROCESS = {"run", "call", "Popen", "check_call", "check_output"}
 _SHELLS = {
     "os.system",
@@ -41,7 +40,6 @@ _SHELLS = {
     "commands.getoutput",
 }
 _SHELLS |= {"asyncio.create_subprocess_shell", "create_subprocess_shell", "popen2.popen2"}
-_SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal"}
 _SAFE_YAML = re.compile(r"(^|\.)C?(Safe|Base)Loader$")
 _SWITCHES = ("verify", "verify_ssl", "verify_certs", "check_hostname", "ssl_verify", "verify_signature")
@@ -50,6 +48,12 @@ _CALLS_WITH_SSL = words(
 )
 _FOREIGN = re.compile(
     r"(?i)(request|body|payload|recv|sock|upload|message|cookie|input|param|remote|client|data)"
+)
+
+# Where the values of a name come from: what is read here of a file, and what surely came from elsewhere.
+_LOCAL = re.compile(r"\bopen\(|\.read_bytes\(|\bdumps\(")
+_OUTSIDE = re.compile(
+    r"(?i)\b(request|response|urlopen|recv\w*|sock\w*|payload|upload\w*|message|stdin|b64decode|redis|websocket)\b"
 )
 
 
@@ -103,7 +107,7 @@ def _judge(node: ast.AST, names: Names) -> Iterator[_Verdict]:
         yield from _judge_code(node, names)
         yield from _judge_shell(node, names)
         yield from _judge_sql(node, names)
-        yield from _judge_loading(node)
+        yield from _judge_loading(node, names)
     yield from _judge_certificates(node, names)
     yield from _judge_secrets(node)
 
@@ -121,8 +125,9 @@ def _judge_code(call: ast.Call, names: Names) -> Iterator[_Verdict]:
 def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
     name = names.called(call)
     last = name.rsplit(".", 1)[-1]
-    first = call.args[0] if call.args else keyword(call, "args") or keyword(call, "cmd")
-    shell = keyword(call, "shell")
+    first = call.args[0] if call.args else keyword(call, "args", names) or keyword(call, "cmd", names)
+    shell = keyword(call, "shell", names)
+    shell = names.resolve(shell) if shell is not None else None
     has_shell = isinstance(shell, ast.Constant) and shell.value in (True, 1)
     if first is None:
         if has_shell:
@@ -133,14 +138,33 @@ def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         if kind != "constant":
             yield "shell", f"hands {last} a command that is no literal", "high", True
         return
-    if has_shell and names.kind(first) != "constant":
-        is_known = name.startswith("subprocess.") or last in _SUBPROCESS
-        yield (
-            "shell",
-            f"{last}(…, shell=True) with a command that is no literal",
-            "high" if is_known else "med",
-            is_known,
-        )
+    is_known = name.startswith("subprocess.") or last in _SUBPROCESS or last.startswith(_RUNS_WORDS)
+    how = f"{last}(…, shell=True) with"
+    if has_shell:
+        kind = names.kind(first)
+    else:
+        program, command = _handed_to_shell([first, *call.args[1:]], names)
+        if command is None:
+            return
+        kind, how = names.kind(command), f"{last}(…) has {program} -c run"
+    if kind != "constant":
+        yield "shell", f"{how} a command that is no literal", "high" if is_known else "med", is_known
+
+
+def _handed_to_shell(args: Sequence[ast.expr], names: Names) -> tuple[str, ast.expr | None]:
+    """What stands behind ``sh -c`` in a command given word by word, as a list or as arguments."""
+    words = [item for arg in args for item in names.items(arg) or [arg]]
+    said = [str(word.value) if isinstance(word, ast.Constant) else "" for word in words]
+    for at, word in enumerate(said):
+        program = base_name(word).removesuffix(".exe")
+        if program not in SHELLS:
+            continue
+        for before, option, command in zip(said[at:], said[at + 1 :], words[at + 2 :], strict=False):
+            if re.fullmatch(r"-[a-z]{0,8}c", option):
+                return program, command
+            if option[:1] not in ("-", "+") and before not in ("-o", "+o", "-O"):
+                break
+    return "", None
 
 
 def _judge_sql(call: ast.Call, names: Names) -> Iterator[_Verdict]:
@@ -157,16 +181,20 @@ def _judge_sql(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         yield "sql", "builds SQL from a string, so that its input can change the statement", "high", True
 
 
-def _judge_loading(call: ast.Call) -> Iterator[_Verdict]:
-    name = dotted(call.func)
+def _judge_loading(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+    name = names.called(call)
     module, _, last = name.rpartition(".")
     if module in _PICKLES and last in ("load", "loads", "Unpickler") and call.args:
-        is_foreign = bool(_FOREIGN.search(ast.unparse(call.args[0])[:400]))
+        behind = names.behind(call.args[0])
+        is_foreign = bool(_FOREIGN.search(ast.unparse(call.args[0])[:400]) or _OUTSIDE.search(behind))
+        # Bytes from nowhere in sight may come from outside; a file that is opened here is the program's own.
+        is_open = last == "loads" and not _LOCAL.search(behind)
         what = "from outside" if is_foreign else "whose origin is not visible"
-        yield "pickle", f"{name} of data {what} can run any code", "high" if is_foreign else "med", is_foreign
+        risk: Risk = "high" if is_foreign or is_open else "med"
+        yield "pickle", f"{name} of data {what} can run any code", risk, is_foreign
     if module in ("yaml", "ruamel.yaml"):
         loader = keyword(call, "Loader") or (call.args[1] if len(call.args) > 1 else None)
-        is_safe = loader is not None and bool(_SAFE_YAML.search(dotted(loader)))
+        is_safe = loader is not None and bool(_SAFE_YAML.search(names.origin(dotted(loader))))
         if last in ("unsafe_load", "unsafe_load_all") or (last in ("load", "load_all") and not is_safe):
             yield "yaml", f"{name} without a safe loader can build any object", "high", True
 
@@ -191,9 +219,9 @@ def _unverified_call(node: ast.Call) -> str:
     for name in _SWITCHES:
         if _is_false(keyword(node, name)):
             return f"{name}=False turns a check of certificates or signatures off"
-    if _last(keyword(node, "cert_reqs")) == "CERT_NONE":
+    if last_of(keyword(node, "cert_reqs")) == "CERT_NONE":
         return "cert_reqs=CERT_NONE turns the check of certificates off"
-    last = _last(node.func)
+    last = last_of(node.func)
     if last in _CALLS_WITH_SSL and _is_false(keyword(node, "ssl")):
         return f"{last}(ssl=False) turns the check of certificates off"
     algorithms = keyword(node, "algorithms")
@@ -207,20 +235,20 @@ def _unverified_call(node: ast.Call) -> str:
 
 def _unverified_setting(node: ast.Assign) -> str:
     target = node.targets[0]
-    name = _last(target)
+    name = last_of(target)
     is_switch = isinstance(target, ast.Attribute) and name in ("check_hostname", "verify", "verify_ssl")
     if is_switch and _is_false(node.value):
         return f"{name} = False turns the check of certificates off"
-    if name == "verify_mode" and _last(node.value) == "CERT_NONE":
+    if name == "verify_mode" and last_of(node.value) == "CERT_NONE":
         return "CERT_NONE turns the check of certificates off"
-    if _last(node.value) == "_create_unverified_context":
+    if last_of(node.value) == "_create_unverified_context":
         return "an unverified TLS context accepts any certificate"
     return ""
 
 
 def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
     """A key shows by itself, or by the name it is given; what a name makes likely is no more than that."""
-    text = _joined(node) if isinstance(node, ast.Constant | ast.BinOp) else None
+    text = joined(node) if isinstance(node, ast.Constant | ast.BinOp) else None
     if text is not None:
         if len(text) >= KEY_CHARS_MIN and any(f.grade == "sure" for f in find_tokens(text)):
             yield "secret", "holds a key in plain text", "high", True
@@ -236,196 +264,18 @@ def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
 def _named_strings(node: ast.AST) -> Iterator[tuple[str, str]]:
     pairs: list[tuple[str, ast.AST | None]] = []
     if isinstance(node, ast.Assign):
-        pairs = [(_last(target), node.value) for target in node.targets]
+        pairs = [(last_of(target), node.value) for target in node.targets]
     elif isinstance(node, ast.AnnAssign):
-        pairs = [(_last(node.target), node.value)]
+        pairs = [(last_of(node.target), node.value)]
     elif isinstance(node, ast.keyword):
         pairs = [(node.arg or "", node.value)]
     elif isinstance(node, ast.Dict):
         keys = [key.value if isinstance(key, ast.Constant) else "" for key in node.keys]
         pairs = [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
     for name, value in pairs:
-        text = _joined(value)
+        text = joined(value)
         if text is not None:
             yield name, text
-
-
-def _joined(node: ast.AST | None) -> str | None:
-    """The text that a literal is, or several that are added: a key in two halves is a key."""
-    parts: list[str] = []
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and len(parts) < PARTS_MAX:
-        right = _joined(node.right) if isinstance(node.right, ast.Constant) else None
-        if right is None:
-            return None
-        parts.append(right)
-        node = node.left
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str | bytes):
-        return None
-    first = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-    return "".join([first, *reversed(parts)])
-
-
-# Names and values
-
-
-class Names:
-    """What the visible assignments and imports say of names."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.values: dict[str, list[ast.expr]] = {}
-        self.imported: dict[str, str] = {}
-        self.defined: set[str] = set()
-        self._kinds: dict[int, Built] = {}  # by id: the nodes live as long as their tree
-        self._tree = tree
-        self.speaks_http = False
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if isinstance(target, ast.Name):
-                        self.values.setdefault(target.id, []).append(node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name):
-                if node.value is not None:
-                    self.values.setdefault(node.target.id, []).append(node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                joined = ast.BinOp(ast.Constant(""), ast.Add(), node.value)
-                self.values.setdefault(node.target.id, []).append(joined)
-            elif isinstance(node, ast.Import):
-                self.imported.update({item.asname: item.name for item in node.names if item.asname})
-            elif isinstance(node, ast.ImportFrom):
-                self.imported.update(
-                    {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
-                )
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self.defined.add(node.name)
-            elif isinstance(node, ast.Name) and node.id in ("requests", "httpx"):
-                self.speaks_http = True
-        self.defined |= self.imported.keys() | self.values.keys()
-
-    def origin(self, name: str) -> str:
-        """A dotted name with the alias that its import gave it undone."""
-        first, dot, rest = name.partition(".")
-        return self.imported.get(first, first) + dot + rest
-
-    def called(self, call: ast.Call) -> str:
-        """The dotted name of what is called, aliases, imports and getattr with a literal undone."""
-        node: ast.expr = call.func
-        for _ in range(FOLLOWED_MAX):
-            values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
-            if len(values) != 1 or not isinstance(
-                values[0], ast.Name | ast.Attribute | ast.Call | ast.Subscript
-            ):
-                break
-            node = values[0]
-        if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
-            return f"{self.origin(dotted(node.args[0]))}.{_joined(node.args[1]) or ''}"
-        if isinstance(node, ast.Subscript) and dotted(node.value) == "__builtins__":
-            return f"builtins.{_joined(node.slice) or ''}"
-        return self.origin(dotted(node))
-
-    def resolve(self, node: ast.expr) -> ast.expr:
-        """The value a name was given: the worst of those that are visible, or the name itself."""
-        for _ in range(FOLLOWED_MAX):
-            if not isinstance(node, ast.Name) or not self.values.get(node.id):
-                break
-            choices = self.values[node.id]
-            node = next((value for value in choices if self.kind(value) == "built"), choices[-1])
-        return node
-
-    def kind(self, node: ast.expr, depth: int = 0) -> Built:
-        """Whether a value is fixed in the source, put together while the program runs, or not visible."""
-        known = self._kinds.get(id(node))
-        if known is None:
-            self._kinds[id(node)] = "unknown"  # what a name defined by itself is
-            known = self._kinds[id(node)] = "unknown" if depth > DEPTH_MAX else self._kind(node, depth)
-        return known
-
-    def _kind(self, node: ast.expr, depth: int) -> Built:
-        if isinstance(node, ast.Constant):
-            return "constant"
-        if isinstance(node, ast.Name):
-            return self._kind_of_name(node.id, depth)
-        if isinstance(node, ast.Attribute):
-            return "constant" if node.attr.isupper() else "unknown"
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            return self._worst(list(node.elts), depth)
-        if isinstance(node, ast.JoinedStr):
-            parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
-            return "constant" if self._worst(parts, depth) == "constant" else "built"
-        if isinstance(node, ast.BinOp):
-            return self._kind_of_operation(node, depth)
-        if isinstance(node, ast.IfExp):
-            return self._worst([node.body, node.orelse], depth)
-        if isinstance(node, ast.ListComp | ast.GeneratorExp):
-            return self.kind(node.elt, depth + 1)
-        if isinstance(node, ast.Call):
-            return self._kind_of_call(node, depth)
-        return "unknown"
-
-    def _kind_of_name(self, name: str, depth: int) -> Built:
-        if name in self.values:
-            return self._worst(self.values[name], depth)
-        return "constant" if name.isupper() or "placeholder" in name.lower() else "unknown"
-
-    def _kind_of_operation(self, node: ast.BinOp, depth: int) -> Built:
-        if isinstance(node.op, ast.Mult):  # "?" * n
-            sides = (node.left, node.right)
-            if any(
-                isinstance(side, ast.Constant | ast.List) and self.kind(side) == "constant" for side in sides
-            ):
-                return "constant"
-        return "constant" if self._worst([node.left, node.right], depth) == "constant" else "built"
-
-    def _kind_of_call(self, node: ast.Call, depth: int) -> Built:
-        last = dotted(node.func).rsplit(".", 1)[-1]
-        if last in _SAFE_CALLS:
-            return "constant"
-        if isinstance(node.func, ast.Attribute) and node.func.attr in (
-            "format",
-            "join",
-            "replace",
-            "strip",
-            "lower",
-        ):
-            values = [node.func.value, *node.args, *(item.value for item in node.keywords)]
-            kind = self._worst(values, depth)
-            return "built" if kind != "constant" and node.func.attr in ("format", "join", "replace") else kind
-        return "unknown"
-
-    def _worst(self, nodes: list[ast.expr], depth: int) -> Built:
-        kinds = {self.kind(node, depth + 1) for node in nodes[:64]}
-        return (
-            "built"
-            if "built" in kinds
-            else "unknown"
-            if "unknown" in kinds or len(nodes) > 64
-            else "constant"
-        )
-
-    def text(self, node: ast.expr) -> str:
-        """The fixed beginning of a built string, as far as it is visible."""
-        for _ in range(200):
-            if isinstance(node, ast.BinOp):
-                node = node.left
-                if isinstance(node, ast.Constant) and node.value == "":
-                    return "select "  # built by +=: what it starts with stands elsewhere
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                node = node.func.value
-            elif isinstance(node, ast.JoinedStr) and node.values:
-                node = node.values[0]
-            elif isinstance(node, ast.Name) and node.id in self.values:
-                node = self.values[node.id][0]
-            else:
-                break
-        return node.value[:200] if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """The value of a keyword argument, if it is given."""
-    return next((item.value for item in call.keywords if item.arg == name), None)
-
-
-def _last(node: ast.AST | None) -> str:
-    return dotted(node).rsplit(".", 1)[-1]
 
 
 def _is_false(node: ast.AST | None) -> bool:

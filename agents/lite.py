@@ -8,22 +8,26 @@ What it finds, and what it says of it:
 | a destructive command (removes /, a disk; runs a download; …)      | no      | high | 0.95       |
 | a likely secret or personal data; a risky or unreadable command    | no      | med  | 0.65       |
 | more changed lines than ``max_changed_lines``                      | yes     | med  | 0.5        |
-| a binary file, or text it could not read                           | yes     | med  | 0.45       |
+| a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | something worth a mention (sudo, an address in a document)         | yes     | med  | 0.55       |
 | source changed without a test                                      | yes     | low  | 0.7        |
 | a change with none of these                                        | yes     | low  | 0.85       |
 | words without a change, none of these                              | yes     | low  | 0.6        |
-| nothing that can be read                                           | abstain | low  | 0.5        |
+| a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
+| nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 
-Never below 0.3 for a mere concern: that would escalate it (rules 1.8). A reason shows four characters of a
+Below 0.3 only where part of the change was not seen: that goes to Prime (rules 1.8), and never for a mere
+concern. A reason shows four characters of a
 secret at most. Names of persons are not found: that takes a model or a directory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from council.agents.changes import shown
 from council.agents.mind import Case, Opinion
-from council.agents.policy import Note, Sight, look, readable
+from council.agents.policy import UNREAD, Note, Sight, look, readable
 
 REASONS_MAX = 5  # findings told in a reason; the rest are counted
 _SAYS = "static policy checks, no model"
@@ -44,8 +48,11 @@ class Lite:
             return Opinion.no(_told("found", faults), confidence=0.95, risk_level="high")
         if concerns := sight.of("concern"):
             return Opinion.no(_told("found, without certainty,", concerns), confidence=0.65, risk_level="med")
+        if sight.unread:  # what was not seen may hold anything: no yes, and Prime is to look (rules 1.8)
+            why = f"{_SAYS}: I could not read all of it: {_listed(sight.unread)}"
+            return Opinion.abstain(why, confidence=UNREAD, risk_level="med")
         if not readable(case, sight):
-            why = "; ".join(sight.unread[:REASONS_MAX]) or _named("binary", sight.binaries) or "it is empty"
+            why = _named("binary", sight.binaries) or "it is empty"
             return Opinion.abstain(f"{_SAYS}: nothing here that I can read: {why}", confidence=0.5)
         return self._weigh(sight)
 
@@ -63,11 +70,8 @@ class Lite:
         if lines > self.max_changed_lines:
             says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
-        if sight.binaries or sight.unread:
-            says.append(
-                "; ".join([*filter(None, [_named("binary", sight.binaries)]), *sight.unread[:REASONS_MAX]])
-            )
-            says.append("not read")
+        if sight.binaries:
+            says.append(f"not read, {_named('binary', sight.binaries)}")
             confidence, risk = min(confidence, 0.45), "med"
         if sight.generated:
             says.append(_named("generated", sight.generated))
@@ -83,12 +87,13 @@ class Lite:
 
 
 def _told(head: str, notes: list[Note], prefix: str = f"{_SAYS}: ") -> str:
-    more = f" and {len(notes) - REASONS_MAX} more" if len(notes) > REASONS_MAX else ""
-    return f"{prefix}{head} " + "; ".join(str(note) for note in notes[:REASONS_MAX]) + more
+    return f"{prefix}{head} {_listed(notes)}"
 
 
 def _named(what: str, paths: tuple[str, ...]) -> str:
-    if not paths:
-        return ""
-    more = f" and {len(paths) - REASONS_MAX} more" if len(paths) > REASONS_MAX else ""
-    return f"{what}: " + ", ".join(shown(path) for path in paths[:REASONS_MAX]) + more
+    return f"{what}: {_listed([shown(path) for path in paths], ', ')}" if paths else ""
+
+
+def _listed(items: Sequence[object], between: str = "; ") -> str:
+    more = f" and {len(items) - REASONS_MAX} more" if len(items) > REASONS_MAX else ""
+    return between.join(map(str, items[:REASONS_MAX])) + more

@@ -49,7 +49,8 @@ class Opinion:
     """What a mind thinks of a case: its ballot, once the seat has signed it (rules 1.2).
 
     ``confidence`` is 0..1; below 0.3, or with ``risk_level`` high, the proposal goes to Prime's ruling
-    (rules 1.8). ``control_packet`` is what a seat's model sent along, if any (rules 6.6).
+    (rules 1.8). ``control_packet`` is what a seat's model sent along, if any (rules 6.6). ``escalate`` says
+    why Prime should rule on it in any case; the seat then sends an ESCALATION before its ballot.
     """
 
     vote: Vote
@@ -57,18 +58,25 @@ class Opinion:
     confidence: float = 1.0
     risk_level: RiskLevel = "low"
     control_packet: Mapping[str, Any] | None = None
+    escalate: str = ""
 
     @classmethod
-    def yes(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
-        return cls("yes", reason, confidence, risk_level)
+    def yes(
+        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+    ) -> Opinion:
+        return cls("yes", reason, confidence, risk_level, None, escalate)
 
     @classmethod
-    def no(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
-        return cls("no", reason, confidence, risk_level)
+    def no(
+        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+    ) -> Opinion:
+        return cls("no", reason, confidence, risk_level, None, escalate)
 
     @classmethod
-    def abstain(cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low") -> Opinion:
-        return cls("abstain", reason, confidence, risk_level)
+    def abstain(
+        cls, reason: str, *, confidence: float = 1.0, risk_level: RiskLevel = "low", escalate: str = ""
+    ) -> Opinion:
+        return cls("abstain", reason, confidence, risk_level, None, escalate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ by their typed fields alone: no text, in a proposal or in a ballot's reason, can
 |--------------------------------------------------------------------|---------|------|------------|
 | a core rule broken for sure: destructive command, secret, private data | no  | high | 0.92       |
 | Python that runs a shell command built from data                   | no      | high | 0.85       |
+| Python that loads objects from outside, by pickle or unsafe yaml   | no      | high | 0.85       |
+| the same, where the bytes come from not said                       | abstain | high | 0.5        |
 | a new Python file that is no Python                                | no      | med  | 0.8        |
 | eval or exec of data                                               | no      | med  | 0.7        |
 | a shell action without a word of why                               | no      | med  | 0.6        |
@@ -14,11 +16,15 @@ by their typed fields alone: no text, in a proposal or in a ballot's reason, can
 | irreversible, or weakens a guard, in production or for everybody   | no      | high | 0.6        |
 | irreversible, its reach not said                                   | abstain | high | 0.5        |
 | irreversible, of limited reach; sends or grants; a concern           | yes     | med  | 0.55       |
-| text or files that it could not read                               | yes     | med  | 0.45       |
-| nothing that can be read                                           | abstain | low  | 0.5        |
+| a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
+| nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
+| a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | a change of sensitive paths (auth, payments, CI, migrations, …)    | yes     | med  | 0.55       |
 | a change with none of these                                        | yes     | low  | 0.75       |
 | words or an action with none of these                              | yes     | low  | 0.65       |
+
+What it could not see it neither passes nor blocks: a maintainer asks for the patch again. So it abstains
+below 0.3, which escalates, and its ruling is a human's to replace. An image is a note and no more.
 
 The rulings, first match first (rules 1.8):
 
@@ -27,6 +33,7 @@ The rulings, first match first (rules 1.8):
 | Prime itself is sure of a fault (no, 0.8 or more)                           | reject  |
 | a seat is sure of a grave fault (no, high risk, 0.8 or more)                | reject  |
 | two or more noes                                                            | reject  |
+| Prime itself could not read all of it                                       | human   |
 | a yes and a no, both at 0.9 or more                                         | human   |
 | high stakes by Prime's own judgement (irreversible and wide, or not said)   | human   |
 | a seat says yes but calls the risk high; or no yes, or none above 0.3       | human   |
@@ -47,7 +54,16 @@ from council.agents.changes import shown
 from council.agents.dangers import fresh_dangers
 from council.agents.fragments import Piece, sides_of
 from council.agents.mind import Case, Opinion, RiskLevel, Ruling, RulingWord, ShownBallot
-from council.agents.policy import Sight, action_texts, is_docs, is_shell_tool, is_test, look, readable
+from council.agents.policy import (
+    UNREAD,
+    Sight,
+    action_texts,
+    is_docs,
+    is_shell_tool,
+    is_test,
+    look,
+    readable,
+)
 from council.agents.stakes import Stakes, weigh
 
 CORE_RULES = (  # GCP 3.1
@@ -91,14 +107,13 @@ class Prime:
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. Never raises for what a case says."""
         sight = look(case)
-        if not readable(case, sight):
-            return Opinion.abstain(f"{_SAYS}: nothing here that I can read", confidence=0.5)
         stakes = weigh(case, has_change=bool(sight.reading.files))
         return (
             self._broken(sight)
             or self._in_python(sight)
             or self._claims(case, sight)
             or self._stakes(stakes)
+            or self._unread(case, sight)
             or self._rest(sight, stakes)
         )
 
@@ -116,6 +131,8 @@ class Prime:
             )
         if len(no) >= 2:
             return _ruling("reject", f"{_seats(no)} against it", _top(no), _worst(no))
+        if not (own.confidence >= LOW):
+            return _ruling("human", own.reason, 0.8, own.risk_level)
         if any(b.confidence >= CONTRADICTED for b in yes) and any(b.confidence >= CONTRADICTED for b in no):
             return _ruling(
                 "human", f"{_seats(yes)} and {_seats(no)} are sure of opposites", 0.8, _worst(ballots)
@@ -164,18 +181,24 @@ class Prime:
             new += [sides.new] if sides.new else []
             broken += [shown(change.path)] if sides.error and change.kind == "added" else []
         code: Opinion | None = None
+        unsaid: Opinion | None = None
         for piece, line, danger in fresh_dangers(old, new, is_test=is_test):
             place = f"({shown(piece.path)}:{line})"
             if danger.rule == "shell" and danger.sure:
                 reason = f"{self._quote(0)}: a shell command built from data {place}"
                 return Opinion.no(f"{_SAYS}: {reason}", confidence=0.85, risk_level="high")
+            if danger.rule in ("pickle", "yaml") and danger.risk == "high":
+                reason = f"{_SAYS}: {danger.message} {place}"
+                if danger.sure:
+                    return Opinion.no(reason, confidence=0.85, risk_level="high")
+                unsaid = unsaid or Opinion.abstain(reason, confidence=0.5, risk_level="high")
             if danger.rule == "eval":
                 reason = f"{self._quote(0)}: evaluates data as code {place}"
                 code = code or Opinion.no(f"{_SAYS}: {reason}", confidence=0.7, risk_level="med")
         if code is None and broken:
             reason = f"{self._quote(1)}: {broken[0]} is no Python: it does not parse"
             return Opinion.no(f"{_SAYS}: {reason}", confidence=0.8, risk_level="med")
-        return code
+        return code or unsaid
 
     def _claims(self, case: Case, sight: Sight) -> Opinion | None:
         """What the text claims against what is there; and a command for which no reason is given."""
@@ -213,6 +236,15 @@ class Prime:
             return Opinion.abstain(reason, confidence=0.5, risk_level="high")
         return None
 
+    @staticmethod
+    def _unread(case: Case, sight: Sight) -> Opinion | None:
+        if sight.unread:
+            reason = f"{_SAYS}: no core rule broken in what I could read; not read: {_some(sight.unread)}"
+            return Opinion.abstain(reason, confidence=UNREAD, risk_level="med")
+        if not readable(case, sight):
+            return Opinion.abstain(f"{_SAYS}: nothing here that I can read", confidence=0.5)
+        return None
+
     def _rest(self, sight: Sight, stakes: Stakes) -> Opinion:
         unchecked = [rule for rule in self.core_rules if rule not in CORE_RULES]
         tail = f"; {len(unchecked)} further core rules need a model to check" if unchecked else ""
@@ -221,8 +253,9 @@ class Prime:
             for c in sight.reading.files
             if _SENSITIVE.search(c.path) and not is_docs(c.path) and not is_test(c.path)
         ]
-        if unread := (*sight.binaries, *sight.unread):
-            reason = f"{_SAYS}: no core rule broken in what I could read; not read: {_some(unread)}{tail}"
+        if sight.binaries:
+            binaries = _some(sight.binaries)
+            reason = f"{_SAYS}: no core rule broken in what I could read; not read, binary: {binaries}{tail}"
             return Opinion.yes(reason, confidence=0.45, risk_level="med")
         if concerns := sight.of("concern"):
             reason = f"no core rule is broken for sure, but {concerns[0]} wants a look"

@@ -13,8 +13,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from council.agents.checks import dotted
-from council.agents.dangers import Names, keyword
 from council.agents.fragments import parse
+from council.agents.names import Names, keyword
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
@@ -207,12 +207,17 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
 
 def _package_json(lines: Numbered) -> Iterator[Script]:
     for number, text in lines:
-        match = re.match(r'\s{0,40}"[\w:.-]{1,60}":\s{0,4}("(?:[^"\\]|\\.){0,2000}"),?\s{0,4}$', text)
-        if match:
-            try:
-                yield _script([(number, json.loads(match.group(1)))])
-            except ValueError:
-                continue  # not JSON after all: somebody else's file of that name
+        for _, value in package_pairs(text):
+            yield _script([(number, value)])
+
+
+def package_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """The keys and texts on a line of a package.json: its scripts, and whatever else is written like one."""
+    for match in re.finditer(r'"([\w:.-]{1,60})"\s{0,4}:\s{0,4}("(?:[^"\\]|\\.){0,2000}")', text):
+        try:
+            yield match[1], json.loads(match[2])
+        except ValueError:
+            continue  # not JSON after all: somebody else's file of that name
 
 
 def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:

@@ -28,6 +28,8 @@ from council.protocol.errors import CouncilError, EnvelopeError
 # Ballots a seat can cast again word for word when it is asked again after a lost reply. More than a council
 # has open, so that none of those is reviewed twice.
 REMEMBERED_MAX = 10_000
+# A ballot has some hundred bytes, and may have a megabyte with a model's control packet: ten times the usual.
+REMEMBERED_BYTES_MAX = 64 * 2**20
 # Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
 HUNG_THREADS_MAX = 64
 RULINGS = get_args(RulingWord)
@@ -83,6 +85,7 @@ class SeatHost:
         self._slots = asyncio.Semaphore(concurrent_max)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._said_bytes = 0
         self._hung = 0
         self._started_s = uptime()
         self._attendance = 0
@@ -148,7 +151,7 @@ class SeatHost:
             if content.kind == "ruling_request" and about is not None:
                 self._begin_ruling(_case_of(about, time_left_s), content)
             elif content.kind == "ask_again" and about is not None:
-                self._said.pop((proposal_id, "ballot"), None)
+                self._forget((proposal_id, "ballot"))
                 self._begin_review(_case_of(about, time_left_s))
             elif content.kind == "withdraw":
                 for name in ("ballot", "ruling"):
@@ -163,7 +166,7 @@ class SeatHost:
         def rule() -> MindRuling | Awaitable[MindRuling]:
             if not isinstance(self._mind, RulingMind):
                 raise TypeError(
-                    f"{type(self._mind).__name__} has no rule(case, ballots): it can't hold this seat"
+                    f"its mind, {type(self._mind).__name__}, has no rule(case, ballots): it can't hold this seat"
                 )
             return self._mind.rule(case, ballots)
 
@@ -173,6 +176,9 @@ class SeatHost:
         key = (case.proposal_id, task_name)
         said = self._said.get(key)
         if said is not None:  # asked again after a lost reply: the same bytes
+            raised = self._said.get((case.proposal_id, "escalation"))
+            if raised is not None:
+                self._mailbox.put(raised)
             self._mailbox.put(said)
             return
         if key in self._work:
@@ -190,7 +196,10 @@ class SeatHost:
             work.has_slot = True
             thought = await self._think(work, think)
             if not work.given_up:
-                self._say(work, self._sealed_thought(work, thought))
+                sealed = self._sealed_thought(work, thought)
+                if isinstance(thought, Opinion) and thought.escalate:
+                    self._escalate(work, thought.escalate)
+                self._say(work, sealed)
         except asyncio.CancelledError:
             if not work.given_up:
                 self._fail(work, "its work was cancelled from within")
@@ -277,8 +286,15 @@ class SeatHost:
     # What the seat says
 
     def _say(self, work: _Work, sealed: bytes) -> None:
-        self._remember(self._said, (work.proposal_id, work.task_name), sealed)
+        self._remember((work.proposal_id, work.task_name), sealed)
         self._done(work)
+        self._mailbox.put(sealed)
+
+    def _escalate(self, work: _Work, why: str) -> None:
+        """Calls for Prime (rules 1.8), before the ballot: that may decide it, and then it is too late."""
+        content = {"proposal_id": work.proposal_id, "reason": why}
+        sealed = self._sealed(type="ESCALATION", role="voter", parent_id=work.proposal_id, content=content)
+        self._remember((work.proposal_id, "escalation"), sealed)
         self._mailbox.put(sealed)
 
     def _fail(self, work: _Work, why: str) -> None:
@@ -320,17 +336,23 @@ class SeatHost:
         envelope = Envelope.build(msg_id=self._new_id(), timestamp=self._wall(), sender=self.name, **fields)
         return signing.sign(envelope, self._key, self._council_id)
 
-    def _remember(self, memory: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-        memory[key] = value
-        if len(memory) > REMEMBERED_MAX:
-            memory.popitem(last=False)
+    def _remember(self, key: tuple[str, str], sealed: bytes) -> None:
+        if key in self._said:
+            self._forget(key)
+        self._said[key] = sealed
+        self._said_bytes += len(sealed)
+        while len(self._said) > REMEMBERED_MAX or self._said_bytes > REMEMBERED_BYTES_MAX:
+            self._forget(next(iter(self._said)))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        self._said_bytes -= len(self._said.pop(key, b""))
 
 
 def _in_words(error: BaseException) -> str:
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
     text = _text_of(error, str)
-    if isinstance(error, TypeError) and text.startswith("its mind returned"):
+    if isinstance(error, TypeError) and text.startswith(("its mind returned", "its mind, ")):
         return text
     return f"its mind raised {type(error).__name__}: {text}"
 

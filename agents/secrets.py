@@ -195,10 +195,6 @@ def _random_enough(value: str) -> Grade | None:
     return "sure"
 
 
-def _always(_value: str) -> Grade | None:
-    return "sure"
-
-
 def _test_mode(value: str) -> Grade | None:
     """A payment provider's test-mode key moves no money, but it is a credential nevertheless."""
     return "fake" if _random_enough(value) == "fake" else "likely"

@@ -102,7 +102,7 @@ def test_reads_every_form_that_git_writes(repository: Path, command: tuple[str, 
     }
     assert [change.path for change in reading.files if change.is_binary] == ["data.bin"]
     assert files["new name.py"].old_path == "old.py"
-    assert files["run.sh"].mode_change == ("100644", "100755")
+    assert (files["run.sh"].old_mode, files["run.sh"].new_mode) == ("100644", "100755")
     assert files["app/db.py"].added == [(1, "x0 = 100"), (21, "-- a/foo")]
     assert files["app/db.py"].removed == [(1, "x0 = 0"), (21, "x20 = 20")]
     assert files["crlf.py"].added == [(2, "b = 3")]

@@ -66,6 +66,23 @@ FAULTS = {
     "shell": ("subprocess.run(['ls', cmd])", "subprocess.run(f'ls {cmd}', shell=True)"),
     "shell of a name": ("", "subprocess.check_output(cmd, shell=True)"),
     "os.system": ("", "os.system('rm ' + cmd)"),
+    "words for a shell": ("subprocess.run(['ls', cmd])", "subprocess.run(['sh', '-c', cmd])"),
+    "words for bash": ("", "subprocess.Popen(args=['/bin/bash', '-o', 'pipefail', '-ec', f'ls {x}'])"),
+    "words added up": ("", "words = ['sh', '-c']\nsubprocess.run(words + [x])"),
+    "words appended": ("", "words = ['sh', '-c']\nwords.append(x)\nsubprocess.run(words)"),
+    "words in a container": ("", "subprocess.run(['docker', 'exec', 'web', 'sh', '-c', cmd])"),
+    "words as arguments": ("", "os.execlp('sh', 'sh', '-c', cmd)"),
+    "words beside a program": ("", "os.execvp('bash', ['bash', '-c', cmd])"),
+    "shell in a mapping": ("", "subprocess.run(cmd, **{'shell': True})"),
+    "shell in a named mapping": ("", "more = {'shell': True}\nsubprocess.run(cmd, **more)"),
+    "shell in a dict": ("", "subprocess.check_output(cmd, **dict(shell=True))"),
+    "shell by a name": ("", "yes = True\nsubprocess.run(cmd, shell=yes)"),
+    "sql joined": (SQL, "cur.execute(' '.join(['SELECT * FROM t WHERE id =', x]))"),
+    "sql joined from lines": (SQL, "q = '\\n'.join(('DELETE FROM t', f'WHERE id = {x}'))\ncur.execute(q)"),
+    "sql from appended words": (
+        SQL,
+        "q = ['SELECT * FROM t']\nq.append('WHERE id = ' + x)\ncur.execute(' '.join(q))",
+    ),
     "sql f-string": (SQL, "cur.execute(f'SELECT * FROM t WHERE id={x}')"),
     "sql concatenated": (SQL, "cur.execute('DELETE FROM t WHERE id=' + x)"),
     "sql format": (SQL, "cur.execute('SELECT * FROM t WHERE id={}'.format(x))"),
@@ -81,6 +98,10 @@ FAULTS = {
     "check_hostname": ("", "x.check_hostname = False"),
     "pickle": ("", "y = pickle.loads(request.body)"),
     "yaml": ("", "y = yaml.load(x)"),
+    "pickle by a name": ("", "raw = request.body\nmore = raw\ny = pickle.loads(more)"),
+    "pickle from the network": ("", "with urlopen(x) as f:\n    y = pickle.load(f)"),
+    "pickle's own function": ("", "from pickle import loads\ny = loads(request.body)"),
+    "yaml's own function": ("", "from yaml import load, Loader\ny = load(x, Loader=Loader)"),
     "guard gone": (CHECK, ""),
     "validation gone": ("if x <= 0:\n    raise ValueError('x')", ""),
     "assert gone": ("assert x > 0", ""),
@@ -105,6 +126,20 @@ HARMLESS = {
     "shell=False": ("", "subprocess.run(cmd, shell=False)"),
     "list": ("", "subprocess.run(['git', 'status'], check=True)"),
     "constant shell": ("", "subprocess.run('ls | wc', shell=True)"),
+    "words for a fixed shell": ("", "subprocess.run(['sh', '-c', 'ls | wc'], check=True)"),
+    "words quoted for a shell": ("", "subprocess.run(['sh', '-c', 'ls ' + shlex.quote(x)], check=True)"),
+    "words behind a fixed script": ("", "subprocess.run(['sh', '-c', 'ls \"$1\"', 'ls', x], check=True)"),
+    "a script's own option": ("", "subprocess.run(['bash', 'run.sh', '-c', x], check=True)"),
+    "no shell in a mapping": ("", "subprocess.run([cmd], **{'check': True, 'shell': False})"),
+    "words appended to a program": (
+        "",
+        "words = ['git']\nwords.append(x)\nsubprocess.run(words, check=True)",
+    ),
+    "sql joined from literals": (
+        SQL,
+        "q = ['SELECT a', 'FROM t']\nq.append('WHERE id=?')\ncur.execute(' '.join(q), (x,))",
+    ),
+    "safe loader by a name": ("", "from yaml import CSafeLoader as Loader\ny = yaml.load(x, Loader=Loader)"),
     "quoted": ("", "os.system(f'ls {shlex.quote(x)}')"),
     "table constant": ("", "cur.execute('SELECT * FROM ' + TABLE + ' WHERE id=?', (x,))"),
     "table literal": ("", "t = 'users'\ncur.execute(f'SELECT * FROM {t} WHERE id=?', (x,))"),
@@ -169,6 +204,23 @@ def test_with_hardly_any_context_it_never_invents_a_fault(name: str) -> None:
     if name in HARMLESS:
         assert opinion.vote != "no", opinion.reason
     assert opinion.confidence >= 0.3
+
+
+@pytest.mark.parametrize(
+    ("code", "risk"),
+    [
+        ("y = pickle.loads(x)", "high"),
+        ("y = pickle.loads(cur.read())", "high"),
+        ("with open(x, 'rb') as f:\n    y = pickle.load(f)", "med"),
+        ("raw = x.read_bytes()\ny = pickle.loads(raw)", "med"),
+        ("y = pickle.loads(pickle.dumps(x))", "med"),
+    ],
+)
+def test_pickled_bytes_from_nowhere_in_sight_are_prime_s_to_rule_on(code: str, risk: str) -> None:
+    """Fails where such a no has a middling risk: two seats that do not read Python would outvote it."""
+    opinion = review(diff(body(""), body(code)))
+    assert (opinion.vote, opinion.risk_level) == ("no", risk), opinion.reason
+    assert 0.3 <= opinion.confidence < 0.8
 
 
 def test_a_decorator_that_guards() -> None:

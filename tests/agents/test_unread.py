@@ -1,0 +1,102 @@
+"""What the three minds decide together on a change that they could not read, or not all of it: never a yes."""
+
+from __future__ import annotations
+
+import pytest
+
+from council import Council, Decision
+from council.agents.lite import Lite
+from council.agents.mind import Case, ShownBallot
+from council.agents.prime import Prime
+from tests.agents.test_minds_together import one_file
+
+CLEAN = one_file("app/total.py", "", "def total(prices):\n    return sum(prices)\n")
+BINARY = "diff --git a/{0} b/{0}\nindex 1111111..2222222 100644\nBinary files a/{0} and b/{0} differ\n"
+# The header promises three new lines; what follows are five, and git would refuse it.
+MISCOUNTED = (
+    "diff --git a/app/a.py b/app/a.py\n--- a/app/a.py\n+++ b/app/a.py\n@@ -1,2 +1,3 @@\n"
+    " import os\n+import shlex\n+\n+os.system(COMMAND)\n-x = 1\n x = 2\n"
+)
+FOREIGN = one_file("app/a.js", "", "".join("\ufffd".join(line) + "\n" for line in ("let a = 1", "run(a)")))
+
+UNSEEN = {
+    "a hunk longer than its header says": MISCOUNTED,
+    "a patch that ends early": one_file("app/a.py", "", "x = 1\n" * 40)[:-60],
+    "a hunk without a file": "@@ -1,2 +1,2 @@\n-x = 1\n+x = 2\n y = 1\n",
+    "binary files alone": BINARY.format("assets/logo.png") + BINARY.format("lib/fast.so"),
+    "a program that was deleted": "diff --git a/run.bin b/run.bin\ndeleted file mode 100755\n"
+    "index 1111111..0000000\nBinary files a/run.bin and /dev/null differ\n",
+    "a damaged patch beside a clean one": CLEAN + MISCOUNTED,
+    "source shown as binary beside a clean patch": CLEAN + BINARY.format("app/login.py"),
+    "deleted source shown as binary": CLEAN
+    + "diff --git a/app/auth.py b/app/auth.py\ndeleted file mode 100644\n"
+    "index 1111111..0000000\nBinary files a/app/auth.py and /dev/null differ\n",
+    "a binary patch of a workflow": CLEAN
+    + "diff --git a/.github/workflows/ci.yml b/.github/workflows/ci.yml\n"
+    "index 1111111..2222222 100644\nGIT binary patch\nliteral 4\nLc${NkU|;|M00aO5\n\n",
+    "source in an encoding that nobody could decode": CLEAN + FOREIGN,
+}
+SEEN = {
+    "an image beside source": CLEAN + BINARY.format("assets/logo.png"),
+    "a locked file that the repository calls binary": CLEAN + BINARY.format("web/package-lock.json"),
+    "umlauts of another encoding": one_file("app/a.py", "", 'NAME = "K\ufffdln"  # a city on the Rhine\n'),
+    "a rename": "diff --git a/a/x.py b/b/x.py\nsimilarity index 100%\nrename from a/x.py\nrename to b/x.py\n",
+}
+
+
+@pytest.fixture(scope="module")
+def decisions() -> dict[str, Decision]:
+    diffs = UNSEEN | SEEN
+    with Council.inline(time_budget_s=60.0) as council:
+        found = council.propose_many(
+            [council.draft("Add up prices", diff, wait_for="all") for diff in diffs.values()]
+        )
+    return {
+        title: decision
+        for title, decision in zip(diffs, found, strict=True)
+        if isinstance(decision, Decision)
+    }
+
+
+@pytest.mark.parametrize("title", UNSEEN)
+def test_what_could_not_be_read_waits_for_a_human(title: str, decisions: dict[str, Decision]) -> None:
+    """Fails where two seats pass what they could not read, as CodeMind abstains and two are a majority."""
+    decision = decisions[title]
+    assert not decision
+    assert decision.standing == "escalated", decision
+    for ballot in decision.ballots:
+        if ballot.seat != "codemind":
+            assert ballot.vote == "abstain", ballot
+            assert "read" in ballot.reason
+
+
+@pytest.mark.parametrize("title", SEEN)
+def test_what_is_no_text_anyway_is_a_note(title: str, decisions: dict[str, Decision]) -> None:
+    decision = decisions[title]
+    assert decision.outcome == "approved", decision
+    assert decision.ruling is None, "a note alone escalates nothing"
+
+
+def test_the_reason_names_what_was_not_read() -> None:
+    for title, name in (
+        ("a damaged patch beside a clean one", "app/a.py"),
+        ("source shown as binary beside a clean patch", "app/login.py"),
+        ("source in an encoding that nobody could decode", "app/a.js"),
+    ):
+        for mind in (Prime(), Lite()):
+            assert name in mind.review(Case("1", "ann", "x", UNSEEN[title])).reason
+
+
+def test_prime_confirms_nothing_that_it_could_not_read() -> None:
+    """Fails if the yeses of others, however sure, stand in for Prime's own eyes."""
+    case = Case("1", "ann", "x", UNSEEN["source shown as binary beside a clean patch"])
+    ballots = [ShownBallot(f"s{number}", "yes", "fine", 0.95, "low") for number in range(3)]
+    ruling = Prime().rule(case, ballots)
+    assert (ruling.ruling, "app/login.py" in ruling.reason) == ("human", True)
+
+
+def test_a_fault_in_what_was_read_is_still_refused() -> None:
+    body = UNSEEN["a damaged patch beside a clean one"] + one_file("run.sh", "", "#!/bin/sh\nrm -rf /\n")
+    for mind in (Prime(), Lite()):
+        opinion = mind.review(Case("1", "ann", "x", body))
+        assert (opinion.vote, opinion.risk_level) == ("no", "high")
