@@ -24,6 +24,7 @@ import ray
 from ray import exceptions as ray_errors
 
 from council.agents.exchange import Reply, frame, frame_reply, unframe, unframe_reply
+from council.background import Background
 from council.journal.record import MemoryJournal
 from council.protocol.errors import MindError, OperatorError, Refused, Unreachable
 from council.runtime.coordinator import Coordinator
@@ -47,10 +48,15 @@ def _in_group(name: str) -> Callable[[F], F]:
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 2, "letters": 8})
 class SeatActor:
-    """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own."""
+    """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own.
+
+    Its methods are plain, and hand over to an event loop of the seat's own: Ray's way to an actor's
+    coroutine and back costs each decision a tenth more than this.
+    """
 
     def __init__(self, config: CouncilConfig, name: str, key: bytes, council_id: str) -> None:
         _spare_the_collector()
+        self._background = Background(f"council-{name}")
         self._title = f"Seat {name} of {council_id}"
         self._config, self._name, self._key, self._council_id = config, name, key, council_id
         self._host = new_seat(config, name, key, council_id)
@@ -59,21 +65,21 @@ class SeatActor:
         return self._title
 
     @_in_group("letters")
-    async def exchange(self, batch: bytes) -> bytes:
-        return frame_reply(await self._host.exchange(unframe(batch)))
+    def exchange(self, batch: bytes) -> bytes:
+        return frame_reply(self._background.wait(self._host.exchange(unframe(batch))))
 
     @_in_group("heartbeat")
-    async def attend(self, boot: int, coordinator: Any) -> None:
+    def attend(self, boot: int, coordinator: Any) -> None:
         async def send(sealed: bytes, name: str) -> None:
             await coordinator.hear.options(name=name).remote(sealed)
 
         try:
-            await self._host.attend(boot, send)
+            asyncio.run(self._host.attend(boot, send))  # on this thread, whatever the mind does to its own
         except ray_errors.ActorDiedError:  # not restarting: dead for good, and this seat has nobody to serve
             cast(Any, ray.actor).exit_actor()
 
     @_in_group("heartbeat")
-    async def pid(self) -> int:
+    def pid(self) -> int:
         return os.getpid()
 
 
