@@ -140,8 +140,10 @@ class CoordinatorActor:
     async def leave(self, session: str) -> None:
         await self._opened().leave(session)
 
-    async def exchange(self, session: str, batch: bytes) -> bytes:
-        return frame_reply(await self._opened().exchange(session, unframe(batch)))
+    async def exchange(self, call: bytes) -> bytes:
+        """A client's call: its session's name, then the envelopes; all framed, for Ray carries bytes as they are."""
+        session, *batch = unframe(call) or [b""]
+        return frame_reply(await self._opened().exchange(session.decode("ascii", "replace"), batch))
 
     async def hear(self, sealed: bytes) -> None:
         await self._opened().hear(sealed)
@@ -182,22 +184,25 @@ class RayTransport:
         self._council_id = council_id
         self._me = me
         self._actors: dict[str, Any] = {}
+        self._exchanges: dict[str, Any] = {}
 
     async def start(self) -> None:
         end_seats(self._config.name, self._config.ray_namespace)  # of a council that died without closing
         for seat in self._config.seats:
-            self._actors[seat.name] = self._create(seat.name)
+            self._create(seat.name)
         for name, actor in self._actors.items():
             await self._begun(name, actor)
 
-    def _create(self, name: str) -> Any:
+    def _create(self, name: str) -> None:
         seats: Any = SeatActor
         options = seats.options(
             name=actor_name(self._config.name, name),
             namespace=self._config.ray_namespace,
             lifetime="detached",
         )
-        return options.remote(self._config, name, self._keys[name], self._council_id)
+        actor = options.remote(self._config, name, self._keys[name], self._council_id)
+        # Ray makes the method anew each time that it is looked up, and each ballot passes here.
+        self._actors[name], self._exchanges[name] = actor, actor.exchange
 
     async def _begun(self, name: str, actor: Any) -> None:
         """Waits until the seat's process is up; a mind that can't be built is told as what it is."""
@@ -213,7 +218,7 @@ class RayTransport:
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
 
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        return unframe_reply(await result(self._actors[seat].exchange.remote(frame(batch))))
+        return unframe_reply(await result(self._exchanges[seat].remote(frame(batch))))
 
     async def attend(self, seat: str, boot: int) -> None:
         await result(self._actors[seat].attend.remote(boot, self._me))
@@ -223,7 +228,7 @@ class RayTransport:
         try:
             await asyncio.wait_for(result(self._actors[seat].pid.remote()), START_TIMEOUT_S)
         except ray_errors.ActorDiedError:
-            self._actors[seat] = self._create(seat)
+            self._create(seat)
             await self._begun(seat, self._actors[seat])
 
     async def close(self) -> None:

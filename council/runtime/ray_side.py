@@ -60,12 +60,14 @@ class RayPort:
         await self._ask(lambda: self._handle.leave.remote(session))
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
-        return unframe_reply(await self._ask(lambda: self._handle.exchange.remote(session, frame(batch))))
+        return unframe_reply(
+            await self._ask(lambda: self._handle.exchange.remote(frame([session.encode(), *batch])))
+        )
 
     def exchange_now(self, session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
         """``exchange`` for a thread that waits for it without an event loop."""
         with _as_ours(self._name):
-            call: Any = self._handle.exchange.remote(session, frame(batch))
+            call: Any = self._handle.exchange.remote(frame([session.encode(), *batch]))
             return unframe_reply(cast(bytes, ray.get(call, timeout=timeout_s)))
 
     async def status(self) -> dict[str, Any]:
