@@ -5,6 +5,7 @@ Knows nothing of signatures; a letter is sealed whole with the seat's key (``sig
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from typing import NamedTuple
@@ -42,6 +43,7 @@ def read(data: bytes) -> Letter:
     return Letter(envelope, _trusted(about) if about else None, time_left_s)
 
 
+@functools.lru_cache(maxsize=4)  # in process each seat is handed the same proposal, and Prime once more
 def _trusted(data: bytes) -> Envelope:
     """Validated, but not encoded again to see that it is canonical: the council has seen that already."""
     return codec.read(codec.unpack_array(data), data, checked=True)

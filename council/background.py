@@ -9,16 +9,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
-from council.protocol.errors import CallerError
+from council.protocol.errors import CallerError, Unreachable
 
 T = TypeVar("T")
 STOP_TIMEOUT_S = 10.0
 # What was cancelled has so long to come to its end; a mind may ignore that it is cancelled.
 CANCEL_TIMEOUT_S = 1.0
+# The council itself never keeps its loop for more than milliseconds; a mind that shares it may.
+BLOCKED_S = 10.0
+_OURS = Path(__file__).parent
 
 
 class _Lane:
@@ -28,6 +33,7 @@ class _Lane:
         self._loop = loop
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._woken = False
+        self.turns = 0
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
         self._waiting.append((callback, arguments))
@@ -37,6 +43,7 @@ class _Lane:
 
     def _drain(self) -> None:
         self._woken = False
+        self.turns += 1
         while self._waiting:
             callback, arguments = self._waiting.popleft()
             callback(*arguments)
@@ -52,9 +59,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class Background:
-    """Runs coroutines on a daemon thread's event loop, for threads and for other loops alike."""
+    """Runs coroutines on a daemon thread's event loop, for threads and for other loops alike.
 
-    def __init__(self, name: str) -> None:
+    Whoever waits hears it when the loop has not turned for ``blocked_s`` seconds; None: waits on.
+    """
+
+    def __init__(self, name: str, blocked_s: float | None = BLOCKED_S) -> None:
+        self._blocked_s = blocked_s
         self._loop = new_loop()
         self._lane = _Lane(self._loop)
         self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
@@ -82,7 +93,8 @@ class Background:
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result, from a thread. An interrupt ends the wait and cancels the coroutine.
 
-        Raises CallerError on the loop's own thread, and when the loop has ended.
+        Raises CallerError on the loop's own thread and when the loop has ended, and Unreachable when
+        something blocks it.
         """
         try:
             self.refuse_own_thread()
@@ -98,11 +110,13 @@ class Background:
             tasks.append(task)
             task.add_done_callback(lambda task: done.release())
 
+        turns = self._lane.turns
         with self._handing_over:
             self._refuse_when_ended(coroutine)
             self._lane.post(begin)
         try:
-            done.acquire()
+            while not done.acquire(timeout=-1 if self._blocked_s is None else self._blocked_s):
+                turns = self._turned_since(turns)
         except BaseException:
             self._cancel(tasks)
             raise
@@ -121,10 +135,32 @@ class Background:
             if not self._ending:
                 self._lane.post(cancel)
 
+    def _turned_since(self, turns: int) -> int:
+        """How often the loop has turned by now. Raises Unreachable if that is no more often than before."""
+        if self._lane.turns == turns:
+            raise Unreachable(
+                f"the council's event loop has not turned for {self._blocked_s:g} s; it is at {self._place()}. "
+                "An asynchronous mind must await where it waits: make one that blocks a plain function, "
+                "which has a thread of its own",
+                name=self._thread.name,
+            )
+        turns = self._lane.turns
+        self._lane.post(_turn)  # a loop that is idle turns for this, before the next look
+        return turns
+
+    def _place(self) -> str:
+        """Where the loop's thread is: the code that the council called last, and its line."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        ours = [index for index, entry in enumerate(stack) if Path(entry.filename).is_relative_to(_OURS)]
+        called = stack[ours[-1] + 1 :] if ours else stack
+        entry = next(iter(called or stack), None)
+        return "an unknown place" if entry is None else f"{entry.filename}:{entry.lineno} in {entry.name}"
+
     async def wrap(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The coroutine's result, from another event loop; cancelled here, it is cancelled there.
 
-        Raises CallerError when the loop has ended.
+        Raises CallerError when the loop has ended, and Unreachable when something blocks it.
         """
         loop = asyncio.get_running_loop()
         if loop is self._loop:
@@ -141,15 +177,34 @@ class Background:
             if not loop.is_closed():
                 back.post(_settle, result, task)
 
+        timer: asyncio.TimerHandle | None = None
+
+        def look_later(turns: int) -> None:
+            nonlocal timer
+            if self._blocked_s is not None:
+                timer = loop.call_later(self._blocked_s, look, turns)
+
+        def look(turns: int) -> None:
+            if not result.done():
+                try:
+                    look_later(self._turned_since(turns))
+                except Unreachable as error:
+                    result.set_exception(error)
+
+        turns = self._lane.turns
         with self._handing_over:
             self._refuse_when_ended(coroutine)
             back = self._lane_back(loop)
             self._lane.post(begin)
+        look_later(turns)
         try:
             return await result
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Unreachable):
             self._cancel(tasks)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _lane_back(self, loop: asyncio.AbstractEventLoop) -> _Lane:
         lane = self._lanes_back.get(loop)
@@ -184,6 +239,10 @@ class Background:
         self._thread.join(STOP_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _turn() -> None:
+    """Nothing but a turn of the loop."""
 
 
 def _ended() -> CallerError:

@@ -15,7 +15,7 @@ import pytest
 
 from council import background as background_module
 from council.background import Background
-from council.protocol.errors import CallerError
+from council.protocol.errors import CallerError, Unreachable
 
 
 @pytest.fixture
@@ -286,3 +286,48 @@ def test_loops_that_are_over_are_not_kept(background: Background) -> None:
     assert len(background._lanes_back) <= 1
     gc.collect()
     assert sum(each() is not None for each in seen) <= 1
+
+
+# A loop that something blocks
+
+
+@pytest.fixture
+def impatient() -> Iterator[Background]:
+    made = Background("impatient", blocked_s=0.1)
+    yield made
+    made.stop()
+
+
+async def block(until: threading.Event) -> int:
+    until.wait(10)
+    return 1
+
+
+@pytest.mark.parametrize("way", ["thread", "loop"])
+def test_whoever_waits_hears_what_blocks_the_loop(impatient: Background, way: str) -> None:
+    """Mutation: without a look at the loop a mind that blocks it keeps every caller waiting, and unaware."""
+    free = threading.Event()
+
+    async def from_another_loop() -> int:
+        return await impatient.wrap(block(free))
+
+    began = time.monotonic()
+    with pytest.raises(
+        Unreachable, match=r"not turned for 0\.1 s; it is at .*test_background\.py:\d+ in block"
+    ):
+        impatient.wait(block(free)) if way == "thread" else asyncio.run(from_another_loop())
+    assert time.monotonic() - began < 5
+    free.set()
+    assert impatient.wait(give(2)) == 2
+
+
+@pytest.mark.parametrize("way", ["thread", "loop"])
+def test_a_loop_that_turns_may_take_its_time(impatient: Background, way: str) -> None:
+    async def slowly() -> int:
+        await asyncio.sleep(0.55)
+        return 3
+
+    async def from_another_loop() -> int:
+        return await impatient.wrap(slowly())
+
+    assert (impatient.wait(slowly()) if way == "thread" else asyncio.run(from_another_loop())) == 3

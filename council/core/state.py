@@ -33,9 +33,12 @@ SEATS_MAX = 15
 ACTS_MAX = 100
 
 
-class Value(msgspec.Struct, frozen=True):
-    """A frozen value with ``==``. Made and copied in C, in a tenth of a frozen dataclass's time: each step
-    makes a dozen."""
+class Value(msgspec.Struct, frozen=True, gc=False):
+    """A frozen value with ``==``, of values and texts alone.
+
+    Made and copied in C, in a tenth of a frozen dataclass's time: each step makes a dozen. It can be part of
+    no cycle, so the garbage collector need not look at it; else it would look at all decisions ever made.
+    """
 
 
 def unsure(confidence: float) -> bool:

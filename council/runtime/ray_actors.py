@@ -56,7 +56,7 @@ class SeatActor:
 
     def __init__(self, config: CouncilConfig, name: str, key: bytes, council_id: str) -> None:
         _spare_the_collector()
-        self._background = Background(f"council-{name}")
+        self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
         self._title = f"Seat {name} of {council_id}"
         self._config, self._name, self._key, self._council_id = config, name, key, council_id
         self._host = new_seat(config, name, key, council_id)

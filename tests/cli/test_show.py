@@ -157,9 +157,7 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
         ruling=replace(FULL.ruling, reason=HOSTILE),
         answer=replace(FULL.answer, reason=HOSTILE, human=HOSTILE),
     )
-    waiting = replace(
-        WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE
-    )
+    waiting = replace(WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE)
     for shown in (show.decision(hostile), show.escalation(waiting), show.waiting_lines([waiting])):
         out = drawn(shown)
         assert not {char for char in out if not char.isprintable()} - {"\n"}
