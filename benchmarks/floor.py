@@ -38,10 +38,14 @@ def one(coordinator: Any) -> None:
 
 
 def many(coordinator: Any, total: int, in_flight: int) -> None:
-    """``total`` decisions with at most ``in_flight`` open: as a client would, each call by itself."""
-    waiting: list[Any] = []
-    for _ in range(total):
-        if len(waiting) >= in_flight:
-            _, waiting = ray.wait(waiting, num_returns=max(1, len(waiting) // 2))
-        waiting.append(coordinator.decide.remote("x"))
-    assert all(ray.get(waiting))
+    """``total`` decisions from independent callers, at most ``in_flight`` of them open: as ours are called."""
+    left = iter(range(total))
+
+    async def caller() -> None:
+        for _ in left:
+            assert await coordinator.decide.remote("x")
+
+    async def all_callers() -> None:
+        await asyncio.gather(*(caller() for _ in range(in_flight)))
+
+    asyncio.run(all_callers())

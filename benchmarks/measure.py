@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -61,7 +62,7 @@ def pairs(ours: Callable[[], float], floor: Callable[[], float], count: int) -> 
 
 def show(rows: list[Row]) -> None:
     """The rows as a table, then one JSON line each."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     table = Table(title="council benchmarks", title_justify="left")
     for column in ("group", "what", "figure", "floor", "ratio", "to reach", ""):
         table.add_column(column, justify="right" if column in ("figure", "floor", "ratio") else "left")
