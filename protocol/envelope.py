@@ -7,16 +7,11 @@ makes an envelope hands in its id and its timestamp.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -24,10 +19,20 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
-from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import freeze, kind_of, plain, quoted, read_json
+from council.protocol.errors import EnvelopeError
+from council.protocol.jsondata import kind_of, plain, read_json
+from council.protocol.models import (
+    EMPTY,
+    JsonObject,
+    Model,
+    Timestamp,
+    length,
+    malformed,
+    no_nul,
+    read_timestamp,
+)
 
 __all__ = [
     "Action",
@@ -63,95 +68,24 @@ NAME_CHARS_MAX = 200
 TIME_BUDGET_S_MAX = 86_400
 # A beat each 30 s would take 8 trillion years to pass it; databases hold signed 64 bits.
 BEAT_MAX = 2**63 - 1
-# So many faults are listed; a reader mends the first ones anyway.
-PROBLEMS_MAX = 100
 
 # rules 1.15: 8 to 32 are accepted, 16 are written.
 MSG_ID_PATTERN = r"^[0-9a-f]{8,32}$"
 SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-_TIMESTAMP = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
-    r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})?"
-)
-
-
-def _no_nul(text: str) -> str:
-    # rules 4.5: databases refuse it. A search is faster than a pattern by a microsecond for each ballot.
-    if "\0" in text:
-        raise PydanticCustomError("nul", "holds a NUL character, which databases refuse; remove it")
-    return text
-
-
-def _length(most: int, least: int = 0) -> Any:
-    """The constraints of a text; counting its characters refuses halves of surrogate pairs too."""
-    return Field(min_length=least, max_length=most)
-
-
-def _to_utc(moment: datetime) -> datetime:
-    """The same moment in UTC. A plain datetime, whatever subclass came in, so that it pickles alike."""
-    if moment.tzinfo is UTC and type(moment) is datetime:
-        return moment
-    if moment.utcoffset() is None:
-        raise PydanticCustomError("naive", "has no offset from UTC; give an aware time")
-    try:
-        m = moment.astimezone(UTC)
-    except (OverflowError, ValueError):
-        raise PydanticCustomError("out_of_range", "lies outside the years 1 to 9999 in UTC") from None
-    return datetime(m.year, m.month, m.day, m.hour, m.minute, m.second, m.microsecond, UTC)
-
-
-def _frozen(value: object) -> Mapping[str, Any]:
-    """A JSON object, frozen; its faults as pydantic wants them, with the path inside the object beside."""
-    try:
-        return freeze(value)
-    except EnvelopeTooLarge as fault:
-        facts = {"path": fault.field, "problem": fault.message, "limit": fault.limit, "found": fault.found}
-        raise PydanticCustomError("too_large", "{problem}", facts) from None
-    except EnvelopeError as fault:
-        facts = {"path": fault.field, "problem": fault.message}
-        raise PydanticCustomError("json_value", "{problem}", facts) from None
-
-
-JsonObject = Annotated[
-    Mapping[str, Any],
-    PlainValidator(_frozen, json_schema_input_type=dict[str, Any]),
-    PlainSerializer(plain, return_type=dict[str, Any]),
-]
-EMPTY = freeze({})
 
 MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN)]
 Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN)]
-Timestamp = Annotated[AwareDatetime, AfterValidator(_to_utc)]
-Summary = Annotated[str, _length(SUMMARY_CHARS_MAX, 1), AfterValidator(_no_nul)]
-MarkdownBody = Annotated[str, _length(BODY_CHARS_MAX), AfterValidator(_no_nul)]
-Reason = Annotated[str, _length(REASON_CHARS_MAX), AfterValidator(_no_nul)]
-Name = Annotated[str, _length(NAME_CHARS_MAX, 1), AfterValidator(_no_nul)]
+Summary = Annotated[str, length(SUMMARY_CHARS_MAX, 1), AfterValidator(no_nul)]
+MarkdownBody = Annotated[str, length(BODY_CHARS_MAX), AfterValidator(no_nul)]
+Reason = Annotated[str, length(REASON_CHARS_MAX), AfterValidator(no_nul)]
+Name = Annotated[str, length(NAME_CHARS_MAX, 1), AfterValidator(no_nul)]
 # What is not negative equals its absolute value, except -0.0: one number, one encoding.
 Confidence = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX), AfterValidator(float.__abs__)]
 Uptime = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
 
 
-class _Model(BaseModel):
-    """Strict and frozen; what goes in is checked whichever way it goes in, and never shown in an error."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        revalidate_instances="always",
-        hide_input_in_errors=True,
-    )
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but what is updated is validated too; raises pydantic's ValidationError."""
-        if not update:
-            return super().model_copy(deep=deep)
-        return type(self).model_validate({**dict(self), **update})
-
-
-class Action(_Model):
+class Action(Model):
     """A call of a tool that a proposal asks for."""
 
     tool: Name
@@ -163,7 +97,7 @@ def _wait_for(others: dict[str, Any]) -> Literal["decisive", "all"]:
     return "decisive" if others.get("action") is None else "all"
 
 
-class Proposal(_Model):
+class Proposal(Model):
     """Something to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown."""
 
     summary: Summary
@@ -174,7 +108,7 @@ class Proposal(_Model):
     supersedes: MsgId | None = None
 
 
-class Vote(_Model):
+class Vote(Model):
     """A ballot (rules 1.2). ``control_packet`` is what the seat's model gave along, unread."""
 
     proposal_id: MsgId
@@ -183,7 +117,7 @@ class Vote(_Model):
     control_packet: JsonObject | None = None
 
 
-class Info(_Model):
+class Info(Model):
     """Something to know; binds nobody. Cancellations and answers of humans are kinds of their own."""
 
     kind: Name
@@ -191,14 +125,14 @@ class Info(_Model):
     data: JsonObject = Field(default_factory=lambda: EMPTY)
 
 
-class Escalation(_Model):
+class Escalation(Model):
     """A call for Prime's attention (rules 1.8)."""
 
     proposal_id: MsgId
     reason: Reason
 
 
-class Heartbeat(_Model):
+class Heartbeat(Model):
     """A seat is alive: its beats counted, what it works on, and for how many seconds it has run."""
 
     beat: Annotated[int, Field(ge=0, le=BEAT_MAX)]
@@ -236,7 +170,7 @@ def _content(value: object, info: ValidationInfo) -> Body:
     return body
 
 
-class Envelope(_Model):
+class Envelope(Model):
     """A message of the council (GCP 8.1). ``parent_id`` is what it answers, ``confidence`` 0..1.
 
     Two envelopes are equal exactly when their canonical bytes (``codec.encode``) are.
@@ -266,7 +200,7 @@ class Envelope(_Model):
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
-            raise envelope_error(error) from None
+            raise malformed(error) from None
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -281,7 +215,7 @@ class Envelope(_Model):
         if not isinstance(found, dict):
             raise EnvelopeError(f"envelope: expected an object, found {kind_of(found)}", field="envelope")
         if isinstance(found.get("timestamp"), str):
-            found["timestamp"] = _read_timestamp(found["timestamp"])
+            found["timestamp"] = read_timestamp(found["timestamp"])
         if isinstance(found.get("content"), str):
             found["content"] = _read_content(found.get("type"), found["content"])
         return cls.build(**found)
@@ -311,78 +245,13 @@ def validate(fields: dict[str, Any]) -> Envelope:
     try:
         return cast(Envelope, _VALIDATE(fields))
     except ValidationError as error:
-        raise envelope_error(error) from None
+        raise malformed(error) from None
 
 
 _VALIDATE = Envelope.__pydantic_validator__.validate_python
 
 
-# From pydantic's errors to ours
-
-
-def envelope_error(error: ValidationError) -> EnvelopeError:
-    """pydantic's faults as one EnvelopeError that names the first and lists all."""
-    faults = error.errors(include_url=False)
-    first = faults[0]
-    field = _path(first)
-    problems = tuple(f"{_path(fault)}: {_words(fault)}" for fault in faults[:PROBLEMS_MAX])
-    message = problems[0]
-    if len(faults) > 1:
-        message += f" (and {len(faults) - 1} more, see problems)"
-    if first["type"] in ("too_large", "string_too_long"):
-        context = first["ctx"]
-        limit = context.get("limit", context.get("max_length"))
-        found = context["found"] if "found" in context else len(first["input"])
-        return EnvelopeTooLarge(message, field=field, problems=problems, limit=limit, found=found)
-    return EnvelopeError(message, field=field, problems=problems)
-
-
-def _path(fault: ErrorDetails) -> str:
-    """``content.action.args.files[3]``; a key from outside is cut and escaped."""
-    context = fault.get("ctx", {})
-    if "field" in context:
-        return str(context["field"])
-    steps = [step if isinstance(step, str) and step.isidentifier() else str(step) for step in fault["loc"]]
-    path = ".".join(step if step.isidentifier() and len(step) <= 64 else quoted(step) for step in steps)
-    inner = str(context.get("path", ""))
-    if not inner:
-        return path or "envelope"
-    return path + inner if inner.startswith("[") else f"{path}.{inner}"
-
-
-def _words(fault: ErrorDetails) -> str:
-    """What was expected and what was found; what was found only where it is short."""
-    kind, value = fault["type"], fault["input"]
-    if kind == "missing":
-        return "is missing"
-    if kind == "extra_forbidden":
-        return "is no field here; remove it"
-    if kind == "string_unicode":
-        return "holds half of a surrogate pair, which is no text"
-    message = fault["msg"]
-    if kind == "string_too_long":
-        return f"{message}; it has {len(value):,}"
-    if kind in ("too_large", "json_value", "nul", "naive", "out_of_range", "parent"):
-        return message
-    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
-        return f"{message}; found {value!r}"
-    return f"{message}; found {quoted(value)}"
-
-
 # JSON as people write it
-
-
-def _read_timestamp(text: str) -> datetime:
-    """RFC 3339. Without an offset the result is naive, and the envelope refuses it."""
-    found = _TIMESTAMP.fullmatch(text)
-    try:
-        if found is None:
-            raise ValueError(text)
-        day, clock, fraction, offset = found.groups(default="")
-        return datetime.fromisoformat(f"{day}T{clock}{fraction}{offset.upper()}")
-    except ValueError:
-        message = f"timestamp: {quoted(text)} is no time; expected one like 2025-07-11T19:22:00Z"
-        raise EnvelopeError(message, field="timestamp", problems=(message,)) from None
 
 
 def _read_content(word: object, text: str) -> Any:

@@ -1,0 +1,165 @@
+"""What all models of the protocol share: strictness, texts, times, JSON objects, and their faults in words.
+
+Knows nothing of what a model is for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
+from council.protocol.jsondata import freeze, plain, quoted
+
+# So many faults are listed; a reader mends the first ones anyway.
+PROBLEMS_MAX = 100
+
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
+    r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2})?"
+)
+
+
+def no_nul(text: str) -> str:
+    # rules 4.5: databases refuse it. A search is faster than a pattern by a microsecond for each ballot.
+    if "\0" in text:
+        raise PydanticCustomError("nul", "holds a NUL character, which databases refuse; remove it")
+    return text
+
+
+def length(most: int, least: int = 0) -> Any:
+    """The constraints of a text; counting its characters refuses halves of surrogate pairs too."""
+    return Field(min_length=least, max_length=most)
+
+
+def _to_utc(moment: datetime) -> datetime:
+    """The same moment in UTC. A plain datetime, whatever subclass came in, so that it pickles alike."""
+    if moment.tzinfo is UTC and type(moment) is datetime:
+        return moment
+    if moment.utcoffset() is None:
+        raise PydanticCustomError("naive", "has no offset from UTC; give an aware time")
+    try:
+        m = moment.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise PydanticCustomError("out_of_range", "lies outside the years 1 to 9999 in UTC") from None
+    return datetime(m.year, m.month, m.day, m.hour, m.minute, m.second, m.microsecond, UTC)
+
+
+def _frozen(value: object) -> Mapping[str, Any]:
+    """A JSON object, frozen; its faults as pydantic wants them, with the path inside the object beside."""
+    try:
+        return freeze(value)
+    except EnvelopeTooLarge as fault:
+        facts = {"path": fault.field, "problem": fault.message, "limit": fault.limit, "found": fault.found}
+        raise PydanticCustomError("too_large", "{problem}", facts) from None
+    except EnvelopeError as fault:
+        facts = {"path": fault.field, "problem": fault.message}
+        raise PydanticCustomError("json_value", "{problem}", facts) from None
+
+
+JsonObject = Annotated[
+    Mapping[str, Any],
+    PlainValidator(_frozen, json_schema_input_type=dict[str, Any]),
+    PlainSerializer(plain, return_type=dict[str, Any]),
+]
+EMPTY = freeze({})
+
+Timestamp = Annotated[AwareDatetime, AfterValidator(_to_utc)]
+
+
+class Model(BaseModel):
+    """Strict and frozen; what goes in is checked whichever way it goes in, and never shown in an error."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        revalidate_instances="always",
+        hide_input_in_errors=True,
+    )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, but what is updated is validated too; raises pydantic's ValidationError."""
+        if not update:
+            return super().model_copy(deep=deep)
+        return type(self).model_validate({**dict(self), **update})
+
+
+# From pydantic's errors to ours
+
+
+def malformed(error: ValidationError) -> EnvelopeError:
+    """pydantic's faults as one EnvelopeError that names the first and lists all."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    field = _path(first)
+    problems = tuple(f"{_path(fault)}: {_words(fault)}" for fault in faults[:PROBLEMS_MAX])
+    message = problems[0]
+    if len(faults) > 1:
+        message += f" (and {len(faults) - 1} more, see problems)"
+    if first["type"] in ("too_large", "string_too_long"):
+        context = first["ctx"]
+        limit = context.get("limit", context.get("max_length"))
+        found = context["found"] if "found" in context else len(first["input"])
+        return EnvelopeTooLarge(message, field=field, problems=problems, limit=limit, found=found)
+    return EnvelopeError(message, field=field, problems=problems)
+
+
+def _path(fault: ErrorDetails) -> str:
+    """``content.action.args.files[3]``; a key from outside is cut and escaped."""
+    context = fault.get("ctx", {})
+    if "field" in context:
+        return str(context["field"])
+    steps = [step if isinstance(step, str) and step.isidentifier() else str(step) for step in fault["loc"]]
+    path = ".".join(step if step.isidentifier() and len(step) <= 64 else quoted(step) for step in steps)
+    inner = str(context.get("path", ""))
+    if not inner:
+        return path or "envelope"
+    return path + inner if inner.startswith("[") else f"{path}.{inner}"
+
+
+def _words(fault: ErrorDetails) -> str:
+    """What was expected and what was found; what was found only where it is short."""
+    kind, value = fault["type"], fault["input"]
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return "is no field here; remove it"
+    if kind == "string_unicode":
+        return "holds half of a surrogate pair, which is no text"
+    message = fault["msg"]
+    if kind == "string_too_long":
+        return f"{message}; it has {len(value):,}"
+    if kind in ("too_large", "json_value", "nul", "naive", "out_of_range", "parent"):
+        return message
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
+        return f"{message}; found {value!r}"
+    return f"{message}; found {quoted(value)}"
+
+
+def read_timestamp(text: str) -> datetime:
+    """RFC 3339. Without an offset the result is naive, and the envelope refuses it."""
+    found = _TIMESTAMP.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError(text)
+        day, clock, fraction, offset = found.groups(default="")
+        return datetime.fromisoformat(f"{day}T{clock}{fraction}{offset.upper()}")
+    except ValueError:
+        message = f"timestamp: {quoted(text)} is no time; expected one like 2025-07-11T19:22:00Z"
+        raise EnvelopeError(message, field="timestamp", problems=(message,)) from None

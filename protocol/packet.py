@@ -1,0 +1,322 @@
+"""PacketEnvelope 1.1.0: how everything is kept. Shapes, lineage and the canonical bytes that are hashed.
+
+Knows nothing of stores, clocks or ids: whoever keeps a packet hands in the moment, the id, and its parents.
+A packet is frozen all the way down; equal packets have equal bytes and so one hash, in every process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+from uuid import UUID
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
+from council.protocol.jsondata import kind_of, plain, quoted, read_json
+from council.protocol.models import (
+    JsonObject,
+    Model,
+    Timestamp,
+    length,
+    malformed,
+    no_nul,
+    read_timestamp,
+)
+
+SCHEMA_VERSION = "1.1.0"
+# A packet may hold an envelope of the largest size, written as JSON, where a byte may take six.
+PACKET_BYTES_MAX = 8 * 2**20
+# A packet has few parents: those it follows from. More would be a merge of a whole thread.
+PARENTS_MAX = 1_000
+TAGS_MAX = 100
+WORD_CHARS_MAX = 200
+TEXT_CHARS_MAX = 100_000
+STEPS_MAX = 2_000
+
+
+def _uuid(value: object) -> object:
+    """A UUID in its canonical text too; any other form of it would be a second name for one packet."""
+    if isinstance(value, str):
+        try:
+            found = UUID(value)
+        except ValueError:
+            found = None
+        if found is None or str(found) != value.lower():
+            raise PydanticCustomError("uuid", "must be a UUID, like a1b2c3d4-e5f6-7890-abcd-ef1234567890")
+        return found
+    return value
+
+
+def _moment(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return read_timestamp(value)
+        except EnvelopeError as error:
+            raise PydanticCustomError("time", "{problem}", {"problem": error.message}) from None
+    return value
+
+
+def _numbers(scores: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, score in scores.items():
+        if isinstance(score, bool) or not isinstance(score, (int, float)):
+            problem = f"must be a number, found {kind_of(score)}"
+            raise PydanticCustomError("json_value", "{problem}", {"path": name, "problem": problem})
+    return scores
+
+
+Id = Annotated[UUID, BeforeValidator(_uuid)]
+Moment = Annotated[Timestamp, BeforeValidator(_moment)]
+Word = Annotated[str, length(WORD_CHARS_MAX, 1), AfterValidator(no_nul)]
+Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
+Scores = Annotated[JsonObject, AfterValidator(_numbers)]
+Score = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
+DerivationType = Literal["split", "merge", "transform", "inference"]
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _list(item: Any, most: int) -> Any:
+    """A list of at most so many; a tuple once it is read."""
+    return Annotated[tuple[item, ...], Field(max_length=most), BeforeValidator(_as_tuple)]
+
+
+class PacketMetadata(Model):
+    """What kind of packet it is, and of whom."""
+
+    schema_version: Word = SCHEMA_VERSION
+    reasoning_mode: Word | None = None
+    agent: Word | None = None
+    domain: Word | None = None
+
+
+class PacketProvenance(Model):
+    """Where it comes from."""
+
+    parent_packet: Id | None = None
+    source: Word | None = None
+    tool: Word | None = None
+
+
+class PacketConfidence(Model):
+    """How sure its writer is, 0..1, and why."""
+
+    score: Score
+    rationale: Text | None = None
+
+
+class PacketLineage(Model):
+    """What it was derived from. ``generation`` and ``root_packet_id`` are completed on writing (rules 4.3)."""
+
+    parent_ids: _list(Id, PARENTS_MAX) = ()  # type: ignore[valid-type]
+    derivation_type: DerivationType | None = None
+    generation: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    root_packet_id: Id | None = None
+
+
+class StructuredReasoningBlock(Model):
+    """The reasoning that led to a packet, kept inside it (rules 4.8)."""
+
+    block_id: Id
+    packet_id: Id
+    extracted_features: JsonObject
+    inference_steps: _list(JsonObject, STEPS_MAX) = ()  # type: ignore[valid-type]
+    reasoning_tokens: _list(Text, STEPS_MAX) = ()  # type: ignore[valid-type]
+    decision_tokens: _list(Text, STEPS_MAX) = ()  # type: ignore[valid-type]
+    confidence_scores: Scores
+    memory_write_ops: _list(JsonObject, STEPS_MAX) = ()  # type: ignore[valid-type]
+    timestamp: Moment
+
+
+class _Packet(Model):
+    """The fields that a writer gives and that a kept packet has alike."""
+
+    packet_type: Word
+    payload: JsonObject
+    metadata: PacketMetadata | None = None
+    provenance: PacketProvenance | None = None
+    confidence: PacketConfidence | None = None
+    reasoning_block: StructuredReasoningBlock | None = None
+    thread_id: Id | None = None
+    lineage: PacketLineage | None = None
+    tags: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    ttl: Moment | None = None
+
+    @classmethod
+    def build(cls, /, **fields: Any) -> Self:
+        """A packet of these fields. Raises EnvelopeError (EnvelopeTooLarge) that names the ``field``."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            raise malformed(error) from None
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """A packet as the document writes it. Raises EnvelopeError, EnvelopeTooLarge."""
+        found = read_json(text, field="packet")
+        if not isinstance(found, dict):
+            raise EnvelopeError(f"packet: expected an object, found {kind_of(found)}", field="packet")
+        return cls.build(**found)
+
+    def to_json(self) -> str:
+        """The packet as the document writes it; what was not given is left out."""
+        return self._canonical().decode()
+
+    def _canonical(self) -> bytes:
+        data = json.dumps(
+            _shown(self), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        ).encode()
+        if len(data) > PACKET_BYTES_MAX:
+            raise EnvelopeTooLarge(
+                f"packet: {len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept",
+                field="packet",
+                limit=PACKET_BYTES_MAX,
+                found=len(data),
+            )
+        return data
+
+
+class PacketEnvelopeIn(_Packet):
+    """A packet as a writer hands it in: ``packet_type`` and ``payload`` alone are required (rules 4.2)."""
+
+    packet_id: Id | None = None
+    timestamp: Moment | None = None
+
+    def completed(
+        self, packet_id: UUID, timestamp: datetime, parents: Sequence[PacketEnvelope] = ()
+    ) -> PacketEnvelope:
+        """The packet as it is kept: with ``packet_id`` and ``timestamp`` where it has none, and its lineage.
+
+        ``parents`` are the kept packets that ``lineage.parent_ids`` names, in that order. Raises
+        EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
+        """
+        own_id = self.packet_id or packet_id
+        fields = {name: getattr(self, name) for name in _Packet.model_fields}
+        fields["lineage"] = _completed(self.lineage, own_id, parents)
+        return PacketEnvelope.build(**fields, packet_id=own_id, timestamp=self.timestamp or timestamp)
+
+
+class PacketEnvelope(_Packet):
+    """A packet as it is kept, for good."""
+
+    packet_id: Id
+    timestamp: Moment
+
+    def canonical(self) -> bytes:
+        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between."""
+        return self._canonical()
+
+    def content_hash(self) -> str:
+        """SHA-256 of ``canonical``, in hex."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def expired(self, now: datetime) -> bool:
+        """Whether its ``ttl``, a moment in time, has come (rules 4.4)."""
+        return self.ttl is not None and self.ttl <= now
+
+    def row(self) -> PacketStoreRow:
+        """The columns of ``packet_store`` for it."""
+        routing = {name: getattr(self.metadata, name, None) for name in ("agent", "domain")}
+        return PacketStoreRow(
+            packet_id=self.packet_id,
+            packet_type=self.packet_type,
+            envelope=_shown(self),
+            timestamp=self.timestamp,
+            routing={name: value for name, value in routing.items() if value is not None},
+            provenance=None if self.provenance is None else _shown(self.provenance),
+            thread_id=self.thread_id,
+            parent_ids=() if self.lineage is None else self.lineage.parent_ids,
+            tags=self.tags,
+            ttl=self.ttl,
+        )
+
+
+class PacketWriteResult(Model):
+    """What became of a write: the tables it reached, or what went wrong."""
+
+    packet_id: Id
+    written_tables: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    status: Literal["ok", "error"] = "ok"
+    error_message: Text | None = None
+
+
+class PacketStoreRow(Model):
+    """One row of ``packet_store``, by the document's columns."""
+
+    packet_id: Id
+    packet_type: Word
+    envelope: JsonObject
+    timestamp: Moment
+    routing: JsonObject | None = None
+    provenance: JsonObject | None = None
+    thread_id: Id | None = None
+    parent_ids: _list(Id, PARENTS_MAX) = ()  # type: ignore[valid-type]
+    tags: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    ttl: Moment | None = None
+
+
+def _completed(
+    given: PacketLineage | None, own_id: UUID, parents: Sequence[PacketEnvelope]
+) -> PacketLineage | None:
+    """Lineage as it is kept: a parent's generation and root decide (rules 4.3)."""
+    if given is None:
+        return None
+    wanted = tuple(given.parent_ids)
+    if own_id in wanted:
+        raise EnvelopeError(
+            "lineage.parent_ids: a packet can't be its own parent", field="lineage.parent_ids"
+        )
+    if len(set(wanted)) != len(wanted):
+        raise EnvelopeError("lineage.parent_ids: a parent stands there twice", field="lineage.parent_ids")
+    there = {parent.packet_id: parent for parent in parents}
+    for parent_id in wanted:
+        if parent_id not in there:
+            raise EnvelopeError(
+                f"lineage.parent_ids: {parent_id} is not kept here; a parent is written before its children",
+                field="lineage.parent_ids",
+            )
+    lineages = [there[parent_id].lineage for parent_id in wanted]
+    generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
+    root = own_id
+    if lineages:
+        root = (lineages[0].root_packet_id if lineages[0] else None) or wanted[0]
+    for name, true in (("generation", generation), ("root_packet_id", root)):
+        said = getattr(given, name)
+        if said not in (None, true):
+            raise EnvelopeError(
+                f"lineage.{name}: {quoted(str(said))} contradicts its parents, which make it {true}; leave it out",
+                field=f"lineage.{name}",
+            )
+    return PacketLineage(
+        parent_ids=wanted,
+        derivation_type=given.derivation_type,
+        generation=generation,
+        root_packet_id=root,
+    )
+
+
+def _shown(model: Model) -> dict[str, Any]:
+    """A model as JSON data; what is not set is left out."""
+    return {
+        name: _value(value)
+        for name in type(model).model_fields
+        if (value := getattr(model, name)) not in (None, ())
+    }
+
+
+def _value(value: object) -> Any:
+    if isinstance(value, Model):
+        return _shown(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, tuple):
+        return [_value(inner) for inner in value]
+    return plain(value)
