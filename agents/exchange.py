@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from council.protocol.errors import EnvelopeError
+from council.protocol.jsondata import too_large
 
 # A parked call returns by itself after so long, so that no wait is without a limit; far above any round
 # trip, far below the time after which a peer is given up.
@@ -47,9 +48,15 @@ def frame(items: Sequence[bytes]) -> bytes:
 
 
 def unframe(data: bytes) -> list[bytes]:
-    """The items that ``frame`` joined. Raises EnvelopeError where the lengths do not fit what is there."""
+    """The items that ``frame`` joined.
+
+    Raises EnvelopeError where the lengths do not fit what is there, and EnvelopeTooLarge for more items than
+    a call carries, its session's name beside them.
+    """
     try:
         (count,) = struct.unpack_from(">I", data)
+        if count > BATCH_ITEMS_MAX + 1:
+            raise too_large("frame", "items in one call", BATCH_ITEMS_MAX + 1, count)
         lengths = struct.unpack_from(f">{count}I", data, 4)
     except (struct.error, TypeError):
         raise EnvelopeError("frame: its head does not fit what follows", field="frame") from None
@@ -125,6 +132,8 @@ class Courier:
         self._waiting: deque[bytes] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self._more = False
+        self._launched = self._heard = 0
+        self.waiting_bytes = 0
         self._pumping = False
 
     def __len__(self) -> int:
@@ -137,6 +146,7 @@ class Courier:
     def send(self, item: bytes) -> None:
         """Queues ``item``; all that is sent in the same turn of the loop leaves in one call."""
         self._waiting.append(item)
+        self.waiting_bytes += len(item)
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -151,6 +161,7 @@ class Courier:
         waiting = list(self._waiting)
         self._waiting.clear()
         self._more = False
+        self.waiting_bytes = 0
         for flight in list(self._flights):
             flight.cancel()
         return waiting
@@ -158,22 +169,28 @@ class Courier:
     def _pump(self) -> None:
         self._pumping = False
         while len(self._flights) < 2 and (self._waiting or (self._more and not self._flights)):
-            flight = asyncio.get_running_loop().create_task(self._fly(take(self._waiting)))
+            self._launched += 1
+            batch = take(self._waiting)
+            self.waiting_bytes -= sum(map(len, batch))
+            flight = asyncio.get_running_loop().create_task(self._fly(self._launched, batch))
             self._flights.add(flight)
+            flight.add_done_callback(self._landed)  # also one that is cancelled before its first step
 
-    async def _fly(self, batch: list[bytes]) -> None:
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if self._waiting or self._more:
+            self._pump()
+
+    async def _fly(self, number: int, batch: list[bytes]) -> None:
         try:
-            self._more, items = await self._call(batch)
+            more, items = await self._call(batch)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - what a transport may raise is its own affair
             self._more = False
             self._failed(batch, error)
         else:
+            # An earlier call's reply that is heard later must not hide that a later one has more to give.
+            self._more = more or (self._more and number < self._heard)
+            self._heard = max(self._heard, number)
             self._receive(items)
-        finally:
-            flight = asyncio.current_task()
-            if flight is not None:
-                self._flights.discard(flight)
-            if self._waiting or self._more:
-                self._pump()

@@ -32,6 +32,10 @@ REMEMBERED_MAX = 10_000
 REMEMBERED_BYTES_MAX = 64 * 2**20
 # Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
 HUNG_THREADS_MAX = 64
+# Cases that wait for a slow mind, and the characters of their bodies: decided early without it, they are not
+# open any more for the council to bound.
+BACKLOG_MAX = 10_000
+BACKLOG_CHARS_MAX = 64 * 2**20
 RULINGS = get_args(RulingWord)
 # rules 1.10: a beat comes after 27 to 30 of 30 s, so that seats do not beat in step.
 JITTER = 0.1
@@ -47,6 +51,7 @@ class _Work:
     timer: asyncio.TimerHandle | None = None
     given_up: bool = False
     has_slot: bool = False
+    weight: int = 0
 
 
 class SeatHost:
@@ -87,6 +92,7 @@ class SeatHost:
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
         self._hung = 0
+        self._weight = 0
         self._started_s = uptime()
         self._attendance = 0
         self.refused = 0
@@ -184,7 +190,11 @@ class SeatHost:
         if key in self._work:
             return
         loop = asyncio.get_running_loop()
-        work = self._work[key] = _Work(case.proposal_id, task_name)
+        work = self._work[key] = _Work(case.proposal_id, task_name, weight=len(case.body))
+        self._weight += work.weight
+        if len(self._work) > BACKLOG_MAX or self._weight > BACKLOG_CHARS_MAX:
+            self._fail(work, f"too much waits for its mind: {len(self._work) - 1:,} other cases")
+            return
         work.timer = loop.call_later(case.time_left_s, self._out_of_time, work, case.time_left_s)
         work.task = loop.create_task(self._do(work, think))
 
@@ -282,6 +292,7 @@ class SeatHost:
             work.timer.cancel()
         if self._work.get((work.proposal_id, work.task_name)) is work:
             del self._work[(work.proposal_id, work.task_name)]
+            self._weight -= work.weight
 
     # What the seat says
 

@@ -71,19 +71,24 @@ class Background:
         self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
         # Held while work is handed over, so that none is handed to a loop that has begun to end.
         self._handing_over = threading.RLock()
-        self._ending = False
+        self._ending = self._over = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        while True:
+        while not self._over:
             try:
-                self._loop.run_forever()
-                return
+                self._loop.run_forever()  # and again, where somebody else's code stopped it
             except (SystemExit, KeyboardInterrupt) as error:  # of a task of somebody's own, not of ours
                 context = {"message": "a task tried to end the loop of others", "exception": error}
                 self._loop.call_exception_handler(context)
+
+    def refuse_unless_running(self) -> None:
+        """Raises CallerError on the loop's own thread, and where the loop is not: it ended, or this is a fork."""
+        self.refuse_own_thread()
+        if self._ending or not self._thread.is_alive():
+            raise _ended()
 
     def refuse_own_thread(self) -> None:
         """Raises CallerError on the loop's own thread, where to wait for the loop would hang."""
@@ -121,7 +126,7 @@ class Background:
             self._cancel(tasks)
             raise
         if tasks[0].cancelled():
-            raise _ended()
+            raise _ended() if self._ending else _cancelled()
         return tasks[0].result()
 
     def _cancel(self, tasks: list[asyncio.Task[T]]) -> None:
@@ -229,6 +234,7 @@ class Background:
                 task.cancel()
             if others:
                 await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
+            self._over = True
             self._loop.call_soon(self._loop.stop)
 
         with self._handing_over:
@@ -243,6 +249,12 @@ class Background:
 
 def _turn() -> None:
     """Nothing but a turn of the loop."""
+
+
+def _cancelled() -> CallerError:
+    return CallerError(
+        "the call was cancelled on the council's own loop, by code that runs there; call again"
+    )
 
 
 def _ended() -> CallerError:

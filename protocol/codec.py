@@ -48,6 +48,8 @@ ENVELOPE_BYTES_MAX = 1 << 20
 _HEAD_BYTES_MAX = 192
 # Unpacking so much costs less than a look at its head alone and once more at all of it.
 SMALL_BYTES_MAX = 4_096
+# Arrays are allocated when their head is read, and nobody has signed for these bytes yet.
+_SMALL_LENGTH_MAX = 64
 # One more than may be, so that a value that is just too large is named by its field. Arrays are allocated
 # when their head is read, up to 512 deep: this also keeps a small message from asking for gigabytes.
 _LENGTH_MAX = ITEMS_MAX + 1
@@ -116,7 +118,7 @@ def decode(data: bytes) -> Envelope:
     return read(unpack_array(data), data)
 
 
-def unpack_array(data: bytes) -> Any:
+def unpack_array(data: bytes, length_max: int = _LENGTH_MAX) -> Any:
     """The array in an envelope's bytes, as it was found: nothing of it is checked but its size and form."""
     _check_bytes(data)
     try:
@@ -128,8 +130,8 @@ def unpack_array(data: bytes) -> Any:
             ext_hook=_extension,
             max_str_len=ENVELOPE_BYTES_MAX,
             max_bin_len=_ID_BYTES_MAX,
-            max_array_len=_LENGTH_MAX,
-            max_map_len=_LENGTH_MAX,
+            max_array_len=length_max,
+            max_map_len=length_max,
             max_ext_len=_ID_BYTES_MAX,
         )
     except EnvelopeError:
@@ -159,7 +161,7 @@ def small(data: bytes) -> tuple[Any, str | None]:
     if len(data) > SMALL_BYTES_MAX:
         return None, None
     try:
-        found = unpack_array(data)
+        found = unpack_array(data, _SMALL_LENGTH_MAX)
     except EnvelopeError:
         return None, None  # decode says what is wrong, once it is known whose fault it is
     if type(found) is tuple and len(found) == len(_ALL_FIELDS) and found[:2] == WIRE_VERSION:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -331,3 +333,34 @@ def test_a_loop_that_turns_may_take_its_time(impatient: Background, way: str) ->
         return await impatient.wrap(slowly())
 
     assert (impatient.wait(slowly()) if way == "thread" else asyncio.run(from_another_loop())) == 3
+
+
+def test_a_loop_that_somebody_stops_goes_on(background: Background) -> None:
+    """Mutation: a mind that calls loop.stop() ends its seat, whose process lives on and is never restarted."""
+
+    async def stop() -> None:
+        asyncio.get_running_loop().stop()
+
+    background.wait(stop())
+    assert background.wait(give(7)) == 7
+
+
+def test_a_fork_of_the_process_is_told_that_it_has_no_loop(background: Background) -> None:
+    """Mutation: a forked child waits for ever for a thread that it does not have."""
+    code = (
+        "import os, sys\n"
+        "from council.background import Background\n"
+        "from council.protocol.errors import CallerError\n"
+        "made = Background('parent')\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    try:\n"
+        "        made.refuse_unless_running()\n"
+        "    except CallerError:\n"
+        "        os._exit(7)\n"
+        "    os._exit(1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert (
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=30, check=False).returncode == 7
+    )

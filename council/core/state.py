@@ -31,6 +31,10 @@ SEATS_MAX = 15
 # Acts of one kind and seat that an open proposal remembers, so that a replay is known as one. A seat that
 # speaks up more often has long been heard, and keeps nobody else from being heard.
 ACTS_MAX = 100
+# Why a proposal was escalated is told with its decision, in so many reasons of so many characters: the first
+# ones say it, and a seat that goes on must not make the decision too large to be told.
+REASONS_MAX = 20
+REASON_TOLD_MAX = 500
 
 
 class Value(msgspec.Struct, frozen=True, gc=False):

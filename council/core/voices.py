@@ -11,6 +11,8 @@ from council.core.keeping import Effects, keep, open_proposal, seat_of, unknown
 from council.core.state import (
     ACTS_MAX,
     INTERRUPTS_MAX,
+    REASON_TOLD_MAX,
+    REASONS_MAX,
     Ballot,
     CouncilState,
     Moment,
@@ -93,7 +95,8 @@ def _late(ballot: Ballot) -> Effects:
 
 def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
     """Sends a proposal to Prime's ruling, or adds a reason to one that is on its way there."""
-    if why in proposal.escalated_for:
+    why = why if len(why) <= REASON_TOLD_MAX else why[:REASON_TOLD_MAX] + "…"
+    if why in proposal.escalated_for or len(proposal.escalated_for) >= REASONS_MAX:
         return proposal
     effects.append(do.AnnouncePrimeEscalation(proposal.what.proposal_id, why))
     return replace(proposal, escalated_for=(*proposal.escalated_for, why))

@@ -38,14 +38,24 @@ class Journal(Protocol):
     async def close(self) -> None: ...
 
 
+# Of the envelopes in it a journal in memory keeps so much: a proposal may hold most of a megabyte.
+MEMORY_BYTES_MAX = 64 * 2**20
+
+
 class MemoryJournal:
     """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
 
-    def __init__(self, kept_max: int = 20_000) -> None:
-        self.records: deque[Record] = deque(maxlen=kept_max)
+    def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
+        self.records: deque[Record] = deque()
+        self._kept_max = kept_max
+        self._bytes_left = bytes_max
 
     def append(self, records: Sequence[Record]) -> None:
-        self.records.extend(records)
+        for record in records:
+            self.records.append(record)
+            self._bytes_left -= len(record.sealed or b"")
+        while len(self.records) > self._kept_max or (self._bytes_left < 0 and self.records):
+            self._bytes_left += len(self.records.popleft().sealed or b"")
 
     async def close(self) -> None:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -30,7 +30,12 @@ log = structlog.get_logger("council")
 
 # A client that has not called for so long is gone; what it proposed stays open, and it may join again.
 SESSION_IDLE_S = 600.0
-SESSIONS_MAX = 10_000
+# Each may park two calls, and all of them, with those who follow events, fit the coordinator's calls on Ray.
+SESSIONS_MAX = 1_500
+WATCHERS_MAX = 1_000
+# Letters that wait for a seat: a few for each proposal that may be open. More wait for a seat that takes none.
+LETTERS_FOR_EACH_OPEN = 4
+LETTER_BYTES_MAX = 256 * 2**20
 # Wall time may jump, so the timer for a human's deadline looks again at least this often.
 WALL_CHECK_S = 60.0
 # Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
@@ -113,6 +118,7 @@ class Coordinator:
             events_kept=events_kept,
         )
         self._couriers = {seat: self._courier(seat) for seat in rules.seats}
+        self._letters_max = LETTERS_FOR_EACH_OPEN * rules.open_max
         self._lost: dict[str, asyncio.Future[str]] = {}
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
@@ -122,15 +128,17 @@ class Coordinator:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._broken: CouncilError | None = None
+        self._closing = False
 
     async def open(self) -> None:
         """Begins to attend to the seats, which must exist."""
         for seat in self._couriers:
-            self._spawn(self._supervise(seat))
+            self._watch_over(seat)
         self._settle()
 
     async def close(self) -> None:
         """Ends the council: its seats, timers and parked calls. Open proposals end with it, undecided."""
+        self._closing = True
         self._broken = self._broken or OperatorError("the council was closed; launch it again")
         if self._timer is not None:
             self._timer.cancel()
@@ -223,6 +231,8 @@ class Coordinator:
         found = self._driver.feed.after(after, limit)
         if not found and wait_s > 0:
             self._refuse_if_broken()
+            if len(self._feed_waiters) >= WATCHERS_MAX:
+                raise OperatorError(f"{WATCHERS_MAX} calls wait for events, the most a council keeps waiting")
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._feed_waiters.add(waiter)
             try:
@@ -262,11 +272,22 @@ class Coordinator:
                 self._settle()
 
         def failed(batch: list[bytes], error: Exception) -> None:
-            lost = self._lost.get(seat)
-            if lost is not None and not lost.done():
-                lost.set_result(f"it can't be reached: {_first_line(error)}")
+            self._lose(seat, f"it can't be reached: {_first_line(error)}")
 
         return Courier(call, receive, failed)
+
+    def _lose(self, seat: str, why: str) -> None:
+        lost = self._lost.get(seat)
+        if lost is not None and not lost.done():
+            lost.set_result(why)
+
+    def _watch_over(self, seat: str) -> None:
+        """Supervises a seat until the council is closed; in process a mind may cancel tasks that are not its own."""
+        if not self._closing:
+            loop = asyncio.get_running_loop()
+            task = self._spawn(self._supervise(seat))
+            # Later, so that a loop which is itself ending, and cancels all, is left to end.
+            task.add_done_callback(lambda task: loop.call_later(REVIVE_FIRST_S, self._watch_over, seat))
 
     async def _supervise(self, seat: str) -> None:
         """Keeps a seat attended to; when it is gone, says so, and has it back as soon as that can be."""
@@ -380,8 +401,11 @@ class Coordinator:
             seat, item = to_seats.popleft()
             courier = touched[seat] = self._couriers[seat]
             courier.send(item)
-        for courier in touched.values():
+        for seat, courier in touched.items():
             courier.flush()
+            if len(courier) > self._letters_max or courier.waiting_bytes > LETTER_BYTES_MAX:
+                # A mind may block its seat's loop and let its heart beat on; told anew of what is open, not of all.
+                self._lose(seat, f"it takes no letters: {len(courier):,} wait for it")
 
     def _wake_feed(self) -> None:
         for waiter in self._feed_waiters:
@@ -408,10 +432,11 @@ class Coordinator:
 
     # House-keeping
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:

@@ -469,5 +469,5 @@ def _told_facts(error: CouncilError) -> dict[str, str | int | float]:
     return {
         name: fact
         for name, fact in error.facts.items()
-        if isinstance(fact, (int, float)) or (isinstance(fact, str) and len(fact) <= 200)
+        if type(fact) in (int, float) or (isinstance(fact, str) and len(fact) <= 200)
     }

@@ -13,6 +13,7 @@ import gc
 import os
 import platform
 import secrets
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -35,6 +36,8 @@ from council.settings import CouncilConfig
 COORDINATOR_CALLS_MAX = 5_000
 # Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
 START_TIMEOUT_S = 120.0
+# A seat that nobody attends to yet looks so often whether its coordinator still lives.
+WATCH_S = 5.0
 
 # Ray's own types know neither concurrency groups nor what a decorated class can do.
 _remote: Any = ray.remote
@@ -46,7 +49,7 @@ def _in_group(name: str) -> Callable[[F], F]:
     return cast(Callable[[F], F], cast(Any, ray.method)(concurrency_group=name))
 
 
-@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 2, "letters": 8})
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 4, "letters": 8})
 class SeatActor:
     """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own.
 
@@ -54,8 +57,13 @@ class SeatActor:
     coroutine and back costs each decision a tenth more than this.
     """
 
-    def __init__(self, config: CouncilConfig, name: str, key: bytes, council_id: str) -> None:
+    def __init__(
+        self, config: CouncilConfig, name: str, key: bytes, council_id: str, coordinator: Any
+    ) -> None:
         _spare_the_collector()
+        self._attended = threading.Event()
+        # Before the mind is built, which may take long: the seat is detached, and its coordinator may die.
+        threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
         self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
         self._title = f"Seat {name} of {council_id}"
         self._config, self._name, self._key, self._council_id = config, name, key, council_id
@@ -68,8 +76,22 @@ class SeatActor:
     def exchange(self, batch: bytes) -> bytes:
         return frame_reply(self._background.wait(self._host.exchange(unframe(batch))))
 
+    def _watch(self, coordinator: Any) -> None:
+        """Ends this actor where its coordinator dies before it attends to it; from then on ``attend`` sees that."""
+        me = ray.get_runtime_context().current_actor
+        while not self._attended.wait(WATCH_S):
+            try:
+                ray.get(coordinator.hello.remote(), timeout=WATCH_S)
+            except ray_errors.ActorDiedError:
+                ray.kill(me, no_restart=True)
+                return
+            except ray_errors.RayError:
+                continue  # slow, or out of reach for now
+
     @_in_group("heartbeat")
     def attend(self, boot: int, coordinator: Any) -> None:
+        self._attended.set()
+
         async def send(sealed: bytes, name: str) -> None:
             await coordinator.hear.options(name=name).remote(sealed)
 
@@ -200,7 +222,7 @@ class RayTransport:
             namespace=self._config.ray_namespace,
             lifetime="detached",
         )
-        actor = options.remote(self._config, name, self._keys[name], self._council_id)
+        actor = options.remote(self._config, name, self._keys[name], self._council_id, self._me)
         # Ray makes the method anew each time that it is looked up, and each ballot passes here.
         self._actors[name], self._exchanges[name] = actor, actor.exchange
 
@@ -218,7 +240,10 @@ class RayTransport:
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
 
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        return unframe_reply(await result(self._exchanges[seat].remote(frame(batch))))
+        try:
+            return unframe_reply(await result(self._exchanges[seat].remote(frame(batch))))
+        except ray_errors.RayTaskError as error:  # whose own words are a traceback of the other process
+            raise error.cause if isinstance(error.cause, Exception) else error from None
 
     async def attend(self, seat: str, boot: int) -> None:
         await result(self._actors[seat].attend.remote(boot, self._me))

@@ -176,6 +176,8 @@ class Session:
 
     def _send(self, envelope: Envelope, table: dict[str, _Waiting], key: str) -> _Waiting:
         sealed = self.signed(envelope)
+        if not self._proposals and not self._acts:
+            self._unreachable_s = None  # what failed before was given up; this begins anew
         waiting = table[key] = _Waiting(sealed, asyncio.get_running_loop().create_future())
         self._refs[reference(sealed)] = (table, key)
         self._courier.send(sealed)
@@ -213,7 +215,10 @@ class Session:
 
     def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
         for item in items:
-            message = self.opened(item) if isinstance(item, bytes) else item
+            try:
+                message = self.opened(item) if isinstance(item, bytes) else item
+            except CouncilError:
+                continue  # its sender waits in vain, and hears so; what stands behind it is read
             if isinstance(message, messages.Told):
                 self._told(message.decision)
             elif isinstance(message, messages.Acknowledged):

@@ -69,7 +69,9 @@ class Shortcut:
                 answers = [self._session.opened(item) for item in items]
             except CouncilError:
                 self._token = ""
-                return None
+                if time.monotonic() < ends_s:
+                    return None
+                break  # a call that was given up at the limit is no reason to wait for as long again
             for answer in answers:  # there may be one to an earlier proposal, whose caller was interrupted
                 if isinstance(answer, messages.Told) and answer.decision.proposal_id == proposal_id:
                     return answer.decision

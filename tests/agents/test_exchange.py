@@ -6,11 +6,24 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council.agents import exchange
-from council.agents.exchange import BATCH_BYTES_MAX, BATCH_ITEMS_MAX, Courier, Mailbox, Reply, take
+from council.agents.exchange import (
+    BATCH_BYTES_MAX,
+    BATCH_ITEMS_MAX,
+    Courier,
+    Mailbox,
+    Reply,
+    frame,
+    frame_reply,
+    take,
+    unframe,
+    unframe_reply,
+)
+from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from tests.runtime.harness import run, until
 
 
@@ -337,3 +350,91 @@ def test_the_limits_stand_far_apart() -> None:
     """A parked call must return before its peer is given up (90 s), and a full call must fit in memory."""
     assert 1 < exchange.PARK_S < 45
     assert BATCH_BYTES_MAX < 2**26
+
+
+def test_a_call_that_is_given_up_before_its_first_step_makes_room() -> None:
+    """Mutation: it counts as under way for good, and after two of them nothing is ever sent again."""
+
+    async def scenario() -> None:
+        calls: list[list[bytes]] = []
+
+        async def call(batch: list[bytes]) -> Reply:
+            calls.append(batch)
+            return False, []
+
+        courier = Courier(call, lambda items: None, lambda batch, error: None)
+        for _ in range(3):
+            courier.send(b"lost")
+            courier.flush()
+            courier.drop()
+            await asyncio.sleep(0)
+        courier.send(b"later")
+        await until(lambda: calls)
+        assert calls == [[b"later"]]
+        assert courier.waiting_bytes == 0
+        await until(lambda: courier.idle)
+
+    run(scenario())
+
+
+def test_an_earlier_reply_that_is_heard_later_strands_nothing() -> None:
+    """Mutation: the last that was heard is believed, and what the later call promised is never fetched."""
+
+    async def scenario() -> None:
+        box, owed, got = Mailbox(), set[bytes](), []
+        late = asyncio.Event()
+        number = 0
+
+        async def call(batch: list[bytes]) -> Reply:
+            nonlocal number
+            number += 1
+            mine = number
+            owed.update(batch)
+            reply = await box.collect(lambda: bool(owed))
+            if mine == 1:
+                await late.wait()
+            return reply
+
+        def answer(item: bytes) -> None:
+            owed.discard(item)
+            box.put(item)
+
+        courier = Courier(call, got.extend, lambda batch, error: None)
+        courier.send(b"a")
+        await until(lambda: owed)
+        answer(b"a")  # the first call returns with it, and nothing more; its reply is under way
+        await until(lambda: not len(box))
+        courier.send(b"b")
+        courier.send(b"c")
+        await until(lambda: len(owed) == 2)
+        answer(b"b")
+        await until(lambda: b"b" in got)  # with more to come, heard before the first
+        late.set()
+        await until(lambda: b"a" in got)
+        answer(b"c")
+        await until(lambda: b"c" in got)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("count", [BATCH_ITEMS_MAX + 2, 2**32 - 1])
+def test_a_frame_of_more_than_a_call_carries_is_refused(count: int) -> None:
+    """Mutation: a million empty items in four megabytes keep the coordinator's loop for ten seconds."""
+    data = count.to_bytes(4) + bytes(4 * min(count, 10_000))
+    with pytest.raises(EnvelopeTooLarge) as caught:
+        unframe(data)
+    assert (caught.value.limit, caught.value.found) == (BATCH_ITEMS_MAX + 1, count)
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.booleans())
+def test_a_frame_is_read_back(items: list[bytes], more: bool) -> None:
+    assert unframe(frame(items)) == items
+    assert unframe_reply(frame_reply((more, items))) == (more, items)
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    try:
+        assert frame(unframe(data)) == data
+    except EnvelopeError:
+        pass

@@ -1033,3 +1033,29 @@ def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> N
     ((seat, letter),) = hand.letters()
     assert (seat, letter.envelope.type, letter.time_left_s) == ("lite", "PROPOSAL", 10.0)
     assert letter.envelope.content.time_budget_s == 60.0  # type: ignore[union-attr]  # as it was proposed
+
+
+def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: what is decided early without a slow seat piles up in it until the time budgets are over."""
+    from council.agents import seat as module
+
+    monkeypatch.setattr(module, "BACKLOG_MAX", 3)
+    monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 1_000)
+
+    async def scenario() -> None:
+        async def never(case: Case) -> Opinion:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        bench = Bench(never)
+        _, found = await bench.host.exchange([bench.proposal(f"{n:08x}") for n in range(5)])
+        assert [bench.opened(sealed).parent_id for sealed in found] == ["00000003", "00000004"]
+        assert "too much waits for its mind: 3 other cases" in bench.opened(found[0]).content.text  # type: ignore[union-attr]
+        done = [bench.info("withdraw", "00000000"), bench.info("withdraw", "00000001")]
+        long, longer = bench.proposal("0000000a", body="x" * 999), bench.proposal("0000000b", body="xx")
+        _, found = await bench.host.exchange([*done, long, longer])
+        assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
+        bench.host.close()
+        assert bench.host._weight == 0
+
+    run(scenario())

@@ -155,6 +155,15 @@ def test_a_packet_has_a_largest_size() -> None:
     assert (caught.value.limit, caught.value.field) == (PACKET_BYTES_MAX, "packet")
 
 
+def test_what_can_be_built_can_be_read_again() -> None:
+    """Mutation: a limit on what one object holds, counted over the whole packet, makes it unreadable once kept."""
+    many = {str(number): number for number in range(9_000)}
+    found = PacketEnvelope.build(
+        **{**DOCUMENTED, "payload": many, "reasoning_block": {**BLOCK, "extracted_features": many}}
+    )
+    assert PacketEnvelope.from_json(found.canonical()) == found
+
+
 def test_nothing_in_it_can_be_changed() -> None:
     """Mutation: a payload kept by reference is changed by whoever still holds it, and its hash with it."""
     inside = {"deep": {"list": [1, {"x": 1}]}}

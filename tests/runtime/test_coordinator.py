@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion, Ruling, as_mind
 from council.agents.seat import SeatHost
-from council.core.state import Rules, Tally
+from council.core.events import DeadlinePassed
+from council.core.state import Moment, Rules, Tally
 from council.journal.record import MemoryJournal, Record
 from council.protocol import signing
 from council.protocol.envelope import Envelope
@@ -790,3 +792,93 @@ def test_a_seat_that_cannot_be_reached_is_inactive_revived_and_asked_anew() -> N
             assert [(r["seat"], r["active"]) for r in rolls] == [("lite", False), ("lite", True)]
 
     run(scenario())
+
+
+def test_a_seat_that_takes_no_letters_is_given_up_before_they_fill_the_memory() -> None:
+    """Mutation: a mind that blocks its seat's loop, whose heart beats on, has the coordinator keep every letter."""
+
+    async def scenario() -> None:
+        async with Bench(open_max=10) as bench:
+            client = await bench.client()
+            exchange = bench.transport.exchange
+            stuck = asyncio.Event()
+
+            async def blocked(seat: str, batch: list[bytes]) -> Reply:
+                if seat == "codemind" and not stuck.is_set():
+                    await stuck.wait()
+                return await exchange(seat, batch)
+
+            bench.transport.exchange = blocked  # type: ignore[method-assign]
+            courier = bench.coordinator._couriers["codemind"]
+            most = 0
+            for n in range(200):
+                (told,) = await client.exchange(client.proposal(f"{n:08x}"))
+                assert isinstance(told, Told)
+                most = max(most, len(courier))
+            assert most <= 41
+            status = await bench.coordinator.status()
+            codemind = next(seat for seat in status["seats"] if seat["name"] == "codemind")
+            assert codemind["restarts"] >= 1
+            stuck.set()
+            await until(lambda: bench.coordinator._driver.state.seats["codemind"].active)
+            (told,) = await client.exchange(client.proposal("ffffffff", wait_for="all"))
+            assert isinstance(told, Told)
+            assert len(told.decision.ballots) == 3
+
+    run(scenario())
+
+
+def test_a_mind_that_cancels_what_is_not_its_own_does_not_end_the_seats() -> None:
+    """Mutation: the tasks that watch over the seats end silently, and no heart beats any more."""
+
+    async def scenario() -> None:
+        async def vandal(case: Case) -> Opinion:
+            for task in asyncio.all_tasks():
+                if "_supervise" in repr(task.get_coro()):
+                    task.cancel()
+            return Opinion.yes("oops")
+
+        async with Bench({"prime": Chair, "lite": vandal, "codemind": agree}) as bench:
+            client = await bench.client()
+            await client.exchange(client.proposal("aaaaaaaa", wait_for="all"))
+
+            def watching() -> int:
+                tasks = [t for t in bench.coordinator._tasks if "_supervise" in repr(t.get_coro())]
+                return sum(not task.done() for task in tasks)
+
+            await until(lambda: watching() == 3)
+
+    run(scenario())
+
+
+def test_calls_that_wait_for_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: watchers take all the calls that the coordinator serves, and the seats' heartbeats wait."""
+    from council.runtime import coordinator as module
+
+    monkeypatch.setattr(module, "WATCHERS_MAX", 2)
+
+    async def scenario() -> None:
+        async with Bench() as bench:
+            position = bench.coordinator._driver.feed.position
+            calls = [asyncio.ensure_future(bench.coordinator.events(position, 10, 5.0)) for _ in range(2)]
+            await asyncio.sleep(0)
+            with pytest.raises(OperatorError, match="2 calls wait for events"):
+                await bench.coordinator.events(position, 10, 5.0)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_a_journal_in_memory_is_bounded_in_bytes() -> None:
+    """Mutation: twenty thousand proposals of most of a megabyte each are kept, and nobody reads them."""
+    journal = MemoryJournal(100, bytes_max=1_000)
+    moment = Moment(0.0, 0.0, 1)
+    for n in range(50):
+        journal.append([Record(moment, DeadlinePassed(str(n)), b"x" * 100)])
+    assert [record.event.proposal_id for record in journal.records] == [str(n) for n in range(40, 50)]  # type: ignore[union-attr]
+    journal.append([Record(moment, DeadlinePassed("large"), b"x" * 5_000)])
+    assert not journal.records
+    journal.append([Record(moment, DeadlinePassed("n"), None) for _ in range(150)])
+    assert len(journal.records) == 100

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council.core import events as ev
+from council.core.state import REASON_TOLD_MAX, REASONS_MAX
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, plain
 from council.protocol.errors import (
@@ -23,7 +24,7 @@ from council.protocol.errors import (
 from council.runtime import driver as driver_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
-from council.runtime.messages import Acknowledged, Failed, Told, reference
+from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
 
@@ -1010,7 +1011,31 @@ def test_an_escalations_long_reasons_fit_the_request() -> None:
         hand.receive(hand.sealed(hand.envelope(seat, "ESCALATION", content, parent_id=pid)))
         hand.receive(hand.vote(seat, pid))
     (request,) = [letter.envelope.content for _, letter in hand.letters() if letter.envelope.type == "INFO"]
-    assert len(request.text) == REASON_CHARS_MAX  # type: ignore[union-attr]
+    text = request.text  # type: ignore[union-attr]
+    assert text.count("escalated it: ") == 3
+    assert len(text) < 3 * (REASON_TOLD_MAX + 3) <= REASON_CHARS_MAX
+
+
+def test_a_seat_that_escalates_on_and_on_does_not_make_the_decision_too_large_to_tell(hand: Hand) -> None:
+    """Mutation: a hundred long reasons make an answer of 12 MB, which no client is given."""
+    pid = hand.propose("s1")
+    for n in range(60):
+        content = {"proposal_id": pid, "reason": f"{n} " + "\x01" * 19_000}
+        hand.receive(hand.sealed(hand.envelope("lite", "ESCALATION", content, parent_id=pid, role="voter")))
+    proposal = hand.driver.state.open[pid]
+    assert len(proposal.escalated_for) == REASONS_MAX
+    assert all(len(why) <= REASON_TOLD_MAX + 1 for why in proposal.escalated_for)
+
+
+def test_a_refusal_can_be_read_by_whoever_is_refused(hand: Hand) -> None:
+    """Mutation: an authentic act that is malformed is refused in words that its client can't read."""
+    sealed = hand.info("client", "a" * 16, "cancel")
+    odd = sealed[signing.SIGNATURE_BYTES :].replace(b"proposer", b"prOposer")
+    hand.receive(signing.seal(odd, sender_key=key_of("client"), council_id=COUNCIL_ID), "s1")
+    hand.save()
+    ((_, failed),) = hand.driver.to_sessions
+    assert failed.facts["field"] == "role"  # type: ignore[union-attr]
+    assert from_bytes(to_bytes(failed)) == failed
 
 
 # Status

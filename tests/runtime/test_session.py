@@ -364,6 +364,27 @@ def test_a_council_out_of_reach_is_told_to_who_waits_for_a_human_and_a_short_gap
     on_a_wire(scenario, SILENT)
 
 
+def test_a_gap_long_ago_is_not_counted_against_a_new_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: what an act that was given up had seen makes the next gap, much later, a council out of reach."""
+    monkeypatch.setattr(session_module, "UNREACHABLE_MAX_S", 0.2)
+
+    async def scenario(wire: Wire) -> None:
+        wire.session._call_timeout_s = 0.05
+        wire.line.dead = Unreachable("nobody there", address="", name="")
+        with pytest.raises(NoAnswer):
+            await wire.session.act(wire.info(wire.session, "a" * 16, "cancel"))
+        wire.line.dead = None
+        await asyncio.sleep(0.4)
+        wire.line.dead = Unreachable("a blip", address="", name="")
+        call = asyncio.ensure_future(wire.session.propose(wire.draft()))
+        sent = len(wire.line.sent)
+        await until(lambda: len(wire.line.sent) > sent)
+        wire.line.dead = None
+        assert (await call).outcome == "approved"
+
+    on_a_wire(scenario)
+
+
 # Humans
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -184,3 +185,20 @@ def test_whoever_waits_when_the_connection_is_closed_is_told_so() -> None:
         made.close()
         waiting.join(10.0)
         assert [type(error) for error in told] == [CouncilDied]
+
+
+def test_a_call_given_up_at_the_limit_is_no_reason_to_wait_as_long_again() -> None:
+    """Mutation: the long way begins its whole limit anew, and the error names half of what was waited."""
+    with council(call_timeout_s=0.3) as (made, port, long_way):
+        made.propose("x")
+
+        def hang(session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
+            threading.Event().wait(timeout_s)
+            raise Unreachable("it did not answer", name="c", address=None)
+
+        port.exchange_now = hang  # type: ignore[method-assign]
+        began = time.monotonic()
+        with pytest.raises(NoAnswer, match=r"within 0\.4 s"):
+            made.propose("y", timeout_s=0.05)
+        assert time.monotonic() - began < 0.8
+        assert long_way == []

@@ -179,8 +179,8 @@ SHELL_BUGS = (
         "self._courier.send(waiting.sealed)",
         "pass",
     ),
-    Bug("a courier stops", "agents.exchange:Courier._fly", "if self._waiting or self._more:", "if False:"),
-    Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._courier", "lost.set_result", "str"),
+    Bug("a courier stops", "agents.exchange:Courier._landed", "if self._waiting or self._more:", "if False:"),
+    Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._lose", "lost.set_result", "str"),
     Bug("a session is not owed", "runtime.driver:Driver._watch", "session is not None and", "False and"),
     Bug(
         "a retry is not answered",
