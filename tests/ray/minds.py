@@ -87,3 +87,13 @@ class Unbuildable:
 
     async def review(self, case: Case) -> Opinion:
         return Opinion.yes("never said")
+
+
+class SlowToBuild:
+    """Takes its time before it is there."""
+
+    def __init__(self, seconds: float = 4.0) -> None:
+        time.sleep(seconds)
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.yes("here at last")
