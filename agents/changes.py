@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchedFile, PatchSet
@@ -121,6 +121,10 @@ class Reading:
     blocks: tuple[CodeBlock, ...] = ()
     faults: tuple[str, ...] = ()
 
+    def with_more(self, other: Reading) -> Reading:
+        """Both readings as one."""
+        return Reading(self.files + other.files, self.blocks + other.blocks, self.faults + other.faults)
+
 
 def read_changes(text: str) -> Reading:
     """The diffs and code blocks that ``text`` holds. Never raises for what a text says; limits are faults."""
@@ -159,19 +163,13 @@ def _build(section: Section) -> FileChange:
     parsed = _parse(section)
     extended = section.extended
     old, new = _names(section, parsed)
-    hunks = tuple(_hunk(found.source_start, found.target_start, found) for found in parsed)
+    hunks = tuple(_hunk(found) for found in parsed)
     index = _INDEX.match(extended.get("index", ""))
     same_mode = index[3] if index else None
     old_mode = extended.get("old mode") or extended.get("deleted file mode") or same_mode
     new_mode = extended.get("new mode") or extended.get("new file mode") or same_mode
-    is_plain_creation = (
-        section.git_header is None
-        and len(hunks) == 1
-        and (hunks[0].old_start, hunks[0].new_start) == (0, 1)
-        and not any(line.tag != "+" for line in hunks[0].lines)
-    )
     kind: Kind = "modified"
-    if old is None or "new file mode" in extended or is_plain_creation:
+    if old is None or "new file mode" in extended or _is_plain_creation(section, hunks):
         kind = "added"
     elif new is None or "deleted file mode" in extended:
         kind = "deleted"
@@ -191,19 +189,28 @@ def _build(section: Section) -> FileChange:
     return replace(change, is_whole=_is_surely_whole(change, index[2] if index else None))
 
 
-def _hunk(old_start: int, new_start: int, found: Sequence[object]) -> Hunk:
+def _is_plain_creation(section: Section, hunks: tuple[Hunk, ...]) -> bool:
+    """Whether a diff that is not git's, and so has no mode, makes the file."""
+    if (
+        section.git_header is not None
+        or len(hunks) != 1
+        or (hunks[0].old_start, hunks[0].new_start) != (0, 1)
+    ):
+        return False
+    return all(line.tag == "+" for line in hunks[0].lines)
+
+
+def _hunk(found: Any) -> Hunk:
     lines: list[Line] = []
     for item in found:
-        value, tag = str(getattr(item, "value", "")), getattr(item, "line_type", "")
-        if tag == "\\":
-            if lines:
-                lines[-1] = replace(lines[-1], ending="")
+        if item.line_type == "\\":
+            lines[-1:] = [replace(line, ending="") for line in lines[-1:]]
             continue
-        ending = "\r\n" if value.endswith("\r\n") else "\n"
-        text = value.removesuffix(ending)
-        old_no, new_no = getattr(item, "source_line_no", None), getattr(item, "target_line_no", None)
-        lines.append(Line("+" if tag == "+" else "-" if tag == "-" else " ", text, old_no, new_no, ending))
-    return Hunk(old_start, new_start, tuple(lines))
+        ending = "\r\n" if item.value.endswith("\r\n") else "\n"
+        tag: Tag = item.line_type if item.line_type in ("+", "-") else " "
+        text = item.value.removesuffix(ending)
+        lines.append(Line(tag, text, item.source_line_no, item.target_line_no, ending))
+    return Hunk(found.source_start, found.target_start, tuple(lines))
 
 
 # Names
@@ -243,13 +250,9 @@ def _split_git_header(names: str) -> tuple[str, str] | None:
 
 
 def _starts_at_top(change: FileChange) -> bool:
-    return (
-        len(change.hunks) == 1
-        and change.is_complete
-        and not change.is_binary
-        and change.hunks[0].old_start <= 1
-        and change.hunks[0].new_start <= 1
-    )
+    if len(change.hunks) != 1 or not change.is_complete or change.is_binary:
+        return False
+    return change.hunks[0].old_start <= 1 and change.hunks[0].new_start <= 1
 
 
 def _is_surely_whole(change: FileChange, new_blob: str | None) -> bool:
@@ -281,33 +284,19 @@ def _judge_wholeness(files: list[FileChange], hashed: set[int]) -> list[FileChan
     large n is at least, the hunks tell: no run before the first change is longer than n, none between two
     changes longer than 2n. Where git's hash is there and did not prove it, it disproves it.
     """
-    context = 0
-    for change in files:
-        for hunk in change.hunks:
-            before, between, after = _context_runs(hunk)
-            context = max(context, before, (between + 1) // 2, after)
-    return [
-        replace(change, is_whole=True)
-        if at not in hashed
-        and _starts_at_top(change)
-        and change.kind not in ("added", "deleted")
-        and (_context_runs(change.hunks[0])[2] < context or context >= WIDE_CONTEXT_LINES)
-        else change
-        for at, change in enumerate(files)
-    ]
+    runs = [[_context_runs(hunk) for hunk in change.hunks] for change in files]
+    shown_runs = [(before, (between + 1) // 2, after) for of in runs for before, between, after in of]
+    context = max(chain.from_iterable(shown_runs), default=0)
+    judged = []
+    for at, change in enumerate(files):
+        if at not in hashed and change.kind not in ("added", "deleted") and _starts_at_top(change):
+            reaches_end = runs[at][0][2] < context or context >= WIDE_CONTEXT_LINES
+            change = replace(change, is_whole=change.is_whole or reaches_end)
+        judged.append(change)
+    return judged
 
 
 def _context_runs(hunk: Hunk) -> tuple[int, int, int]:
     """Context lines before the first change, most between two changes, and after the last change."""
-    before = between = run = 0
-    is_first = True
-    for line in hunk.lines:
-        if line.tag == " ":
-            run += 1
-            continue
-        if is_first:
-            before, is_first = run, False
-        else:
-            between = max(between, run)
-        run = 0
-    return before, between, run
+    runs = [len(run) for run in re.split("[-+]", "".join(line.tag for line in hunk.lines))]
+    return (runs[0], max(runs[1:-1], default=0), runs[-1]) if len(runs) > 1 else (0, 0, runs[0])

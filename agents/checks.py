@@ -26,7 +26,7 @@ _DECORATOR_STEMS = (*_ACCESS_STEMS, "require", "ratelimit", "limiter")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _CHECK_CALL = re.compile(
     r"_?(verify|check|validate|authori[sz]e|authenticate|require|ensure|enforce|assert|compare_digest|"
-    r"has_perm|is_valid|is_allowed|must_|sanitize|raise_for_status|full_clean)",
+    r"has_perm|is_valid|is_allowed|must_|sanitize|raise_for_status|full_clean)"
 )
 _PREDICATE = re.compile(
     r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
@@ -37,17 +37,15 @@ _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|
 _SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
 _SURROUNDINGS = table("version platform python")  # a check of these guards nothing of the user's
 NEIGHBOURS_MAX = 8  # statements before and after a check by which one tells whether its place is still there
+_OPPOSITES = (
+    (ast.Eq, ast.NotEq),
+    (ast.Lt, ast.GtE),
+    (ast.Gt, ast.LtE),
+    (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn),
+)
 _INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Lt: ast.GtE,
-    ast.GtE: ast.Lt,
-    ast.Gt: ast.LtE,
-    ast.LtE: ast.Gt,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
+    side: other for pair in _OPPOSITES for side, other in (pair, pair[::-1])
 }
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -69,6 +67,11 @@ class Check:
     owners: tuple[str, ...] = ()  # the functions and classes around it, the innermost last
     path: str = ""
     subject: str = ""  # the one name whose presence it asks for, if that is all it asks
+    clause: ast.expr | None = None
+    raises: str = ""  # the exception, where the code stops by one
+    is_implied: bool = (
+        False  # `if good: return it`, and a refusal behind it: it may stand in, and need not stay
+    )
 
     @property
     def function(self) -> str:
@@ -85,7 +88,7 @@ def checks_of(piece: Piece) -> Iterator[Check]:
     """All checks of a piece, with the lines of its file."""
     for owners, body in _bodies(piece.tree):
         for at, node in enumerate(body):
-            found = list(_checks_of(node))
+            found = [*_checks_of(node), *_implied(node, body[at + 1 : at + 2])]
             if not found:
                 continue
             before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
@@ -103,30 +106,28 @@ def checks_of(piece: Piece) -> Iterator[Check]:
 
 def hollow(function: _Function) -> bool:
     """Whether a function answers yes, or nothing, before it has looked at anything."""
-    body = [
-        node
-        for node in function.body
-        if not isinstance(node, ast.Pass)
-        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-    ]
-    first = body[0] if body else None
-    if first is None:
-        return True
-    return isinstance(first, ast.Return) and (
-        first.value is None or (isinstance(first.value, ast.Constant) and first.value.value in (True, None))
-    )
+    body = (node for node in function.body if not isinstance(node, ast.Pass) and not _is_remark(node))
+    match next(body, None):
+        case None | ast.Return(value=None) | ast.Return(value=ast.Constant(value=True | 1 | None)):
+            return True
+    return False
 
 
-def is_predicate(function: _Function) -> bool:
-    """Whether a function, by its name and its body, decides who may do what or whether a thing is genuine."""
-    return bool(_PREDICATE.match(function.name)) and speaks_of_authority(
-        split(function.name) | words_of(function)
-    )
+def _is_remark(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def functions_of(tree: ast.AST) -> Iterator[_Function]:
     """Every function in a tree, nested ones too."""
     return (node for node in ast.walk(tree) if isinstance(node, _Function))
+
+
+def deciders(tree: ast.AST) -> Iterator[_Function]:
+    """Those that, by name and body, decide who may do what or whether a thing is genuine."""
+    for function in functions_of(tree):
+        words = split(function.name) | words_of(function)
+        if _PREDICATE.match(function.name) and speaks_of_authority(words):
+            yield function
 
 
 def _checks_of(node: ast.stmt) -> Iterator[Check]:
@@ -140,13 +141,13 @@ def _checks_of(node: ast.stmt) -> Iterator[Check]:
         for decorator in node.decorator_list:
             name = decorator.func if isinstance(decorator, ast.Call) else decorator
             if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
-                key, text = f"@{normal(decorator)}", "@" + _shown(decorator)
+                key, text = f"@{ast.dump(decorator)}", "@" + _shown(decorator)
                 words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
                 yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
     for call in _check_calls(node):
         # A check whose answer is thrown away can only be there to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
-        key = f"call {normal(call)}"
+        key = f"call {ast.dump(call)}"
         yield Check(key, "call", _shown(call), words_of(call), call.lineno, "", is_statement)
 
 
@@ -168,47 +169,52 @@ def _conditions(node: ast.If) -> Iterator[Check]:
             yield _check(clause, "guard", text, node, telling(node.body), True)
 
 
+def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
+    """``if good: return it`` with a refusal right behind it forbids to go on when it is bad."""
+    if not isinstance(node, ast.If) or node.orelse or not _stops(following)[1]:
+        return
+    if _stops(node.body) == (True, False):
+        for clause in _clauses(_negated(node.test)):
+            check = _check(clause, "guard", _shown(node.test), node, telling(node.body), True)
+            yield replace(check, is_implied=True)
+
+
 def _check(
     clause: ast.expr, kind: str, text: str, node: ast.stmt, after: tuple[ast.stmt, ...], is_plain: bool
 ) -> Check:
     parts = clause.values if isinstance(clause, ast.BoolOp) else [clause]
-    return Check(
-        normal(clause),
-        kind,
-        text,
-        words_of(clause),
-        node.lineno,
-        normal(_negated(clause)),
-        is_plain,
-        frozenset(map(normal, parts)),
-        after,
-        subject=_subject(clause),
-    )
+    forms, inverse = frozenset(map(ast.dump, parts)), ast.dump(_negated(clause))
+    words, line, subject = words_of(clause), node.lineno, _subject(clause)
+    last = node.body[-1] if isinstance(node, ast.If) else None
+    raised = last.exc if isinstance(last, ast.Raise) else None
+    raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
+    check = Check(ast.dump(clause), kind, text, words, line, inverse, is_plain, forms, after)
+    return replace(check, subject=subject, clause=clause, raises=raises)
 
 
 def _subject(clause: ast.expr) -> str:
     """``x`` of ``x is None`` and ``not x``."""
-    if isinstance(clause, ast.Compare) and isinstance(clause.ops[0], ast.Is):
-        return dotted(clause.left) if normal(clause.comparators[0]) == normal(ast.Constant(None)) else ""
-    if isinstance(clause, ast.UnaryOp) and isinstance(clause.op, ast.Not):
-        return dotted(clause.operand) if isinstance(clause.operand, ast.Name) else ""
+    match clause:
+        case ast.Compare(ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
+            return dotted(clause.left)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
+            return name
     return ""
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
     """Whether a block ends the code's run, and whether it surely does so as a refusal."""
-    if not body:
-        return False, False
-    last = body[-1]
-    if isinstance(last, ast.Raise):
-        return True, True
-    if isinstance(last, ast.Return):
-        text = _shown(last.value) if last.value is not None else ""
-        return True, bool(_REFUSALS.search(text[:400]))
-    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        is_stopping = dotted(last.value.func).rsplit(".", 1)[-1] in _STOPPING_CALLS
-        return is_stopping, is_stopping
-    return isinstance(last, ast.Continue), False
+    match body[-1] if body else None:
+        case ast.Raise():
+            return True, True
+        case ast.Return(value=value):
+            return True, value is not None and bool(_REFUSALS.search(_shown(value)))
+        case ast.Expr(value=ast.Call(func=called)):
+            is_stopping = dotted(called).rsplit(".", 1)[-1] in _STOPPING_CALLS
+            return is_stopping, is_stopping
+        case ast.Continue():
+            return True, False
+    return False, False
 
 
 def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
@@ -225,22 +231,22 @@ def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
 
 def _is_narrowing(test: ast.expr) -> bool:
     """`assert x is not None` and `assert isinstance(x, T)` are mostly there for the type checker."""
-    if isinstance(test, ast.Compare):
-        return isinstance(test.ops[0], ast.IsNot) and _shown(test.comparators[0]) == "None"
+    match test:
+        case ast.Compare(ops=[ast.IsNot(), *_], comparators=[ast.Constant(value=None), *_]):
+            return True
     return isinstance(test, ast.Call) and dotted(test.func) == "isinstance"
 
 
 def telling(statements: Sequence[ast.stmt]) -> tuple[ast.stmt, ...]:
     """Those by which one can tell whether code is still there: not `pass` or `return None`."""
-    return tuple(
-        node
-        for node in statements
-        if not isinstance(node, ast.Pass | ast.Continue | ast.Break)
-        and not (
-            isinstance(node, ast.Return) and (node.value is None or isinstance(node.value, ast.Constant))
-        )
-        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
-    )
+    return tuple(filter(_tells, statements))
+
+
+def _tells(node: ast.stmt) -> bool:
+    match node:
+        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
+            return False
+    return not _is_remark(node)
 
 
 # Normal forms
@@ -272,11 +278,6 @@ def _negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def normal(node: ast.AST) -> str:
-    """The same text for the same code, wherever it stands."""
-    return ast.dump(node)
-
-
 def _shown(node: ast.AST) -> str:
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 80 else text[:79] + "…"
@@ -296,10 +297,9 @@ def dotted(node: ast.AST | None) -> str:
 def names_in(node: ast.AST) -> Iterator[str]:
     """All names and attributes in it."""
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Name):
-            yield inner.id
-        elif isinstance(inner, ast.Attribute):
-            yield inner.attr
+        match inner:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                yield name
 
 
 def split(name: str) -> frozenset[str]:

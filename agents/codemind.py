@@ -8,12 +8,14 @@ what was found                                                         vote     
 =====================================================================  =======  ====  ==========
 a sure fault: broken syntax, a key in plain text, a shell, SQL or      no       high  0.95
 eval fed with what is built at run time, certificate checks turned
-off, unsafe loading of foreign data, a deleted check
+off, unsafe loading of foreign data, a deleted check, an undefined
+name on every way through its function
 pickled bytes whose origin is not visible                              no       high  0.6
 a likely fault: an undefined name, the same in tests, what a linter    no       med   0.7 (0.6 if
 rates medium, a check whose deletion may be meant                                     only likely)
 nothing, or small matters that it names                                yes      low   0.9 (0.7)
 nothing, but files in other languages, or fragments it can't parse     yes      low   0.6 (0.4)
+nothing, and of data files only the syntax was read                    yes      low   0.5
 no code, only files it can't judge, an unreadable diff, a linter that  abstain  low   0.5
 did not do its work
 =====================================================================  =======  ====  ==========
@@ -24,6 +26,7 @@ No confidence is below 0.3: that would send every change with a README in it to 
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -38,11 +41,14 @@ from council.agents.fragments import Piece, Sides, parse, sides_of
 from council.agents.guards import vanished_checks
 from council.agents.linters import Linted, Report, lint
 from council.agents.mind import Case, Opinion, RiskLevel
-from council.agents.policy import is_test
+from council.agents.names import is_surely_used
+from council.agents.policy import CODE_KEYS, is_python, is_python_tool, is_test, listed
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; of the others the number
 LINT_SECONDS_MAX = 20.0  # a review of an ordinary diff takes about one
+NAMES_TRIED_MAX = 20  # undefined names that are looked at closely: one that is certain is enough
+NAMED_CHARS_MAX = 200_000  # of a file in which that is done
 ACTION_DEPTH_MAX = 6  # of lists and maps in an action's arguments
 METHOD = "(static checks: syntax, ruff, bandit)"
 
@@ -55,29 +61,23 @@ _COMPILE_RULES = ("invalid-syntax", "F701", "F702", "F704", "F706", "F707")
 _SMALL_RULES = ("B015", "B018", "B023", "B030", "B032", "F601", "F602")
 # What dangers.py judges, by bandit's number; bandit's word is then cited, not counted a second time.
 _SAME = {
-    "eval": ("B102", "B307"),
-    "shell": ("B602", "B604", "B605"),
-    "sql": ("B608",),
-    "pickle": ("B301", "B302"),
-    "yaml": ("B506",),
-    "certificate": ("B323", "B501"),
-    "secret": ("B105", "B106", "B107"),
-}
+    "eval": ("B102", "B307"), "shell": ("B602", "B604", "B605"), "sql": ("B608",), "pickle": ("B301", "B302"),
+    "yaml": ("B506",), "certificate": ("B323", "B501"), "secret": ("B105", "B106", "B107"),
+}  # fmt: skip
 _JUDGED_OTHERWISE = {rule for rules in _SAME.values() for rule in rules}
-_BANDIT_RISKS: dict[str, tuple[RiskLevel, bool]] = {
-    "B201": ("high", True),
-    "B502": ("high", True),
-    "B505": ("high", True),
-    "B507": ("high", True),
-    "B613": ("high", True),
-    "B306": ("low", False),
-    "B324": ("low", False),  # a weak hash is right for a cache key; med beside a password, see below
-    "B504": ("low", False),
-    "B702": ("low", False),
-    "B313": ("low", False),
-    "B314": ("low", False),
-    "B318": ("low", False),
-}
+# What the programs that run such a file put there: notebooks, Sphinx, Jupyter's and Spark's own, gettext.
+_GIVEN = {"_", "get_ipython", "get_config", "display", "spark", "sc", "dbutils", "tags", "reveal_type"}
+_SECRET = re.compile("passw|secret|token|sign")
+_BANDIT_GRAVE = ("B201", "B502", "B505", "B507", "B613")
+_BANDIT_SMALL = (
+    "B306",
+    "B324",
+    "B504",
+    "B702",
+    "B313",
+    "B314",
+    "B318",
+)  # a weak hash is right for a cache key
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,6 @@ class Finding:
         return f"{shown(self.path)}:{self.line} {self.message} ({self.rule})"
 
 
-def findings(reading: Reading) -> tuple[Finding, ...]:
-    """The faults that what was read brings in, the gravest first."""
-    return _examine(reading, LINT_SECONDS_MAX).findings
-
-
 class CodeMind:
     """The mind of the seat ``codemind``; see the module for how it votes."""
 
@@ -107,9 +102,8 @@ class CodeMind:
         """What static checks say of the case's code. Blocks, for about a second where there is any."""
         reading = _reading_of(case)
         if not (reading.files or reading.blocks or reading.faults):
-            return Opinion.abstain(
-                f"there is no code to judge: no diff, no code block {METHOD}", confidence=0.5
-            )
+            reason = f"there is no code to judge: no diff, no code block {METHOD}"
+            return Opinion.abstain(reason, confidence=0.5)
         timeout_s = max(1.0, min(LINT_SECONDS_MAX, case.time_left_s / 2))
         return _opinion(_examine(reading, timeout_s), reading.faults)
 
@@ -118,39 +112,27 @@ class CodeMind:
 
 
 def _reading_of(case: Case) -> Reading:
-    readings = [read_changes(case.body)]
-    if case.action is not None:
-        arguments = case.action.get("args")
-        if isinstance(arguments, Mapping):
-            readings.extend(_readings_of_arguments(arguments, str(case.action.get("tool", "")), 0))
-    return Reading(
-        tuple(item for reading in readings for item in reading.files),
-        tuple(item for reading in readings for item in reading.blocks),
-        tuple(item for reading in readings for item in reading.faults),
-    )
+    reading = read_changes(case.body)
+    arguments = (case.action or {}).get("args")
+    if isinstance(arguments, Mapping):
+        for more in _readings_of_arguments(arguments, is_python_tool(case.action), 0):
+            reading = reading.with_more(more)
+    return reading
 
 
-def _readings_of_arguments(arguments: Mapping[str, Any], tool: str, depth: int) -> Iterator[Reading]:
+def _readings_of_arguments(arguments: Mapping[str, Any], is_code: bool, depth: int) -> Iterator[Reading]:
     """Diffs in any argument, and Python where the tool or a path beside it says that it is some."""
     names = [str(arguments.get(key, "")) for key in ("path", "file", "filename", "file_path")]
-    path = next((name for name in names if name), "")
-    is_python = "python" in tool.lower() or PurePosixPath(path).suffix in _PYTHON
+    path = next(filter(None, names), "")
+    is_code = is_code or PurePosixPath(path).suffix in _PYTHON
     for key, value in arguments.items():
         if isinstance(value, Mapping) and depth < ACTION_DEPTH_MAX:
-            yield from _readings_of_arguments(value, tool, depth + 1)
+            yield from _readings_of_arguments(value, is_code, depth + 1)
         elif isinstance(value, str):
             reading = read_changes(value)
             if reading.files or reading.faults:
                 yield reading
-            elif is_python and str(key) in (
-                "code",
-                "content",
-                "contents",
-                "source",
-                "text",
-                "script",
-                "body",
-            ):
+            elif is_code and str(key).lower() in CODE_KEYS:
                 yield Reading(blocks=(CodeBlock("python", value, 0),))
 
 
@@ -166,25 +148,24 @@ class _Examination:
     broken: list[tuple[str, Sides]] = field(default_factory=list)
     found: list[Finding] = field(default_factory=list)
     judged: int = 0
+    only_data: int = 0  # of those judged, the files of which nothing but the syntax was read
     unjudged: list[str] = field(default_factory=list)
     unparsed: list[str] = field(default_factory=list)
     faults: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        order = {"high": 0, "med": 1, "low": 2}
+        order = ("high", "med", "low")
         unique = dict.fromkeys(self.found)
-        return tuple(
-            sorted(unique, key=lambda item: (order[item.risk_level], item.path, item.line, item.rule))
-        )
+        places = sorted(unique, key=lambda f: (f.path, f.line, f.rule))
+        return tuple(sorted(places, key=lambda f: (order.index(f.risk_level), "F821" in f.rule)))
 
 
 def _examine(reading: Reading, timeout_s: float) -> _Examination:
     seen = _Examination()
-    is_python = {id(change): _is_python(change) for change in reading.files}
-    _read_python([change for change in reading.files if is_python[id(change)]], seen)
+    _read_python([change for change in reading.files if is_python(change)], seen)
     for change in reading.files:
-        if not is_python[id(change)]:
+        if not is_python(change):
             _read_file(change, seen)
     for block in reading.blocks:
         if not block.has_diff:
@@ -201,23 +182,50 @@ def _examine(reading: Reading, timeout_s: float) -> _Examination:
     return seen
 
 
-def _is_python(change: FileChange) -> bool:
-    is_named = PurePosixPath(change.path).suffix.lower() in _PYTHON
-    return is_named and bool(change.hunks) and not change.is_binary
-
-
 def _read_file(change: FileChange, seen: _Examination) -> None:
     path = shown(change.path)
     if change.is_binary:
         seen.unjudged.append(f"{path} (binary)")
     elif not change.hunks:
         seen.judged += 1  # a rename, a mode, an empty file: there is no code in it
-    elif datafiles.is_known(change.path) and change.is_whole:
-        _read_data(change, seen)
     elif change.kind == "deleted":
         seen.unjudged.append(f"{path} (deleted)")
-    else:
+    elif change.path.lower().endswith((".ipynb", ".pth")) and change.is_whole:
+        _read_carrier(change, seen)
+    elif not (datafiles.is_known(change.path) and change.is_whole):
         seen.unjudged.append(path)
+    else:
+        _read_data(change, seen)
+
+
+def _read_data(change: FileChange, seen: _Examination) -> None:
+    hunk = change.hunks[0]
+    fault = datafiles.syntax_fault(change.path, hunk.new_text())
+    is_new = change.kind == "added" or not datafiles.syntax_fault(change.path, hunk.old_text())
+    if fault and is_new and not fault.sure:
+        seen.unjudged.append(f"{shown(change.path)} ({fault.message})")
+        return
+    seen.judged += 1
+    seen.only_data += 1
+    if fault and is_new:
+        seen.found.append(Finding(change.path, fault.line, "syntax", fault.message, "high", True))
+
+
+def _read_carrier(change: FileChange, seen: _Examination) -> None:
+    """A notebook or .pth file: what Python stands in it, as a piece of which only the code is known."""
+    hunk = change.hunks[0]
+    sides = [(seen.new, hunk.new_text(), hunk.added)]
+    if change.kind != "added":
+        sides.append((seen.old, hunk.old_text(), hunk.removed))
+    for pieces, text, changed in sides:
+        code = datafiles.code_in(change.path, text)
+        tree = parse(code[0]) if code else None
+        if code and isinstance(tree, ast.Module):
+            fresh = frozenset(number for number, _ in changed)
+            pieces.append(Piece(change.path, code[0], tree, code[1], fresh, False))
+            seen.judged += pieces is seen.new
+        elif pieces is seen.new:
+            seen.unjudged.append(f"{shown(change.path)} (its code can't be read)")
 
 
 def _read_python(changes: list[FileChange], seen: _Examination) -> None:
@@ -232,22 +240,6 @@ def _read_python(changes: list[FileChange], seen: _Examination) -> None:
             seen.unparsed.append(f"{shown(change.path)}:{start} (can't be parsed as it stands)")
             continue
         seen.judged += 1
-
-
-def _read_data(change: FileChange, seen: _Examination) -> None:
-    hunk = change.hunks[0]
-    if change.kind == "deleted":
-        seen.unjudged.append(f"{shown(change.path)} (deleted)")
-        return
-    fault = datafiles.syntax_fault(change.path, hunk.new_text())
-    is_new = change.kind == "added" or not datafiles.syntax_fault(change.path, hunk.old_text())
-    if fault is None or not is_new:
-        seen.judged += 1
-    elif fault.sure:
-        seen.judged += 1
-        seen.found.append(Finding(change.path, fault.line, "syntax", fault.message, "high", True))
-    else:
-        seen.unjudged.append(f"{shown(change.path)} ({fault.message})")
 
 
 def _read_block(block: CodeBlock, seen: _Examination) -> None:
@@ -285,12 +277,9 @@ def _judge_broken(seen: _Examination, linted: Linted) -> None:
     for at, (path, sides) in enumerate(seen.broken):
         line, message = sides.error or (0, "")
         if f"broken {at}" in confirmed:
-            is_block = sides.old is None and path.startswith("code ")
-            risk: RiskLevel = "med" if is_block else "high"
-            finding = Finding(
-                path, line, "syntax", f"breaks the syntax: {shown(message)}", risk, not is_block
-            )
-            seen.found.append(finding)
+            sure = not (sides.old is None and path.startswith("code "))  # a block may be a sketch
+            message = f"breaks the syntax: {shown(message)}"
+            seen.found.append(Finding(path, line, "syntax", message, "high" if sure else "med", sure))
         else:
             why = "ruff parses it, this Python does not" if has_ruff else "syntax in doubt"
             seen.unparsed.append(f"{shown(path)}:{line} ({why})")
@@ -315,6 +304,7 @@ def _cited(danger: Danger, reports: list[Report]) -> str:
 
 def _judge_reports(seen: _Examination, linted: Linted) -> None:
     inherited = Counter(_key(seen, report) for report in linted.reports if report.name.startswith("old "))
+    tried = 0
     for report in linted.reports:
         if not report.name.startswith("new ") or report.rule in _JUDGED_OTHERWISE:
             continue
@@ -325,6 +315,9 @@ def _judge_reports(seen: _Examination, linted: Linted) -> None:
             inherited[key] -= 1
         elif line and (piece.is_whole or report.tool == "bandit" or report.rule.startswith(_FRAGMENT_RULES)):
             risk, sure = _weigh(report, piece)
+            if report.rule == "F821" and tried < NAMES_TRIED_MAX:
+                tried += 1
+                risk, sure = ("high", True) if _is_certain(report, piece) else (risk, sure)
             rule = report.rule if report.rule == "invalid-syntax" else f"{report.tool} {report.rule}"
             seen.found.append(Finding(piece.path, line, rule, shown(report.message), risk, sure))
 
@@ -339,19 +332,27 @@ def _key(seen: _Examination, report: Report) -> tuple[str, str]:
     return report.rule, " ".join(lines[report.line - 1].split()) if report.line <= len(lines) else ""
 
 
+def _is_certain(report: Report, piece: Piece) -> bool:
+    """Whether an undefined name is a NameError whatever happens."""
+    if is_test(piece.path) or not piece.path.endswith(".py") or len(piece.text) > NAMED_CHARS_MAX:
+        return False
+    name = report.message.partition("`")[2].partition("`")[0]
+    return piece.is_whole and name not in _GIVEN and is_surely_used(piece.tree, name, report.line)
+
+
 def _weigh(report: Report, piece: Piece) -> tuple[RiskLevel, bool]:
     """How grave a linter's finding is: what can't be compiled is sure, what bandit rates high mostly so."""
     if is_test(piece.path) and report.tool == "bandit":
         return "low", False
     if report.rule in _COMPILE_RULES:
         return "high", True
-    if report.rule == "B324":
-        line = piece.text.split("\n")[report.line - 1].lower()
-        is_secret = any(word in line for word in ("passw", "secret", "token", "sign"))
-        return ("med", False) if is_secret else ("low", False)
-    if report.tool == "bandit":
-        return _BANDIT_RISKS.get(report.rule, ("med", False))
-    return ("low", False) if report.rule in _SMALL_RULES else ("med", report.rule.startswith("F"))
+    if report.rule == "B324" and _SECRET.search(piece.text.split("\n")[report.line - 1].lower()):
+        return "med", False
+    if report.rule in _BANDIT_GRAVE:
+        return "high", True
+    if report.rule in _BANDIT_SMALL or report.rule in _SMALL_RULES:
+        return "low", False
+    return "med", report.tool == "ruff" and report.rule.startswith("F")
 
 
 def _judge_deletions(seen: _Examination) -> None:
@@ -359,10 +360,9 @@ def _judge_deletions(seen: _Examination) -> None:
     new = [piece for piece in seen.new if not is_test(piece.path)]
     for gone in vanished_checks(old, new):
         sure = gone.sure and not seen.unparsed  # else it may have moved to where nothing can be parsed
+        risk: RiskLevel = "high" if sure else "med"
         message = f"deletes the check `{shown(gone.shown)}`, which nothing replaces"
-        seen.found.append(
-            Finding(gone.path, gone.line, f"deleted {gone.kind}", message, "high" if sure else "med", sure)
-        )
+        seen.found.append(Finding(gone.path, gone.line, f"deleted {gone.kind}", message, risk, sure))
 
 
 # How it votes
@@ -375,8 +375,7 @@ def _opinion(seen: _Examination, faults: tuple[str, ...]) -> Opinion:
     unjudged = [*seen.unparsed, *seen.unjudged]
     notes = [*faults, *seen.faults]
     if unjudged:
-        more = f" and {len(unjudged) - UNJUDGED_MAX:,} more" if len(unjudged) > UNJUDGED_MAX else ""
-        notes.append("not judged: " + ", ".join(unjudged[:UNJUDGED_MAX]) + more)
+        notes.append("not judged: " + listed(unjudged, UNJUDGED_MAX, ", "))
     if grave:
         return Opinion.no(_reason(likely, notes), confidence=0.95, risk_level="high")
     if likely:
@@ -389,12 +388,12 @@ def _opinion(seen: _Examination, faults: tuple[str, ...]) -> Opinion:
     if not seen.judged:
         what = "there is nothing here that it can judge" if unjudged else "there is no code to judge"
         return Opinion.abstain(_reason([what], notes), confidence=0.5)
+    if seen.judged == seen.only_data and not found:
+        says = ["only the syntax of data files was read, and it is well-formed"]
+        return Opinion.yes(_reason(says, notes), confidence=0.5)
     confidence = 0.4 if seen.unparsed else 0.6 if unjudged else 0.7 if found else 0.9
-    if found:
-        return Opinion.yes(_reason(["small matters only:", *found], notes), confidence=confidence)
-    return Opinion.yes(
-        _reason(["the change brings in no fault that it can see"], notes), confidence=confidence
-    )
+    told = ["small matters only:", *found] if found else ["the change brings in no fault that it can see"]
+    return Opinion.yes(_reason(told, notes), confidence=confidence)
 
 
 def _reason(items: list[Any], notes: list[str]) -> str:

@@ -28,20 +28,19 @@ _SQL = re.compile(
     r"\s*(select|insert|update|delete|drop|alter|create|truncate|replace|merge|with|grant|call|exec|pragma)\s",
     re.IGNORECASE,
 )  # fmt: skip
-_SQL_SINKS = {"execute", "executemany", "executescript", "raw", "text", "read_sql", "read_sql_query", "fetch"}
-_SQL_SINKS |= {"fetchrow", "fetchval", "execute_sql", "RawSQL", "mogrify", "exec_driver_sql"}
+_SQL_SINKS = words(
+    "execute executemany executescript raw text read_sql read_sql_query fetch fetchrow fetchval execute_sql RawSQL "
+    "mogrify exec_driver_sql"
+)
 _RUNS_WORDS = ("create_subprocess_exec", "exec", "spawn")  # and os.execvp, os.spawnlp with their kin
-_SUBPROCESS = {"run", "call", "Popen", "check_call", "check_output"}
-_SHELLS = {
-    "os.system",
-    "os.popen",
-    "subprocess.getoutput",
-    "subprocess.getstatusoutput",
-    "commands.getoutput",
-}
-_SHELLS |= {"asyncio.create_subprocess_shell", "create_subprocess_shell", "popen2.popen2"}
+_SUBPROCESS = words("run call Popen check_call check_output")
+_SHELLS = words(
+    "os.system os.popen subprocess.getoutput subprocess.getstatusoutput commands.getoutput popen2.popen2 "
+    "asyncio.create_subprocess_shell create_subprocess_shell"
+)
 _PICKLES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal"}
 _SAFE_YAML = re.compile(r"(^|\.)C?(Safe|Base)Loader$")
+_UNVERIFIED = "an unverified TLS context accepts any certificate"
 _SWITCHES = ("verify", "verify_ssl", "verify_certs", "check_hostname", "ssl_verify", "verify_signature")
 _CALLS_WITH_SSL = words(
     "get post put patch delete head options request ws_connect TCPConnector ClientSession"
@@ -54,6 +53,11 @@ _FOREIGN = re.compile(
 _LOCAL = re.compile(r"\bopen\(|\.read_bytes\(|\bdumps\(")
 _OUTSIDE = re.compile(
     r"(?i)\b(request|response|urlopen|recv\w*|sock\w*|payload|upload\w*|message|stdin|b64decode|redis|websocket)\b"
+)
+
+_FED = re.compile(
+    r"\brequest\.(?:args|form|json|values|data|GET|POST|query\w*|body|cookies|files|headers|get_json)\b|"
+    r"\binput\(|\bsys\.argv\b|\.recv(?:from)?\("
 )
 
 
@@ -76,12 +80,22 @@ def fresh_dangers(
     """What the new pieces of a change hold and the old ones did not, each with its piece and the file's line."""
     inherited = Counter(danger.key for piece in old for danger in dangers(piece.tree, is_test=False))
     for piece in new:
-        for danger in dangers(piece.tree, is_test=is_test(piece.path)):
+        for danger in dangers(piece.tree, is_test=is_test(piece.path) and not _is_misnamed(piece)):
             line = piece.line_of(danger.line, danger.end_line)
             if inherited[danger.key] > 0:
                 inherited[danger.key] -= 1
             elif line:
                 yield piece, line, danger
+
+
+def _is_misnamed(piece: Piece) -> bool:
+    """Whether a file outside of the tests' folders is called test_… and, seen whole, holds no test."""
+    if not piece.is_whole or re.search(r"(?:^|/)(?:tests?|testing|specs?|fixtures?|mocks?|e2e)/", piece.path):
+        return False
+    defined = (
+        node for node in ast.walk(piece.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return not any(node.name.startswith("test") or node.decorator_list for node in defined)
 
 
 def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
@@ -90,13 +104,18 @@ def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
     found: list[Danger] = []
     for node in ast.walk(tree):
         for rule, message, risk, sure in _judge(node, names):
-            if is_test:
+            if is_test and not (rule in ("eval", "shell") and _is_fed(node, names)):
                 is_code = rule in ("eval", "shell", "sql")
                 risk, sure = ("med" if is_code and risk == "high" else "low"), False
             line = getattr(node, "lineno", 0)
             end_line = getattr(node, "end_lineno", None) or line
             found.append(Danger(line, end_line, rule, message, risk, sure, f"{rule}:{ast.dump(node)}"))
     return found
+
+
+def _is_fed(node: ast.AST, names: Names) -> bool:
+    """Whether what a caller from outside sends is among a call's arguments: no test's own input."""
+    return isinstance(node, ast.Call) and any(_FED.search(names.behind(value)) for value in node.args[:2])
 
 
 _Verdict = tuple[str, str, Risk, bool]
@@ -133,21 +152,16 @@ def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         if has_shell:
             yield "shell", "sets shell=True for a command that is not in sight", "med", False
         return
-    if name in _SHELLS:
-        kind = names.kind(first)
-        if kind != "constant":
-            yield "shell", f"hands {last} a command that is no literal", "high", True
-        return
+    command: ast.expr | None = first
     is_known = name.startswith("subprocess.") or last in _SUBPROCESS or last.startswith(_RUNS_WORDS)
-    how = f"{last}(…, shell=True) with"
-    if has_shell:
-        kind = names.kind(first)
+    if name in _SHELLS:
+        how, is_known = f"hands {last}", True
+    elif has_shell:
+        how = f"{last}(…, shell=True) with"
     else:
         program, command = _handed_to_shell([first, *call.args[1:]], names)
-        if command is None:
-            return
-        kind, how = names.kind(command), f"{last}(…) has {program} -c run"
-    if kind != "constant":
+        how = f"{last}(…) has {program} -c run"
+    if command is not None and names.kind(command) != "constant":
         yield "shell", f"{how} a command that is no literal", "high" if is_known else "med", is_known
 
 
@@ -200,50 +214,46 @@ def _judge_loading(call: ast.Call, names: Names) -> Iterator[_Verdict]:
 
 
 def _judge_certificates(node: ast.AST, names: Names) -> Iterator[_Verdict]:
-    message = ""
     if isinstance(node, ast.Call):
-        message = _unverified_call(node)
+        message = _unverified_call(node, names)
     elif isinstance(node, ast.Assign):
-        message = _unverified_setting(node)
-    elif isinstance(node, ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
-            name = key.value if isinstance(key, ast.Constant) and isinstance(key.value, str) else ""
-            is_switch = name in _SWITCHES and (name != "verify" or names.speaks_http)
-            if is_switch and _is_false(value):
-                message = f"{name}: False turns a check of certificates or signatures off"
+        message = _unverified_setting(node, names)
+    else:
+        pairs = _pairs(node) if isinstance(node, ast.Dict) else []
+        switches = [name for name, value in pairs if name in _SWITCHES and _is_false(value, names)]
+        switches = [name for name in switches if name != "verify" or names.speaks_http]
+        message = f"{switches[-1]}: False turns a check of certificates or signatures off" if switches else ""
     if message:
         yield "certificate", message, "high", True
 
 
-def _unverified_call(node: ast.Call) -> str:
+def _unverified_call(node: ast.Call, names: Names) -> str:
     for name in _SWITCHES:
-        if _is_false(keyword(node, name)):
+        if _is_false(keyword(node, name), names):
             return f"{name}=False turns a check of certificates or signatures off"
-    if last_of(keyword(node, "cert_reqs")) == "CERT_NONE":
-        return "cert_reqs=CERT_NONE turns the check of certificates off"
     last = last_of(node.func)
-    if last in _CALLS_WITH_SSL and _is_false(keyword(node, "ssl")):
-        return f"{last}(ssl=False) turns the check of certificates off"
+    is_set = last == "setattr" and len(node.args) == 3 and _is_false(node.args[2], names)
+    if is_set and joined(node.args[1]) in _SWITCHES:
+        return f"{joined(node.args[1])} = False turns the check of certificates off"
     algorithms = keyword(node, "algorithms")
     listed = algorithms.elts if isinstance(algorithms, ast.List | ast.Tuple | ast.Set) else []
+    if last_of(keyword(node, "cert_reqs")) == "CERT_NONE":
+        return "cert_reqs=CERT_NONE turns the check of certificates off"
+    if last in _CALLS_WITH_SSL and _is_false(keyword(node, "ssl"), names):
+        return f"{last}(ssl=False) turns the check of certificates off"
     if last == "decode" and any(isinstance(item, ast.Constant) and item.value == "none" for item in listed):
         return "the algorithm none accepts tokens that nobody signed"
-    if last == "_create_unverified_context":
-        return "an unverified TLS context accepts any certificate"
-    return ""
+    return _UNVERIFIED if last == "_create_unverified_context" else ""
 
 
-def _unverified_setting(node: ast.Assign) -> str:
-    target = node.targets[0]
-    name = last_of(target)
+def _unverified_setting(node: ast.Assign, names: Names) -> str:
+    target, name, value = node.targets[0], last_of(node.targets[0]), last_of(node.value)
     is_switch = isinstance(target, ast.Attribute) and name in ("check_hostname", "verify", "verify_ssl")
-    if is_switch and _is_false(node.value):
+    if is_switch and _is_false(node.value, names):
         return f"{name} = False turns the check of certificates off"
-    if name == "verify_mode" and last_of(node.value) == "CERT_NONE":
+    if name == "verify_mode" and value == "CERT_NONE":
         return "CERT_NONE turns the check of certificates off"
-    if last_of(node.value) == "_create_unverified_context":
-        return "an unverified TLS context accepts any certificate"
-    return ""
+    return _UNVERIFIED if value == "_create_unverified_context" else ""
 
 
 def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
@@ -253,7 +263,10 @@ def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
         if len(text) >= KEY_CHARS_MIN and any(f.grade == "sure" for f in find_tokens(text)):
             yield "secret", "holds a key in plain text", "high", True
         return
-    for name, value in _named_strings(node):
+    for name, given in _pairs(node):
+        value = joined(given)
+        if value is None:
+            continue
         grade = named_secret(name, value)
         if grade == "sure" and not any(finding.grade == "sure" for finding in find_tokens(value)):
             yield "secret", f"holds a key in plain text ({name[:60]})", "high", True
@@ -261,22 +274,26 @@ def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
             yield "secret", f"may hold a password in plain text ({name[:60]})", "med", False
 
 
-def _named_strings(node: ast.AST) -> Iterator[tuple[str, str]]:
-    pairs: list[tuple[str, ast.AST | None]] = []
-    if isinstance(node, ast.Assign):
-        pairs = [(last_of(target), node.value) for target in node.targets]
-    elif isinstance(node, ast.AnnAssign):
-        pairs = [(last_of(node.target), node.value)]
-    elif isinstance(node, ast.keyword):
-        pairs = [(node.arg or "", node.value)]
-    elif isinstance(node, ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) else "" for key in node.keys]
-        pairs = [(str(key), value) for key, value in zip(keys, node.values, strict=True)]
-    for name, value in pairs:
-        text = joined(value)
-        if text is not None:
-            yield name, text
+def _pairs(node: ast.AST) -> list[tuple[str, ast.expr | None]]:
+    """The names that a node gives to values, and the values."""
+    match node:
+        case ast.Assign():
+            return [(last_of(target), node.value) for target in node.targets]
+        case ast.AnnAssign():
+            return [(last_of(node.target), node.value)]
+        case ast.keyword():
+            return [(node.arg or "", node.value)]
+        case ast.Dict():
+            keys = [str(key.value) if isinstance(key, ast.Constant) else "" for key in node.keys]
+            return list(zip(keys, node.values, strict=True))
+    return []
 
 
-def _is_false(node: ast.AST | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
+def _is_false(node: ast.AST | None, names: Names) -> bool:
+    """Whether a value is False: written so, as 0 where HTTP is spoken, or by a name that is given nothing else."""
+    given = names.values.get(node.id) if isinstance(node, ast.Name) else None
+    if given:
+        return all(isinstance(value, ast.Constant) and _is_false(value, names) for value in given)
+    if not isinstance(node, ast.Constant):
+        return False
+    return node.value is False or (names.speaks_http and node.value == 0 and isinstance(node.value, int))

@@ -1,11 +1,13 @@
-"""Says whether a JSON, TOML or YAML file is well-formed. Builds no objects of it, and judges nothing else."""
+"""Says whether a JSON, TOML or YAML file is well-formed, and what Python a notebook or .pth file holds."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
+import re
 import tomllib
+from collections import deque
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -37,11 +39,10 @@ def syntax_fault(path: str, text: str) -> SyntaxFault | None:
     try:
         if suffix == ".json":
             json.loads(text.lstrip("\ufeff"))
-            return None
-        if suffix == ".toml":
+        elif suffix == ".toml":
             tomllib.loads(text)
-            return None
-        return _yaml_fault(text)
+        else:
+            return _yaml_fault(text)
     except json.JSONDecodeError as error:
         # These programs read JSON with comments from files of this name.
         is_dialect = place.name.startswith(("tsconfig", "jsconfig")) or ".vscode" in place.parts
@@ -50,6 +51,30 @@ def syntax_fault(path: str, text: str) -> SyntaxFault | None:
         return SyntaxFault(1, f"is no TOML: {error}", sure=True)
     except RecursionError:
         return SyntaxFault(0, "nested too deeply to be read", sure=False)
+    return None
+
+
+def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
+    """The Python that a notebook's cells hold or a .pth file runs, and for each of its lines that of the file."""
+    lines = text.split("\n")
+    if path.lower().endswith(".pth"):
+        kept = [line if line.startswith(("import ", "import\t")) else "" for line in lines]
+        return "\n".join(kept), tuple(range(1, len(lines) + 1))
+    try:
+        cells = json.loads(text)["cells"] if len(text) <= CHARS_MAX else None
+        sources = [cell["source"] for cell in cells or () if cell["cell_type"] == "code"]
+        code = "\n".join(source if isinstance(source, str) else "".join(source) for source in sources)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    at, numbers = 0, []
+    told = [
+        re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in code.split("\n")
+    ]  # a notebook's own commands
+    for line in code.split("\n"):
+        said = json.dumps(line)[1:-1]
+        at = next((n for n in range(at, min(at + 1_000, len(lines))) if said in lines[n]), at)
+        numbers.append(at + 1)
+    return "\n".join(told), tuple(numbers)
 
 
 def _yaml_fault(text: str) -> SyntaxFault | None:
@@ -57,10 +82,9 @@ def _yaml_fault(text: str) -> SyntaxFault | None:
         return SyntaxFault(0, "PyYAML is not installed", sure=False)
     yaml = importlib.import_module("yaml")  # it comes with bandit, so no requirement of ours names it
     try:
-        for _ in yaml.parse(
-            text, Loader=yaml.SafeLoader
-        ):  # events alone: no tag is looked up, no alias followed
-            pass
+        deque(
+            yaml.parse(text, Loader=yaml.SafeLoader), 0
+        )  # events alone: no tag is looked up, no alias followed
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"

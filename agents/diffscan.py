@@ -7,7 +7,6 @@ in it, is not mistaken for something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 # A proposal's body is far smaller (its envelope has a limit); these bound the time of anyone's call.
@@ -23,21 +22,14 @@ QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
 PREFIX = re.compile(r"[abciow12]/")  # what git puts before a name; the digits are of --no-index
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _EXTENDED = (
-    "old mode ",
-    "new mode ",
-    "deleted file mode ",
-    "new file mode ",
-    "copy from ",
-    "copy to ",
-    "rename from ",
-    "rename to ",
-    "similarity index ",
-    "dissimilarity index ",
-    "index ",
-)
+    "old mode ", "new mode ", "deleted file mode ", "new file mode ", "copy from ", "copy to ", "rename from ",
+    "rename to ", "similarity index ", "dissimilarity index ", "index ",
+)  # fmt: skip
+_FACTS = {"old mode", "rename to", "copy to", "new file mode", "deleted file mode"}
 NULL = "/dev/null"
 _NO_NEWLINE = "\\ No newline at end of file\n"  # git translates it, unidiff reads the English words alone
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+_ESCAPE = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
+_ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 
 def shown(text: str) -> str:
@@ -117,11 +109,8 @@ class Scanner:
         at = self._at + ahead
         if at >= len(self._lines):
             return None
-        line = self._lines[at]
-        if self._fence and self._fence.indent:
-            indent = len(line[: self._fence.indent]) - len(line[: self._fence.indent].lstrip(" "))
-            return line[indent:]
-        return line
+        line, indent = self._lines[at], self._fence.indent if self._fence else 0
+        return line[:indent].lstrip(" ") + line[indent:]
 
     def _peek_header(self, ahead: int = 0) -> str:
         """The line as a header: without a diff's CRLF; "" past the end, or where it is too long for one."""
@@ -147,11 +136,11 @@ class Scanner:
         info = stripped.lstrip(mark)
         mark *= len(stripped) - len(info)
         if self._fence:
-            if mark.startswith(self._fence.mark) and not info.strip():
+            is_end = mark.startswith(self._fence.mark) and not info.strip()
+            if is_end:
                 self._at += 1
                 self._close_fence()
-                return True
-            return False
+            return is_end
         if "`" in info and mark[0] == "`":  # CommonMark: that is inline code
             return False
         language = (info.split() or [""])[0].lower()
@@ -242,27 +231,21 @@ class Scanner:
             return False
         at = self._at + 1
         counts = _HUNK.match(header)
+        self._consume()
         if counts is None:
-            self._consume()
-            self._hunk_fault(section, at, "its header can't be read: " + shown(header))
-            return True
+            return self._hunk_fault(section, at, "its header can't be read: " + shown(header))
         old_left, new_left = (int(counts[group] or 1) for group in (2, 4))
         lines = [counts[0] + "\n"]
-        self._consume()
         if not old_left and not new_left:
-            self._hunk_fault(section, at, "its header promises no lines")
-            return True
+            return self._hunk_fault(section, at, "its header promises no lines")
         while old_left or new_left:
             line = self._peek()
             tag = (line or "")[:1].replace("\r", "") or " "
             if line is None or tag not in " +-\\":
-                self._hunk_fault(
-                    section, at, f"it ends early: {old_left} old and {new_left} new lines are missing"
-                )
-                return True
+                missing = f"{old_left} old and {new_left} new lines are missing"
+                return self._hunk_fault(section, at, f"it ends early: {missing}")
             if (tag in " -" and not old_left) or (tag in " +" and not new_left):
-                self._hunk_fault(section, at, "it is longer than its header says")
-                return True
+                return self._hunk_fault(section, at, "it is longer than its header says")
             old_left -= tag in " -"
             new_left -= tag in " +"
             self._consume()
@@ -284,10 +267,12 @@ class Scanner:
             ahead += 1
         return False
 
-    def _hunk_fault(self, section: Section, at: int, what: str) -> None:
+    def _hunk_fault(self, section: Section, at: int, what: str) -> bool:
+        """Notes it; the hunk is taken all the same."""
         section.is_complete = False
         name = (section.new_name if section.new_name != NULL else section.old_name) or "?"
         self.fault(f"line {at}: a hunk of {shown(plain_name(name))} can't be trusted, {what}")
+        return True
 
     def _take_binary(self, section: Section) -> None:
         line = self._peek_header()
@@ -307,11 +292,8 @@ class Scanner:
             self.fault(f"line {section.line}: only the first {FILES_MAX:,} files were read")
             self._at = len(self._lines)  # all that follows is unread, which the fault says
             return
-        has_facts = section.is_binary or any(
-            key in section.extended for key in ("old mode", "rename to", "copy to", "new file mode")
-        )
-        is_emptied = "deleted file mode" in section.extended
-        if not (section.hunks or has_facts or is_emptied or not section.is_complete):
+        says = section.hunks or section.is_binary or not section.is_complete
+        if not (says or _FACTS.intersection(section.extended)):
             name = section.new_name or section.git_header or ""
             self.fault(f"line {section.line}: {shown(name)} names a file, but no readable change follows")
             return
@@ -327,22 +309,9 @@ def unquote(name: str) -> str:
     """Undoes git's C-style quoting: "caf\\303\\251.py" is UTF-8 in octal."""
     if len(name) < 2 or not (name.startswith('"') and name.endswith('"')):
         return name
-    return bytes(_unquoted_bytes(name[1:-1])).decode("utf-8", "replace")
+    return _ESCAPE.sub(_unescaped, name[1:-1].encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
-def _unquoted_bytes(inner: str) -> Iterator[int]:
-    at = 0
-    while at < len(inner):
-        octal = inner[at + 1 : at + 4]
-        if inner[at] != "\\":
-            yield from inner[at].encode("utf-8", "replace")
-            at += 1
-        elif inner[at + 1 : at + 2] in _ESCAPES and inner[at + 1 : at + 2]:
-            yield _ESCAPES[inner[at + 1]]
-            at += 2
-        elif len(octal) == 3 and set(octal) <= set("01234567"):
-            yield int(octal, 8) & 255
-            at += 4
-        else:
-            yield ord("\\")
-            at += 1
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    return bytes([_ESCAPED[code[0]] if len(code) == 1 else int(code, 8) & 255])

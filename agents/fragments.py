@@ -14,7 +14,8 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from council.agents.changes import FileChange, Hunk
 
@@ -27,28 +28,12 @@ SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs some hundred times th
 _PARSING = threading.Lock()
 _TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
-_OPENER = {")": "(", "]": "[", "}": "{"}
+_OPENER = {closer: opener for opener, closer in _CLOSER.items()}
 _CONTINUES = re.compile(r"(else|elif|except|finally)\b")
 _CODE = (
-    ast.Assign,
-    ast.AugAssign,
-    ast.AnnAssign,
-    ast.Return,
-    ast.Raise,
-    ast.Assert,
-    ast.Import,
-    ast.ImportFrom,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.If,
-    ast.For,
-    ast.While,
-    ast.With,
-    ast.Try,
-    ast.Call,
-    ast.Delete,
-)
+    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.Call,
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try, ast.Delete,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,66 +119,58 @@ def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, S
             yield change, change.hunks[0].new_start, parse_whole(change)
             continue
         for hunk in change.hunks:
-            sides, spent = _parse_hunk(change.path, hunk, min(PARSED_CHARS_MAX, effort))
+            sides, spent = parse_hunk(change.path, hunk, min(PARSED_CHARS_MAX, effort))
             effort = max(0, effort - spent)
             yield change, hunk.new_start, sides
 
 
 def parse_whole(change: FileChange) -> Sides:
     """Both sides of a file that the diff shows entirely."""
-    hunk = change.hunks[0] if change.hunks else Hunk(0, 0, ())
-    old_text, new_text = hunk.old_text().lstrip("\ufeff"), hunk.new_text().lstrip("\ufeff")
-    old = new = None
-    error = None
-    if change.kind != "added":
-        tree = parse(old_text)
-        if isinstance(tree, ast.Module):
-            numbers = range(1, old_text.count("\n") + 2)
-            removed = frozenset(number for number, _ in hunk.removed)
-            old = Piece(change.path, old_text, tree, tuple(numbers), removed, True)
-    if change.kind != "deleted":
-        tree = parse(new_text)
-        if isinstance(tree, ast.Module):
-            numbers = range(1, new_text.count("\n") + 2)
-            added = frozenset(number for number, _ in hunk.added)
-            new = Piece(change.path, new_text, tree, tuple(numbers), added, True)
-        elif not tree.is_limit and (old is not None or change.kind == "added"):
-            error = (tree.line, tree.message)
-    return Sides(old, new, error, new_text if error else "")
+    hunk = change.hunks[0]
+    old = _whole(change.path, hunk.old_text(), hunk.removed) if change.kind != "added" else None
+    new = _whole(change.path, hunk.new_text(), hunk.added) if change.kind != "deleted" else None
+    old = old if isinstance(old, Piece) else None
+    if not isinstance(new, Unparsable):
+        return Sides(old, new)
+    if new.is_limit or (old is None and change.kind != "added"):
+        return Sides(old, None)
+    return Sides(old, None, (new.line, new.message), hunk.new_text().lstrip("\ufeff"))
 
 
-def parse_hunk(path: str, hunk: Hunk) -> Sides:
-    """Both sides of a hunk, under the first repair that serves both."""
-    return _parse_hunk(path, hunk, PARSED_CHARS_MAX)[0]
+def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> Piece | Unparsable:
+    text = text.lstrip("\ufeff")
+    tree = parse(text)
+    if isinstance(tree, Unparsable):
+        return tree
+    numbers = tuple(range(1, text.count("\n") + 2))
+    return Piece(path, text, tree, numbers, frozenset(number for number, _ in changed), True)
 
 
-def _parse_hunk(path: str, hunk: Hunk, allowed: int) -> tuple[Sides, int]:
-    """Both sides, and how many characters were parsed for them: ``allowed`` at most, but once at least."""
+def parse_hunk(path: str, hunk: Hunk, allowed: int = PARSED_CHARS_MAX) -> tuple[Sides, int]:
+    """Both sides of a hunk, under the first repair that serves both, and how many characters were parsed
+    for them: ``allowed`` at most, but once at least."""
     old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
-    leading = len(tags) - len(tags.lstrip(" "))
-    trailing = len(tags) - len(tags.rstrip(" "))
     budget = allowed
     only_old: Piece | None = None
-    broken = ""
     error: tuple[int, str] | None = None
-    for top, bottom in _trims(leading, trailing):
+    broken = ""
+    for top, bottom in _trims(len(tags) - len(tags.lstrip(" ")), len(tags) - len(tags.rstrip(" "))):
         old_cut = old_lines[top : len(old_lines) - bottom]
         new_cut = new_lines[top : len(new_lines) - bottom]
         is_bare = not any(text.strip() for _, text, _ in old_cut)
         # With nothing on the old side to go by, what stands open is read off the new side.
         for repair in _repairs(new_cut if is_bare else old_cut):
-            old = _try(path, old_cut, repair)
+            old, _ = _try(path, old_cut, repair)
             budget -= 2 * sum(len(text) + 1 for _, text, _ in new_cut) + 200
             if isinstance(old, Piece) or is_bare:
-                new = _try(path, new_cut, repair)
+                new, source = _try(path, new_cut, repair)
                 if isinstance(new, Piece):
                     return Sides(old if isinstance(old, Piece) else None, new), allowed - budget
                 if isinstance(old, Piece) and not (repair.is_text or repair.is_guess or new.is_limit):
                     if error is None and _holds_code(old.tree):
-                        error = (_locate(new, new_cut, repair), new.message)
-                        broken = "\n".join(_built(new_cut, repair)[0]) + "\n"
+                        error, broken = (new.line, new.message), source
                     only_old = only_old or old
             if budget < 0:
                 return Sides(only_old, None), allowed - budget
@@ -220,66 +197,56 @@ _Numbered = tuple[int, str, bool]
 
 def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
     """How much context to leave off, least first."""
-    pairs = [
-        (top, bottom)
-        for top in range(min(leading, TRIM_MAX) + 1)
-        for bottom in range(min(trailing, TRIM_MAX) + 1)
-    ]
+    pairs = product(range(min(leading, TRIM_MAX) + 1), range(min(trailing, TRIM_MAX) + 1))
     return iter(sorted(pairs, key=lambda pair: (sum(pair), pair)))
 
 
 def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
     text = "\n".join(line for _, line, _ in lines)
     scan = _scan(text)
-    after = scan.quote + "".join(_CLOSER[bracket] for bracket in reversed(scan.open))
-    openers = "".join(_OPENER[bracket] for bracket in reversed(scan.unmatched))
-    if not openers:
+    after, unmatched = scan.closers(), scan.unmatched
+    if not unmatched:
         yield _Repair("", after)
         # A line such as `timeout=3,` is a statement by itself and an argument in its place.
-        for opener in ("f(", "[", "{", "def f("):
-            yield _Repair(
-                opener, after + _CLOSER[opener[-1]] + (": pass" if opener == "def f(" else ""), is_guess=True
-            )
+        for opener, closer in (("f(", ")"), ("[", "]"), ("{", "}"), ("def f(", "): pass")):
+            yield _Repair(opener, after + closer, is_guess=True)
     else:
-        for opener in ("f(", "def f(", "class f(") if openers[0] == "(" else (openers[0],):
-            yield _Repair(opener + openers[1:], after)
+        outer, *inner = (_OPENER[bracket] for bracket in reversed(unmatched))
+        for opener in ("f(", "def f(", "class f(") if outer == "(" else (outer,):
+            yield _Repair(opener + "".join(inner), after)
     for quote in ('"""', "'''"):
         if text.count(quote) % 2:  # it starts inside a docstring
-            inside = _scan(quote + "\n" + text)
-            closers = inside.quote + "".join(_CLOSER[bracket] for bracket in reversed(inside.open))
-            yield _Repair(quote, closers)
+            yield _Repair(quote, _scan(quote + "\n" + text).closers())
         elif quote not in text:
             yield _Repair(quote, quote, is_text=True)
 
 
-def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> Piece | Unparsable:
+def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Piece | Unparsable, str]:
+    """What the repaired lines are, and their text. A fault is placed in the file, or at the first changed
+    line if it shows only in what was put in."""
     texts, numbers = _built(lines, repair)
     source = "\n".join(texts) + "\n"
     tree = parse(source)
+    changed = [number for number, _, is_changed in lines if is_changed]
     if isinstance(tree, Unparsable):
-        return tree
+        number = numbers[tree.line - 1] if 0 < tree.line <= len(numbers) else 0
+        return replace(tree, line=number or [*changed, *(no for no, _, _ in lines[:1]), 0][0]), source
     if repair.is_text:
-        return Unparsable(0, "it may be the inside of a string", is_limit=True)
-    changed = frozenset(number for number, _, is_changed in lines if is_changed)
-    return Piece(path, source, tree, tuple(numbers), changed, False)
-
-
-def _locate(fault: Unparsable, lines: Sequence[_Numbered], repair: _Repair) -> int:
-    """The file's line of a fault; the first changed one where the fault shows only in what was put in."""
-    _, numbers = _built(lines, repair)
-    number = numbers[fault.line - 1] if 0 < fault.line <= len(numbers) else 0
-    return number or next((no for no, _, is_changed in lines if is_changed), lines[0][0] if lines else 0)
+        return Unparsable(0, "it may be the inside of a string", is_limit=True), source
+    return Piece(path, source, tree, tuple(numbers), frozenset(changed), False), source
 
 
 def _holds_code(tree: ast.Module) -> bool:
     """Whether this is code and not prose that happens to parse, as `word` or `a, b` does."""
-    supposed = {"f"}
-    return any(
-        isinstance(node, _CODE)
-        and not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in supposed)
-        and not (isinstance(node, ast.If) and isinstance(node.test, ast.Constant))
-        for node in ast.walk(tree)
-    )
+    return any(isinstance(node, _CODE) and not _is_supposed(node) for node in ast.walk(tree))
+
+
+def _is_supposed(node: ast.AST) -> bool:
+    """Whether a repair put it in."""
+    match node:
+        case ast.Call(func=ast.Name(id="f")) | ast.If(test=ast.Constant()):
+            return True
+    return False
 
 
 # What is put around a fragment
@@ -361,6 +328,10 @@ class _Scan:
     statement_lines: set[int]
     closed_at: int = 0
 
+    def closers(self) -> str:
+        """What ends all that stands open at the end."""
+        return self.quote + "".join(_CLOSER[bracket] for bracket in reversed(self.open))
+
 
 def _scan(text: str) -> _Scan:
     scan = _Scan([], [], "", {1})
@@ -375,10 +346,8 @@ def _scan(text: str) -> _Scan:
             if not (quote or scan.open or token == "\\\n"):
                 scan.statement_lines.add(line)
         elif quote:
-            if token == quote:
+            if token in (quote, quote * 3):  # its end and a new string, as near as a guess may come
                 quote = ""
-            elif len(quote) == 1 and token == quote * 3:
-                quote = ""  # its end, then an empty or a new string: near enough for a guess
         elif is_comment or token[0] == "\\":
             continue
         elif token == "#":

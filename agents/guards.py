@@ -17,12 +17,11 @@ from council.agents.checks import (
     AUTH_STEMS,
     Check,
     checks_of,
+    deciders,
     dotted,
     functions_of,
     hollow,
-    is_predicate,
     names_in,
-    normal,
     words_of,
 )
 from council.agents.fragments import Piece
@@ -30,6 +29,8 @@ from council.agents.personal import words
 
 # Methods that run before all others of their class: a check that moves there still guards them.
 _HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
+_VALIDATORS = words("validate_call validate_arguments validate_params beartype typechecked")
+_PLAIN = words("int float str bytes bool list dict tuple set Any object None Optional")
 COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; who moves more checks at once is told to split it
 _OUT_OF_SIGHT = ""  # the function of a check whose hunk does not show where it begins
 
@@ -66,22 +67,17 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     is_in_sight = bool(check.after or check.function)
     if is_in_sight and not survives and not alive:
         return None  # what it guarded is gone too
-    sure = survives and check.is_plain and not after.gets_anew(check)
+    sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
     return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
 def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
-    looked = {
-        function.name
-        for piece in old
-        for function in functions_of(piece.tree)
-        if is_predicate(function) and not hollow(function)
-    }
+    looked = {function.name for piece in old for function in deciders(piece.tree) if not hollow(function)}
     return [
-        Vanished(piece.path, piece.number(function.lineno), f"{function.name}(…)", "check", True)
+        Vanished(piece.path, number, f"{function.name}(…)", "check", True)
         for piece in new
         for function in functions_of(piece.tree)
-        if function.name in looked and hollow(function) and piece.number(function.lineno)
+        if function.name in looked and hollow(function) and (number := piece.number(function.lineno))
     ]
 
 
@@ -91,6 +87,7 @@ class _NewSide:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
         self.functions: set[str] = set()
+        self._defined: dict[str, list[ast.AST]] = {}
         self._fresh = [True] * len(self.checks)
         self.compared = 0
         self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
@@ -103,10 +100,11 @@ class _NewSide:
             for node in nodes:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                     self.functions.add(node.name)
+                    self._defined.setdefault(node.name, []).append(node)
                     self._names.setdefault(node.name, set()).update(names_in(node))
             simple = (n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body"))
             self._words.setdefault(piece.path, []).extend(map(words_of, simple))
-        self._normal = {path: set(map(normal, nodes)) for path, nodes in self._statements.items()}
+        self._normal = {path: set(map(ast.dump, nodes)) for path, nodes in self._statements.items()}
         self._all = set().union(*self._normal.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
@@ -119,7 +117,7 @@ class _NewSide:
             same = places.get((check.key, check.function))
             if same:
                 self._fresh[same.pop(0)] = False
-            else:
+            elif not check.is_implied:
                 gone.append(check)
         return gone
 
@@ -155,7 +153,7 @@ class _NewSide:
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
         """Whether any of the statements is still there: in the file, or with "" anywhere."""
         known = self._normal.get(path, set()) if path else self._all
-        return any(normal(statement) in known for statement in statements)
+        return any(ast.dump(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
         """Whether a statement of its file does what a guarded one did, and more: it speaks of all the same."""
@@ -164,10 +162,40 @@ class _NewSide:
         self.compared += len(here) * len(told)
         return any(words <= other for words in told for other in here)
 
+    def guards_otherwise(self, check: Check) -> bool:
+        """Whether what a check looked at is still looked at there: by a lookup that raises the same, or a type."""
+        self.compared += len(self._defined.get(check.function, ()))
+        return any(
+            _looks_up(function, check) or _validates(function, check)
+            for function in self._defined.get(check.function, ())
+        )
+
     def gets_anew(self, check: Check) -> bool:
         """Whether what a check asked to be there now comes from elsewhere, which may ask for itself."""
         sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
         return bool(sources) and not any(self.holds(check.path, [node]) for node in sources)
+
+
+def _looks_up(function: ast.AST, check: Check) -> bool:
+    """``d[k]`` raises a KeyError by itself, as ``if k not in d: raise KeyError(k)`` did."""
+    match check:
+        case Check(raises="KeyError", clause=ast.Compare(left=key, ops=[ast.NotIn()], comparators=[mapping])):
+            found = (node for node in ast.walk(function) if isinstance(node, ast.Subscript))
+            wanted = ast.dump(mapping), ast.dump(key)
+            return any((ast.dump(node.value), ast.dump(node.slice)) == wanted for node in found)
+    return False
+
+
+def _validates(function: ast.AST, check: Check) -> bool:
+    """Whether a decorator checks the arguments, and the type of one that the check spoke of says more than `int`."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or check.clause is None:
+        return False
+    if not any(_VALIDATORS.intersection(names_in(decorator)) for decorator in function.decorator_list):
+        return False
+    spoken = set(names_in(check.clause))
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    types = [argument.annotation for argument in arguments if argument.arg in spoken and argument.annotation]
+    return any(not _PLAIN.issuperset(names_in(annotation)) for annotation in types)
 
 
 def _sets(node: ast.stmt, name: str) -> bool:

@@ -14,7 +14,8 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ NOTE_CHARS_MAX = 200  # of a linter's own words when it fails
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One finding of a linter. ``line`` counts in the text it was given; ``severity`` is bandit's."""
+    """One finding of a linter. ``line`` counts in the text it was given."""
 
     name: str
     tool: str
@@ -45,8 +46,6 @@ class Report:
     line: int
     end_line: int
     message: str
-    severity: str = ""
-    confidence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,13 @@ def lint(texts: Mapping[str, str], broken: Mapping[str, str], *, timeout_s: floa
             place = code if name in texts else unread
             text = texts[name] if name in texts else broken[name]
             (place / file).write_text(text, encoding="utf-8", errors="replace", newline="")
-        ruff = _Run("ruff", [*_RUFF, str(code), str(unread)], folder)
-        bandit = _Run("bandit", [*_BANDIT, str(code)], folder)
-        found = [_read_ruff(ruff.finish(timeout_s), files), _read_bandit(bandit.finish(timeout_s), files)]
+        commands: list[tuple[str, list[str], _Reader]] = [
+            ("ruff", [*_RUFF, str(code), str(unread)], _read_ruff),
+            ("bandit", [*_BANDIT, str(code)], _read_bandit),
+        ]
+        with ThreadPoolExecutor(len(commands)) as pool:
+            runs = [pool.submit(_lint_with, *command, files, folder, timeout_s) for command in commands]
+    found = [run.result() for run in runs]
     return Linted(
         tuple(report for linted in found for report in linted.reports),
         tuple(fault for linted in found for fault in linted.faults),
@@ -89,68 +92,62 @@ _RUFF = (
 _BANDIT = f"--quiet --format json --ignore-nosec --exit-zero --tests {BANDIT_TESTS} --recursive".split()
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    tool: str
-    output: Any
-    fault: str = ""
+_Reader = Callable[[Any, Mapping[str, str]], Linted]
 
 
-class _Run:
-    """One linter, running. Its output goes to files: a full pipe would stop it."""
+class _Failed(Exception):
+    """A linter did not do its work; the message says why."""
 
-    def __init__(self, tool: str, arguments: Sequence[str], folder: str) -> None:
-        self._tool = tool
-        self._out, self._err = Path(folder, f"{tool}.out"), Path(folder, f"{tool}.err")
-        self._process: subprocess.Popen[bytes] | None = None
-        self._fault = ""
-        if importlib.util.find_spec(tool) is None:
-            self._fault = f"{tool} is not installed"
-            return
-        # -P: the working directory holds foreign files and must not be importable.
-        command = [sys.executable, "-P", "-m", tool, *arguments]
+
+def _lint_with(
+    tool: str, arguments: list[str], read: _Reader, files: Mapping[str, str], folder: str, timeout_s: float
+) -> Linted:
+    try:
+        return read(_run(tool, arguments, folder, timeout_s), files)
+    except _Failed as error:
+        return Linted((), (str(error),))
+
+
+def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
+    """What one linter prints, as JSON. Raises _Failed."""
+    if importlib.util.find_spec(tool) is None:
+        raise _Failed(f"{tool} is not installed")
+    environment = _environment(folder)
+    # -P: the working directory holds foreign files and must not be importable.
+    command = [sys.executable, "-P", "-m", tool, *arguments]
+    with Path(folder, f"{tool}.out").open("w+b") as out, Path(folder, f"{tool}.err").open("w+b") as err:
         try:
-            with self._out.open("wb") as out, self._err.open("wb") as err:
-                self._process = subprocess.Popen(  # our own arguments, no shell
-                    command,
-                    cwd=folder,
-                    env=_environment(folder),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                )
-        except OSError as error:
-            self._fault = f"{tool} did not start: {error.strerror}"
-
-    def finish(self, timeout_s: float) -> _Outcome:
-        if self._process is None:
-            return _Outcome(self._tool, None, self._fault)
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            return _Outcome(self._tool, None, f"{self._tool} did not finish within {timeout_s:g} s")
-        if code != 0:
-            words = self._err.read_bytes()[:NOTE_CHARS_MAX].decode("utf-8", "replace")
-            return _Outcome(
-                self._tool, None, f"{self._tool} failed with exit code {code}: {' '.join(words.split())}"
+            # Our own arguments, no shell. It writes to files, for what it says may be large.
+            done = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                timeout=timeout_s,
             )
-        if self._out.stat().st_size > OUTPUT_BYTES_MAX:
-            return _Outcome(self._tool, None, f"{self._tool} reported more than {OUTPUT_BYTES_MAX:,} bytes")
+        except OSError as error:
+            raise _Failed(f"{tool} did not start: {error.strerror}") from error
+        except subprocess.TimeoutExpired as error:
+            raise _Failed(f"{tool} did not finish within {timeout_s:g} s") from error
+        if done.returncode != 0:
+            err.seek(0)
+            words = err.read(NOTE_CHARS_MAX).decode("utf-8", "replace").split()
+            raise _Failed(f"{tool} failed with exit code {done.returncode}: {' '.join(words)}")
+        if out.seek(0, os.SEEK_END) > OUTPUT_BYTES_MAX:
+            raise _Failed(f"{tool} reported more than {OUTPUT_BYTES_MAX:,} bytes")
+        out.seek(0)
         try:
-            return _Outcome(self._tool, json.loads(self._out.read_bytes() or b"null"))
-        except ValueError:
-            return _Outcome(self._tool, None, f"{self._tool} gave no JSON")
+            return json.loads(out.read() or b"null")
+        except ValueError as error:
+            raise _Failed(f"{tool} gave no JSON") from error
 
 
 def _environment(folder: str) -> dict[str, str]:
     """Nothing of the council's environment but where the linters are installed."""
-    paths: list[str] = []
-    for tool in ("ruff", "bandit"):
-        spec = importlib.util.find_spec(tool)
-        if spec and spec.origin:
-            paths.append(str(Path(spec.origin).parent.parent))
+    specs = map(importlib.util.find_spec, ("ruff", "bandit"))
+    paths = [str(Path(spec.origin).parent.parent) for spec in specs if spec and spec.origin]
     return {
         "HOME": folder,
         "TMPDIR": folder,
@@ -162,37 +159,25 @@ def _environment(folder: str) -> dict[str, str]:
     }
 
 
-def _read_ruff(outcome: _Outcome, files: Mapping[str, str]) -> Linted:
-    if outcome.fault or not isinstance(outcome.output, list):
-        return Linted((), (outcome.fault or "ruff gave no list of findings",))
+def _read_ruff(output: Any, files: Mapping[str, str]) -> Linted:
+    if not isinstance(output, list):
+        raise _Failed("ruff gave no list of findings")
     reports = []
-    for item in outcome.output:
-        name = files[Path(item["filename"]).name]
-        start, end = item["location"], item["end_location"]
-        rule = item["code"] or "invalid-syntax"
-        reports.append(Report(name, "ruff", rule, start["row"], end["row"], item["message"]))
+    for item in output:
+        name, rule = files[Path(item["filename"]).name], item["code"] or "invalid-syntax"
+        first, last = item["location"]["row"], item["end_location"]["row"]
+        reports.append(Report(name, "ruff", rule, first, last, item["message"]))
     return Linted(tuple(reports), ())
 
 
-def _read_bandit(outcome: _Outcome, files: Mapping[str, str]) -> Linted:
-    if outcome.fault or not isinstance(outcome.output, dict):
-        return Linted((), (outcome.fault or "bandit gave no findings",))
+def _read_bandit(output: Any, files: Mapping[str, str]) -> Linted:
+    if not isinstance(output, dict):
+        raise _Failed("bandit gave no findings")
     reports = []
-    for item in outcome.output["results"]:
-        name = files[Path(item["filename"]).name]
-        lines = item["line_range"] or [item["line_number"]]
-        reports.append(
-            Report(
-                name,
-                "bandit",
-                item["test_id"],
-                item["line_number"],
-                max(lines),
-                item["issue_text"],
-                item["issue_severity"],
-                item["issue_confidence"],
-            )
-        )
-    errors = outcome.output.get("errors") or []
-    faults = tuple(f"bandit could not read {files[Path(item['filename']).name]}" for item in errors[:3])
-    return Linted(tuple(reports), faults)
+    for item in output["results"]:
+        name, first = files[Path(item["filename"]).name], item["line_number"]
+        last = max(item["line_range"] or [first])
+        reports.append(Report(name, "bandit", item["test_id"], first, last, item["issue_text"]))
+    errors = output.get("errors") or []
+    faults = [f"bandit could not read {files[Path(item['filename']).name]}" for item in errors[:3]]
+    return Linted(tuple(reports), tuple(faults))

@@ -8,6 +8,7 @@ What it finds, and what it says of it:
 | a destructive command (removes /, a disk; runs a download; …)      | no      | high | 0.95       |
 | a likely secret or personal data; a risky or unreadable command    | no      | med  | 0.65       |
 | more changed lines than ``max_changed_lines``                      | yes     | med  | 0.5        |
+| removes a file of tests, and no source with it                     | yes     | med  | 0.5        |
 | a binary file, as an image, beside what it read                    | yes     | med  | 0.45       |
 | something worth a mention (sudo, an address in a document)         | yes     | med  | 0.55       |
 | source changed without a test                                      | yes     | low  | 0.7        |
@@ -17,8 +18,8 @@ What it finds, and what it says of it:
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 
 Below 0.3 only where part of the change was not seen: that goes to Prime (rules 1.8), and never for a mere
-concern. A reason shows four characters of a
-secret at most. Names of persons are not found: that takes a model or a directory.
+concern. A reason shows four characters of a secret at most. Names of persons are not found:
+that takes a model or a directory.
 """
 
 from __future__ import annotations
@@ -26,11 +27,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from council.agents.changes import shown
-from council.agents.mind import Case, Opinion
-from council.agents.policy import UNREAD, Note, Sight, look, readable
-
-REASONS_MAX = 5  # findings told in a reason; the rest are counted
-_SAYS = "static policy checks, no model"
+from council.agents.mind import Case, Opinion, RiskLevel, Vote
+from council.agents.policy import UNREAD, Sight, listed, look, readable
 
 
 class Lite:
@@ -45,28 +43,32 @@ class Lite:
         """Its opinion; the module's table says how it comes about. Never raises for what a case says."""
         sight = look(case)
         if faults := sight.of("fault"):
-            return Opinion.no(_told("found", faults), confidence=0.95, risk_level="high")
+            return _says("no", f"found {listed(faults)}", 0.95, "high")
         if concerns := sight.of("concern"):
-            return Opinion.no(_told("found, without certainty,", concerns), confidence=0.65, risk_level="med")
+            return _says("no", f"found, without certainty, {listed(concerns)}", 0.65, "med")
         if sight.unread:  # what was not seen may hold anything: no yes, and Prime is to look (rules 1.8)
-            why = f"{_SAYS}: I could not read all of it: {_listed(sight.unread)}"
-            return Opinion.abstain(why, confidence=UNREAD, risk_level="med")
+            return _says("abstain", f"I could not read all of it: {listed(sight.unread)}", UNREAD, "med")
         if not readable(case, sight):
-            why = _named("binary", sight.binaries) or "it is empty"
-            return Opinion.abstain(f"{_SAYS}: nothing here that I can read: {why}", confidence=0.5)
+            why = _named("binary", sight.binaries) if sight.binaries else "it is empty"
+            return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(sight)
 
     def _weigh(self, sight: Sight) -> Opinion:
         """A yes, as sure as what stands beside it allows."""
-        says: list[str] = []
-        confidence, risk = (0.85 if sight.reading.files else 0.6), "low"
-        lines = sight.added + sight.removed
-        if sight.reading.files and sight.sources and not sight.tests:
+        files, lines = sight.reading.files, sight.added + sight.removed
+        looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
+        says = [f"no secret, personal data or dangerous command in {looked}"]
+        confidence = 0.85 if files else 0.6
+        risk: RiskLevel = "low"
+        if files and sight.sources and not sight.tests:
             says.append("source changed without a test")
             confidence = 0.7
         if mentions := sight.of("mention"):
-            says.append(_told("worth a look:", mentions, prefix=""))
+            says.append(f"worth a look: {listed(mentions)}")
             confidence, risk = min(confidence, 0.55), "med"
+        if sight.gone_tests:
+            says.append(_named("removes tests", sight.gone_tests))
+            confidence, risk = min(confidence, 0.5), "med"
         if lines > self.max_changed_lines:
             says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
@@ -75,25 +77,12 @@ class Lite:
             confidence, risk = min(confidence, 0.45), "med"
         if sight.generated:
             says.append(_named("generated", sight.generated))
-        looked = (
-            f"{len(sight.reading.files)} files, {lines} lines"
-            if sight.reading.files
-            else "its words and its action"
-        )
-        reason = f"{_SAYS}: no secret, personal data or dangerous command in {looked}"
-        if says:
-            reason += "; " + "; ".join(says)
-        return Opinion.yes(reason, confidence=confidence, risk_level="med" if risk == "med" else "low")
+        return _says("yes", "; ".join(says), confidence, risk)
 
 
-def _told(head: str, notes: list[Note], prefix: str = f"{_SAYS}: ") -> str:
-    return f"{prefix}{head} {_listed(notes)}"
+def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -> Opinion:
+    return Opinion(vote, f"static policy checks, no model: {reason}", confidence, risk)
 
 
-def _named(what: str, paths: tuple[str, ...]) -> str:
-    return f"{what}: {_listed([shown(path) for path in paths], ', ')}" if paths else ""
-
-
-def _listed(items: Sequence[object], between: str = "; ") -> str:
-    more = f" and {len(items) - REASONS_MAX} more" if len(items) > REASONS_MAX else ""
-    return between.join(map(str, items[:REASONS_MAX])) + more
+def _named(what: str, paths: Sequence[str]) -> str:
+    return f"{what}: {listed([shown(path) for path in paths], between=', ')}"

@@ -18,6 +18,8 @@ PARTS_MAX = 20  # of a text that is put together from literals
 TOLD_CHARS_MAX = 400  # of an expression, where its text is searched
 ITEMS_MAX = 64  # of a list; a command of more words is a table
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
+_BUILDS = ("format", "join", "replace")
+_CALLABLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
 class Names:
@@ -33,31 +35,32 @@ class Names:
         self._told: dict[int, tuple[str, list[str]]] = {}
         self.speaks_http = False
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    if isinstance(target, ast.Name):
-                        self.values.setdefault(target.id, []).append(node.value)
-            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and isinstance(node.target, ast.Name):
-                if node.value is not None:
-                    self.values.setdefault(node.target.id, []).append(node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                joined = ast.BinOp(ast.Constant(""), ast.Add(), node.value)
-                self.values.setdefault(node.target.id, []).append(joined)
-            elif isinstance(node, ast.withitem) and isinstance(node.optional_vars, ast.Name):
-                self.values.setdefault(node.optional_vars.id, []).append(node.context_expr)
-            elif isinstance(node, ast.Call) and last_of(node.func) in ("append", "extend", "insert"):
-                self.grown.setdefault(dotted(node.func).rpartition(".")[0], []).extend(node.args[-1:])
-            elif isinstance(node, ast.Import):
-                self.imported.update({item.asname: item.name for item in node.names if item.asname})
-            elif isinstance(node, ast.ImportFrom):
-                self.imported.update(
-                    {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
-                )
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self.defined.add(node.name)
-            elif isinstance(node, ast.Name) and node.id in ("requests", "httpx"):
-                self.speaks_http = True
+            match node:
+                case ast.Assign():
+                    for target in node.targets:
+                        self._give(target, node.value)
+                case ast.AnnAssign() | ast.NamedExpr():
+                    self._give(node.target, node.value)
+                case ast.AugAssign():
+                    self._give(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
+                case ast.withitem():
+                    self._give(node.optional_vars, node.context_expr)
+                case ast.Call() if last_of(node.func) in ("append", "extend", "insert"):
+                    self.grown.setdefault(dotted(node.func).rpartition(".")[0], []).extend(node.args[-1:])
+                case ast.Import():
+                    self.imported.update({item.asname: item.name for item in node.names if item.asname})
+                case ast.ImportFrom():
+                    for item in node.names:
+                        self.imported[item.asname or item.name] = f"{node.module}.{item.name}"
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self.defined.add(node.name)
+                case ast.Name(id="requests" | "httpx"):
+                    self.speaks_http = True
         self.defined |= self.imported.keys() | self.values.keys()
+
+    def _give(self, target: ast.expr | None, value: ast.expr | None) -> None:
+        if isinstance(target, ast.Name) and value is not None:
+            self.values.setdefault(target.id, []).append(value)
 
     def origin(self, name: str) -> str:
         """A dotted name with the alias that its import gave it undone."""
@@ -69,9 +72,7 @@ class Names:
         node: ast.expr = call.func
         for _ in range(FOLLOWED_MAX):
             values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
-            if len(values) != 1 or not isinstance(
-                values[0], ast.Name | ast.Attribute | ast.Call | ast.Subscript
-            ):
+            if len(values) != 1 or not isinstance(values[0], _CALLABLE):
                 break
             node = values[0]
         if isinstance(node, ast.Call) and dotted(node.func) == "getattr" and len(node.args) > 1:
@@ -121,66 +122,42 @@ class Names:
         return known
 
     def _kind(self, node: ast.expr, depth: int) -> Built:
-        if isinstance(node, ast.Constant):
-            return "constant"
-        if isinstance(node, ast.Name):
-            return self._kind_of_name(node.id, depth)
-        if isinstance(node, ast.Attribute):
-            return "constant" if node.attr.isupper() else "unknown"
-        if isinstance(node, ast.List | ast.Tuple | ast.Set):
-            return self._worst(list(node.elts), depth)
-        if isinstance(node, ast.JoinedStr):
-            parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
-            return "constant" if self._worst(parts, depth) == "constant" else "built"
-        if isinstance(node, ast.BinOp):
-            return self._kind_of_operation(node, depth)
-        if isinstance(node, ast.IfExp):
-            return self._worst([node.body, node.orelse], depth)
-        if isinstance(node, ast.ListComp | ast.GeneratorExp):
-            return self.kind(node.elt, depth + 1)
-        if isinstance(node, ast.Call):
-            return self._kind_of_call(node, depth)
-        return "unknown"
-
-    def _kind_of_name(self, name: str, depth: int) -> Built:
-        if name in self.values:
-            return self._worst([*self.values[name], *self.grown.get(name, [])], depth)
-        return "constant" if name.isupper() or "placeholder" in name.lower() else "unknown"
-
-    def _kind_of_operation(self, node: ast.BinOp, depth: int) -> Built:
-        if isinstance(node.op, ast.Mult):  # "?" * n
-            sides = (node.left, node.right)
-            if any(
-                isinstance(side, ast.Constant | ast.List) and self.kind(side) == "constant" for side in sides
-            ):
+        match node:
+            case ast.Constant():
                 return "constant"
-        return "constant" if self._worst([node.left, node.right], depth) == "constant" else "built"
-
-    def _kind_of_call(self, node: ast.Call, depth: int) -> Built:
-        last = dotted(node.func).rsplit(".", 1)[-1]
-        if last in _SAFE_CALLS:
-            return "constant"
-        if isinstance(node.func, ast.Attribute) and node.func.attr in (
-            "format",
-            "join",
-            "replace",
-            "strip",
-            "lower",
-        ):
-            values = [node.func.value, *node.args, *(item.value for item in node.keywords)]
-            kind = self._worst(values, depth)
-            return "built" if kind != "constant" and node.func.attr in ("format", "join", "replace") else kind
+            case ast.Name(id=name) if name in self.values:
+                return self._worst([*self.values[name], *self.grown.get(name, [])], depth)
+            case ast.Name(id=name):
+                return "constant" if name.isupper() or "placeholder" in name.lower() else "unknown"
+            case ast.Attribute():
+                return "constant" if node.attr.isupper() else "unknown"
+            case ast.List() | ast.Tuple() | ast.Set():
+                return self._worst(node.elts, depth)
+            case ast.JoinedStr():
+                parts = [part.value for part in node.values if isinstance(part, ast.FormattedValue)]
+                return "constant" if self._worst(parts, depth) == "constant" else "built"
+            case ast.BinOp():
+                sides = [node.left, node.right]
+                literal = [side for side in sides if isinstance(side, ast.Constant | ast.List)]
+                if isinstance(node.op, ast.Mult) and any(self.kind(side) == "constant" for side in literal):
+                    return "constant"  # "?" * n
+                return "constant" if self._worst(sides, depth) == "constant" else "built"
+            case ast.IfExp():
+                return self._worst([node.body, node.orelse], depth)
+            case ast.ListComp() | ast.GeneratorExp():
+                return self.kind(node.elt, depth + 1)
+            case ast.Call() if last_of(node.func) in _SAFE_CALLS:
+                return "constant"
+            case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in (*_BUILDS, "strip", "lower"):
+                kind = self._worst([value, *node.args, *(item.value for item in node.keywords)], depth)
+                return "built" if kind != "constant" and attr in _BUILDS else kind
         return "unknown"
 
     def _worst(self, nodes: list[ast.expr], depth: int) -> Built:
         kinds = {self.kind(node, depth + 1) for node in nodes[:ITEMS_MAX]}
-        return (
-            "built"
-            if "built" in kinds
-            else "unknown"
-            if "unknown" in kinds or len(nodes) > ITEMS_MAX
-            else "constant"
-        )
+        if "built" in kinds:
+            return "built"
+        return "unknown" if "unknown" in kinds or len(nodes) > ITEMS_MAX else "constant"
 
     def text(self, node: ast.expr) -> str:
         """The fixed beginning of a built string, as far as it is visible."""
@@ -200,6 +177,40 @@ class Names:
             else:
                 break
         return node.value[:200] if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def is_surely_used(tree: ast.Module, name: str, line: int) -> bool:
+    """Whether a line that uses a name is run on every way through its function, or when the module is imported."""
+    if any(
+        isinstance(node, ast.Name) and node.id in ("globals", "exec", "builtins") for node in ast.walk(tree)
+    ):
+        return False  # names may come from there
+    blocks: list[list[ast.stmt]] = [tree.body]
+    while blocks:
+        for node in blocks.pop():
+            if node.lineno > line:
+                break
+            if isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.With | ast.AsyncWith
+            ):
+                blocks.append(node.body)
+            elif not hasattr(node, "body") and not isinstance(node, ast.Match):
+                if (node.end_lineno or line) >= line:
+                    return _uses(node, name, line)
+            elif any(isinstance(inner, ast.Return | ast.Raise | ast.Break) for inner in ast.walk(node)):
+                break  # what follows may not be reached
+    return False
+
+
+def _uses(node: ast.AST, name: str, line: int) -> bool:
+    """Whether the name is used whatever happens: not in a branch, a lambda or a loop over what may be empty."""
+    if isinstance(
+        node, ast.IfExp | ast.BoolOp | ast.Lambda | ast.comprehension | ast.ListComp | ast.GeneratorExp
+    ):
+        return False
+    if isinstance(node, ast.Name) and node.id == name:
+        return node.lineno == line and isinstance(node.ctx, ast.Load)
+    return any(_uses(inner, name, line) for inner in ast.iter_child_nodes(node))
 
 
 def keyword(call: ast.Call, name: str, names: Names | None = None) -> ast.expr | None:

@@ -6,7 +6,7 @@ Knows nothing of secrets or of where a text comes from. Names of persons are not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 Grade = Literal["sure", "likely", "fake"]
@@ -69,16 +69,14 @@ def _mails(text: str) -> Iterator[Found]:
 
 
 def _mail_grade(local: str, domain: str) -> Grade | None:
-    labels = domain.split(".")
-    top = labels[-1]
-    if (
-        len(top) != 2 and top not in _TLDS and top not in {"example", "test", "invalid"}
-    ) or top in _FILE_ENDINGS:
+    *_, name, top = domain.split(".")
+    is_reserved = top in {"example", "test", "invalid"}
+    if top in _FILE_ENDINGS or not (len(top) == 2 or top in _TLDS or is_reserved):
         return None
-    reserved = top in {"example", "test", "invalid"} or labels[-2] == "example" or domain in _FAKE_DOMAINS
-    if reserved or local in _NOBODY or "noreply" in domain or local.startswith(("noreply", "no-reply")):
+    if is_reserved or name == "example" or domain in _FAKE_DOMAINS:
         return "fake"
-    return "likely"
+    is_nobody = local in _NOBODY or "noreply" in domain or local.startswith(("noreply", "no-reply"))
+    return "fake" if is_nobody else "likely"
 
 
 # Account numbers: country, length and mod 97 (ISO 13616)
@@ -113,17 +111,8 @@ def _ibans(text: str) -> Iterator[Found]:
         if int("".join(str(int(char, 36)) for char in bare[4:] + bare[:4])) % 97 == 1:
             # A documented example is nobody's account, but outside of tests one should ask why it is there.
             grade: Grade = "likely" if bare in _EXAMPLE_IBANS else "sure"
-            yield "bank account (IBAN)", grade, _cut(match.group(), size), match.start()
-
-
-def _cut(spaced: str, size: int) -> str:
-    """The first ``size`` characters that are not blanks, blanks between them kept."""
-    seen = 0
-    for index, char in enumerate(spaced):
-        seen += char != " "
-        if seen == size:
-            return spaced[: index + 1]
-    return spaced
+            spaced = re.match(rf"(?: ?\w){{{size}}}", match.group())
+            yield "bank account (IBAN)", grade, spaced.group() if spaced else bare, match.start()
 
 
 # Payment cards: issuer's prefix, length, Luhn
@@ -175,60 +164,28 @@ def _cards(text: str) -> Iterator[Found]:
 _CONTEXT_CHARS = 60  # how far the word that names an id may stand before it
 _SSN = re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])(?!\.\d)")
 _SSN_FAKE = frozenset({"123-45-6789", "078-05-1120", "219-09-9999", "111-11-1111", "987-65-4321"})
-_SSN_WORD = re.compile(r"ssn|social.?security|tax.?id", re.IGNORECASE)
-_CPF = re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])(?!\.\d)")
-_FISCALE = re.compile(r"(?<![A-Za-z0-9])[A-Z]{6}\d{2}[ABCDEHLMPRST]\d{2}[A-Z]\d{3}[A-Z](?![A-Za-z0-9])")
-_DNI = re.compile(r"(?<![A-Za-z0-9])(?:\d{8}|[XYZ]\d{7})-?([A-Z])(?![A-Za-z0-9])")
-_DNI_WORD = re.compile(r"dni|nie|nif", re.IGNORECASE)
-_NIR = re.compile(
-    r"(?<![A-Za-z0-9.])[12] ?\d{2} ?(?:0[1-9]|1[0-2]) ?\d{2} ?\d{3} ?\d{3} ?\d{2}(?![A-Za-z0-9])(?!\.\d)"
-)
-_PESEL = re.compile(r"(?<![A-Za-z0-9.])\d{11}(?![A-Za-z0-9])(?!\.\d)")
-_PESEL_WORD = re.compile(r"pesel", re.IGNORECASE)
+
+
+def _named(word: str, text: str, start: int) -> bool:
+    return bool(re.compile(word, re.IGNORECASE).search(text, max(0, start - _CONTEXT_CHARS), start))
 
 
 def _national_ids(text: str) -> Iterator[Found]:
     for match in _SSN.finditer(text):
-        named = _named(_SSN_WORD, text, match.start())
-        grade: Grade = "fake" if match.group() in _SSN_FAKE else "sure" if named else "likely"
+        is_named = _named("ssn|social.?security|tax.?id", text, match.start())
+        grade: Grade = "fake" if match.group() in _SSN_FAKE else "sure" if is_named else "likely"
         yield "social security number (US)", grade, match.group(), match.start()
-    for match in _CPF.finditer(text):
-        if _cpf(re.sub(r"\D", "", match.group())):
-            yield "tax id (Brazil, CPF)", "sure", match.group(), match.start()
-    for match in _FISCALE.finditer(text):
-        if _fiscale(match.group()):
-            yield "tax code (Italy)", "sure", match.group(), match.start()
-    for match in _DNI.finditer(text):
-        if _named(_DNI_WORD, text, match.start()) and _dni(match.group().replace("-", "")):
-            grade = "fake" if match.group().startswith("12345678") else "sure"
-            yield "national id (Spain)", grade, match.group(), match.start()
-    for match in _NIR.finditer(text):
-        bare = match.group().replace(" ", "")
-        if 97 - int(bare[:13]) % 97 == int(bare[13:]):
-            yield "social security number (France)", "sure", match.group(), match.start()
-    for match in _PESEL.finditer(text):
-        weighted = sum(
-            int(d) * w for d, w in zip(match.group(), (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1), strict=True)
-        )
-        if weighted % 10 == 0 and _named(_PESEL_WORD, text, match.start()):
-            yield "national id (Poland)", "sure", match.group(), match.start()
-
-
-def _named(word: re.Pattern[str], text: str, start: int) -> bool:
-    return bool(word.search(text, max(0, start - _CONTEXT_CHARS), start))
+    for kind, pattern, word, is_valid in _IDS:
+        for match in pattern.finditer(text):
+            bare = re.sub(r"[ .-]", "", match.group())
+            if is_valid(bare) and (not word or _named(word, text, match.start())):
+                yield kind, "fake" if bare == _DNI_FAKE else "sure", match.group(), match.start()
 
 
 def _cpf(digits: str) -> bool:
     """Brazil's two check digits, each mod 11 over those before it."""
-    if len(set(digits)) == 1:
-        return False
-    for size in (9, 10):
-        rest = (
-            sum(int(digit) * (size + 1 - place) for place, digit in enumerate(digits[:size])) * 10 % 11 % 10
-        )
-        if rest != int(digits[size]):
-            return False
-    return True
+    sums = (sum(int(d) * (size + 1 - at) for at, d in enumerate(digits[:size])) for size in (9, 10))
+    return len(set(digits)) > 1 and [int(digit) for digit in digits[9:]] == [n * 10 % 11 % 10 for n in sums]
 
 
 _FISCALE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23)
@@ -236,16 +193,36 @@ _FISCALE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12
 
 def _fiscale(code: str) -> bool:
     """Italy's check letter: odd places by table, even places by value, mod 26."""
-    total = 0
-    for place, char in enumerate(code[:15], start=1):
-        value = int(char) if char.isdigit() else ord(char) - ord("A")
-        total += _FISCALE_ODD[value] if place % 2 else value
-    return ord(code[15]) - ord("A") == total % 26
+    values = [int(char) if char.isdigit() else ord(char) - ord("A") for char in code]
+    return values[15] == (sum(_FISCALE_ODD[value] for value in values[:15:2]) + sum(values[1:15:2])) % 26
 
 
 def _dni(code: str) -> bool:
     number = str("XYZ".find(code[0])) + code[1:-1] if code[0] in "XYZ" else code[:-1]
     return code[-1] == "TRWAGMYFPDXBNJZSQVHLCKE"[int(number) % 23]
+
+
+def _nir(digits: str) -> bool:
+    return 97 - int(digits[:13]) % 97 == int(digits[13:])
+
+
+def _pesel(digits: str) -> bool:
+    return sum(int(d) * w for d, w in zip(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1), strict=True)) % 10 == 0
+
+
+# Kind, shape, the word that must stand before it where its check alone says too little, and its check.
+_IDS: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
+    ("tax id (Brazil, CPF)", re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])(?!\.\d)"), "", _cpf),
+    ("tax code (Italy)", re.compile(
+        r"(?<![A-Za-z0-9])[A-Z]{6}\d{2}[ABCDEHLMPRST]\d{2}[A-Z]\d{3}[A-Z](?![A-Za-z0-9])"), "", _fiscale),
+    ("national id (Spain)", re.compile(
+        r"(?<![A-Za-z0-9])(?:\d{8}|[XYZ]\d{7})-?([A-Z])(?![A-Za-z0-9])"), "dni|nie|nif", _dni),
+    ("social security number (France)", re.compile(
+        r"(?<![A-Za-z0-9.])[12] ?\d{2} ?(?:0[1-9]|1[0-2]) ?\d{2} ?\d{3} ?\d{3} ?\d{2}(?![A-Za-z0-9])(?!\.\d)"
+    ), "", _nir),
+    ("national id (Poland)", re.compile(r"(?<![A-Za-z0-9.])\d{11}(?![A-Za-z0-9])(?!\.\d)"), "pesel", _pesel),
+)  # fmt: skip
+_DNI_FAKE = "12345678Z"
 
 
 # Phone numbers: international with +, or North American with its punctuation

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from council.agents import scripts
+from council.agents import foreign, scripts
 from council.agents.changes import FileChange, Hunk, Reading, read_changes, shown
 from council.agents.mind import Case
+from council.agents.remoterules import Grade
 from council.agents.secrets import LENIENT_KINDS, Finding, find_private
 from council.agents.shell import ShellReading, read_shell
 from council.agents.shellrules import Scene
 
 Weight = Literal["fault", "concern", "mention"]
+_SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: a list of people, no longer somebody's signature
 SHELL_CHARS_MAX = 150_000  # in one case: hostile text of this length takes a few seconds, scripts 0.2 s
@@ -33,7 +36,7 @@ _TESTS = re.compile(
     r"[._](?:test|spec)\.[a-z]{1,4}$|_test\.[a-z]{1,4}$"
 )
 _DOCS = re.compile(
-    r"\.(?:md|rst|txt|adoc)$|(?:^|/)docs?/|(?:^|/)(?:AUTHORS|CODEOWNERS|LICENSE|MAINTAINERS|NOTICE|CONTRIBUTORS)$"
+    r"\.(?:md|mdx|markdown|rst|adoc|asciidoc|tex)$|(?:^|/)(?!(?:[\w.-]{0,80}requirements|constraints|CMakeLists)[^/]{0,80}$)[^/]{0,200}\.txt$|(?:^|/)(?:AUTHORS|CODEOWNERS|LICENSE|MAINTAINERS|NOTICE|CONTRIBUTORS)$"
 )
 _GENERATED = re.compile(
     r"(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Pipfile\.lock|Cargo\.lock|go\.sum|"
@@ -63,7 +66,7 @@ class Note:
     """One finding: what, where, and its weight. ``what`` never holds a secret, only its first characters."""
 
     weight: Weight
-    family: Literal["secret", "personal", "shell"]
+    family: Literal["secret", "personal", "shell", "guard", "tests"]
     what: str
     place: str
 
@@ -86,11 +89,18 @@ class Sight:
     removed: int
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    gone_tests: tuple[str, ...]  # test files that are deleted, where no source goes with them
     generated: tuple[str, ...]
     binaries: tuple[str, ...]
 
     def of(self, weight: Weight) -> list[Note]:
         return [note for note in self.notes if note.weight == weight]
+
+
+def listed(items: Sequence[object], most: int = 5, between: str = "; ") -> str:
+    """The items as a reason names them: so many, and the number of the rest."""
+    more = f" and {len(items) - most:,} more" if len(items) > most else ""
+    return between.join(map(str, items[:most])) + more
 
 
 def is_test(path: str) -> bool:
@@ -99,6 +109,13 @@ def is_test(path: str) -> bool:
 
 def is_docs(path: str) -> bool:
     return _DOCS.search(path) is not None
+
+
+def is_python(change: FileChange) -> bool:
+    """Whether a file is Python that can be read: by its name, or by a first line that says so."""
+    lines = change.hunks[0].lines if change.hunks and not change.is_binary else ()
+    first = next((line.text for line in lines if (line.new_no or line.old_no) == 1), "")
+    return bool(lines) and scripts.is_python(change.path, first)
 
 
 def is_generated(change: FileChange) -> bool:
@@ -121,7 +138,7 @@ def action_texts(action: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             stack.extend((str(k), v, depth + 1) for k, v in reversed(list(value.items())[:ARGS_MAX]))
         elif isinstance(value, list | tuple):
             if value and all(isinstance(item, str) for item in value):
-                out.append((key, scripts.join(value)))
+                out.append((key, shlex.join(value)))
             else:
                 stack.extend((key, item, depth + 1) for item in reversed(list(value)[:ARGS_MAX]))
         elif value is not None:
@@ -136,9 +153,7 @@ def look(case: Case) -> Sight:
     for _, text in args:
         if "\n@@ " in text or text.startswith("diff --git "):
             more = read_changes(text)
-            reading = Reading(
-                reading.files + more.files, reading.blocks + more.blocks, reading.faults + more.faults
-            )
+            reading = reading.with_more(more)
     shell = _Shell([*reading.faults, *filter(None, map(_unreadable, reading.files))])
     notes = [note for change in reading.files for note in _in_file(change, shell)]
     notes += _in_prose(case, reading, shell)
@@ -146,6 +161,11 @@ def look(case: Case) -> Sight:
     notes = sorted(dict.fromkeys(notes), key=lambda note: _RANK[note.weight])[:NOTES_MAX]
     written = [change for change in reading.files if not is_generated(change)]
     live = [change for change in written if change.kind != "deleted"]
+    gone = [change for change in written if change.kind == "deleted"]
+    is_pruned = any(_SOURCE.search(change.path) and not is_test(change.path) for change in gone)
+    gone_tests = (
+        () if is_pruned else tuple(c.path for c in gone if is_test(c.path) and _SOURCE.search(c.path))
+    )
     return Sight(
         reading,
         tuple(notes),
@@ -154,6 +174,7 @@ def look(case: Case) -> Sight:
         sum(len(change.removed) for change in written),
         tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
         tuple(c.path for c in live if is_test(c.path)),
+        gone_tests,
         tuple(c.path for c in reading.files if is_generated(c)),
         tuple(c.path for c in reading.files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
     )
@@ -185,14 +206,20 @@ class _Shell:
 
     def read(self, script: str, place: str, scene: Scene | None = None) -> ShellReading:
         self._left -= len(script)
-        result = (
-            read_shell(script, scene)
-            if self._left >= 0
-            else ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
-        )
+        result = ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
+        if self._left >= 0:
+            result = read_shell(script, scene)
         if result.fault:
             self.unread.append(f"{place}: {result.fault}")
         return result
+
+
+def _real(text: str, *, assignments: bool = True) -> list[Finding]:
+    return [finding for finding in find_private(text, assignments=assignments) if finding.grade != "fake"]
+
+
+def _note(weight: Weight, finding: Finding, place: str) -> Note:
+    return Note(weight, finding.family, f"{finding.kind} {finding.masked}", place)
 
 
 # Files of a diff
@@ -200,19 +227,34 @@ class _Shell:
 
 def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     if change.kind == "deleted" or change.is_binary:
-        return
+        return  # what a deleted file held is judged by what is left: see Sight.gone_tests
     path, lines = shown(change.path), change.added
     text = "\n".join(line for _, line in lines)
-    numbers = [number for number, _ in lines]
-    found = [f for f in find_private(text, assignments=not is_generated(change)) if f.grade != "fake"]
+    found = _real(text, assignments=not is_generated(change))
     persons = {text[f.start : f.end] for f in found if f.family == "personal" and f.grade == "likely"}
     for finding in found:
-        line = lines[finding.line - 1][1] if finding.line <= len(lines) else ""
-        weight = _weigh(finding, change.path, line, len(persons))
-        number = numbers[finding.line - 1] if finding.line <= len(numbers) else 0
-        yield Note(weight, finding.family, f"{finding.kind} {finding.masked}", f"{path}:{number}")
-    if not is_docs(change.path):  # documentation shows commands, nobody runs them
+        number, line = lines[finding.line - 1]
+        yield _note(_weigh(finding, change.path, line, len(persons)), finding, f"{path}:{number}")
+    is_fixture = is_test(change.path) and change.path.endswith(".sql")
+    if not (is_docs(change.path) or is_fixture):  # documentation shows commands, nobody runs them
         yield from _in_scripts(change, shell)
+        yield from _in_tests(change)
+        if not is_generated(change):
+            for spot in foreign.dangers(change, is_test=is_test(change.path)):
+                yield Note(spot.weight, spot.family, spot.what, f"{path}:{spot.line}")
+
+
+_SKIPS = re.compile(
+    r"@(?:pytest\.mark|unittest)\.skip\b|\bpytest\.skip\(|\b(?:it|test|describe)\.skip\(|\bx(?:it|describe)\(|\bt\.Skip\("
+)
+
+
+def _in_tests(change: FileChange) -> Iterator[Note]:
+    """Tests that were there and are switched off."""
+    if is_test(change.path) and change.kind != "added":
+        for number, text in change.added:
+            if _SKIPS.search(text):
+                yield Note("mention", "tests", "skips a test", f"{shown(change.path)}:{number}")
 
 
 def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
@@ -243,11 +285,10 @@ def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
                 number = origin[min(danger.line, len(origin)) - 1]
                 had[danger.kind] -= number not in fresh
                 if number in fresh:
-                    yield Note(_shell_weight(danger.grade), "shell", danger.kind, f"{path}:{number}")
+                    yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, f"{path}:{number}")
                 elif had[danger.kind] < 0 and danger.grade != "notable":  # what kept it safe was taken away
-                    yield Note(
-                        "fault", "shell", f"{danger.kind}, now that nothing guards it", f"{path}:{number}"
-                    )
+                    what = f"{danger.kind}, now that nothing guards it"
+                    yield Note("fault", "shell", what, f"{path}:{number}")
 
 
 def _read_side(
@@ -279,10 +320,6 @@ def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:
     return "fault" if persons >= LIST_OF_PERSONS else "concern"
 
 
-def _shell_weight(grade: str) -> Weight:
-    return {"destructive": "fault", "risky": "concern"}.get(grade, "mention")  # type: ignore[return-value]
-
-
 # Text and action
 
 
@@ -291,15 +328,10 @@ def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
     first = min((change.line for change in reading.files), default=0)
     body = "\n".join(case.body.split("\n")[: first - 1]) if first > 0 else case.body
     for place, text in (("summary", case.summary), ("body", body)):
-        for finding in find_private(text):
-            if finding.grade == "fake":
-                continue
-            weight: Weight = "fault" if finding.grade == "sure" else "mention"
-            if weight == "mention" and finding.family == "secret":
-                weight = "concern"
-            yield Note(
-                weight, finding.family, f"{finding.kind} {finding.masked}", f"{place}, line {finding.line}"
-            )
+        for finding in _real(text):
+            likely: Weight = "concern" if finding.family == "secret" else "mention"
+            weight = "fault" if finding.grade == "sure" else likely
+            yield _note(weight, finding, f"{place}, line {finding.line}")
     for block in reading.blocks:
         if block.has_diff:
             continue
@@ -316,7 +348,7 @@ def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
     if result.fault:  # not read is not passed: a command hidden in 100,000 characters must not get a yes
         yield Note("concern", "shell", result.fault, place)
     for danger in result.dangers:
-        yield Note(_shell_weight(danger.grade), "shell", danger.kind, place)
+        yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, place)
 
 
 _SHELL_TOOLS = re.compile(
@@ -324,27 +356,51 @@ _SHELL_TOOLS = re.compile(
 )
 _SHELL_KEYS = re.compile(r"^(?:command|commands|cmd|script|shell|run|argv|line)$")
 _SQL_KEYS = re.compile(r"^(?:sql|query|statement|statements)$")
+_SQL_TOOLS = re.compile(
+    r"(?:^|[^a-z])(?:db|database|sql|psql|postgres\w{0,3}|mysql|sqlite\d?|bigquery|snowflake)(?:$|[^a-z])"
+)
+_SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
+_PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
+CODE_KEYS = {"code", "content", "contents", "source", "text", "script", "body"}
 
 
 def is_shell_tool(action: Mapping[str, Any] | None) -> bool:
     """Whether an action runs commands, by its tool's name or its arguments' keys."""
     if not action:
         return False
-    tool = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(action.get("tool", "")))[:200].lower()
-    return bool(_SHELL_TOOLS.search(tool)) or any(
-        _SHELL_KEYS.match(k.lower()) for k, _ in action_texts(action)
+    tool = _tool(action)
+    keys = (key.lower() for key, _ in action_texts(action))
+    return bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys))
+
+
+def _tool(action: Mapping[str, Any]) -> str:
+    """An action's tool in lower case, its words apart."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(action.get("tool", "")))[:200].lower()
+
+
+def is_python_tool(action: Mapping[str, Any] | None) -> bool:
+    """Whether an action runs Python, by its tool's name or an argument that names the language."""
+    languages = [
+        value for key, value in action_texts(action) if key.lower() in {"language", "lang", "kernel"}
+    ]
+    return bool(_PYTHON_TOOLS.search(_tool(action or {}))) or any(
+        value.lower().startswith(("python", "ipython")) for value in languages
     )
 
 
 def _in_action(case: Case, args: list[tuple[str, str]], shell: _Shell) -> Iterator[Note]:
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in args)
-    for finding in find_private(text):
-        if finding.grade != "fake":
-            weight: Weight = "fault" if finding.grade == "sure" else "mention"
-            yield Note(weight, finding.family, f"{finding.kind} {finding.masked}", "the action's arguments")
-    runs = is_shell_tool(case.action)
+    for finding in _real(text):
+        yield _note("fault" if finding.grade == "sure" else "mention", finding, "the action's arguments")
+    runs, is_code = is_shell_tool(case.action), is_python_tool(case.action)
+    is_sql = bool(_SQL_TOOLS.search(_tool(case.action or {})))
     for key, value in args:
-        if (runs and not _SQL_KEYS.match(key.lower())) or _SHELL_KEYS.match(key.lower()):
-            yield from _in_script(value, f"the action's {key[:40]!r}", shell)
-        elif _SQL_KEYS.match(key.lower()):
-            yield from _in_script(f"psql -c {scripts.join([value])}", f"the action's {key[:40]!r}", shell)
+        low, place = key.lower(), f"the action's {key[:40]!r}"
+        if is_code and low in CODE_KEYS:
+            for script, _ in scripts.in_block("python", value):
+                yield from _in_script(script, place, shell)
+        elif (is_sql or _SQL_KEYS.match(low)) and (low != "query" or is_sql or _SQL_START.match(value)):
+            if " " in value:
+                yield from _in_script(f"psql -c {shlex.join([value])}", place, shell)
+        elif (runs and not _SQL_KEYS.match(low)) or _SHELL_KEYS.match(low):
+            yield from _in_script(value, place, shell)

@@ -37,52 +37,52 @@ def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
     return "limited" if _LIMITED.search(low) else "unsaid"
 
 
-def _remote(kind: str, grade: Grade, command: str) -> Judgement:
-    """A remote resource's removal, graded by what its words say of its reach."""
-    return kind, {"limited": "notable", "wide": "destructive", "unsaid": grade}[reach(command)]  # type: ignore[return-value]
+def _weighed(kind: str, grade: Grade, command: str) -> Judgement:
+    """What a removal is worth, by what the words around it say of its reach."""
+    graded: dict[str, Grade] = {"limited": "notable", "wide": "destructive"}
+    return kind, graded.get(reach(command), grade)
+
+
+_LARGE = words("ns namespace namespaces pv pvc persistentvolumeclaim crd node nodes project")
+_BLINDLY = re.compile(r"--?(?:auto-approve|force|yes|y)(?:=true)?|-f|-y")
 
 
 def judge_remote(name: str, rest: list[str]) -> Iterator[Judgement]:
+    """What a command removes elsewhere."""
     command = " ".join(rest)
     verbs = [word for word in rest if not word.startswith("-")]
-    if name in {"kubectl", "oc"} and "delete" in verbs[:3]:
-        large = words("ns namespace namespaces pv pvc persistentvolumeclaim crd node nodes project")
-        everything = any(word in {"--all", "-A", "--all-namespaces"} for word in rest)
-        big = everything or any(re.split(r"[/,]", word)[0] in large for word in verbs)
-        yield (
-            _remote("deletes a namespace, volume or everything (kubectl)", "destructive", command)
-            if big
-            else _remote("deletes a resource (kubectl)", "notable", command)
-        )
-    elif name in {"terraform", "tofu", "terragrunt", "pulumi", "cdk"} and "destroy" in rest:
-        blind = any(re.fullmatch(r"--?(?:auto-approve|force|yes|y)(?:=true)?|-f|-y", word) for word in rest)
-        yield _remote(f"destroys infrastructure ({name})", "destructive" if blind else "risky", command)
-    elif name == "aws" and verbs[:2] == ["s3", "rb"]:
-        yield _remote(
-            "removes a bucket (aws s3 rb)", "destructive" if "--force" in rest else "risky", command
-        )
-    elif name == "aws" and verbs[:2] == ["s3", "rm"] and "--recursive" in rest:
-        yield _remote("removes a bucket's content (aws s3 rm)", "risky", command)
-    elif (
-        name == "aws"
-        and len(verbs) > 1
-        and verbs[1].startswith(("delete-", "terminate-", "deregister-", "schedule-key"))
-    ):
-        yield _remote(f"deletes a cloud resource (aws {verbs[0]})", "risky", command)
-    elif name in {"gcloud", "az", "doctl", "heroku", "flyctl", "fly"} and re.search(
-        r"(?:^| |:)(?:delete|destroy|purge)\b", command
-    ):
-        yield _remote(f"deletes a cloud resource ({name})", "risky", command)
-    elif (name == "gsutil" and verbs[:1] in (["rm"], ["rb"])) or (
-        name == "helm" and verbs[:1] in (["uninstall"], ["delete"])
-    ):
-        yield _remote(f"deletes a remote resource ({name})", "risky", command)
-    elif name in {"dropdb", "mysqladmin"} and (name == "dropdb" or "drop" in verbs):
-        yield _remote("drops a database", "destructive", command)
-    elif name == "redis-cli" and any(word.lower() in {"flushall", "flushdb"} for word in verbs):
-        yield _remote("empties a database (redis)", "destructive", command)
-    elif name in {"docker", "podman"} and "prune" in verbs and "--volumes" in rest:
-        yield "removes volumes (docker prune)", "risky"
+    grade: Grade = "risky"
+    match name, verbs:
+        case "kubectl" | "oc", _ if "delete" in verbs[:3]:
+            kind, grade = "deletes a resource (kubectl)", "notable"
+            is_all = not {"--all", "-A", "--all-namespaces"}.isdisjoint(rest)
+            if is_all or any(re.split(r"[/,]", word)[0] in _LARGE for word in verbs):
+                kind, grade = "deletes a namespace, volume or everything (kubectl)", "destructive"
+        case "terraform" | "tofu" | "terragrunt" | "pulumi" | "cdk", _ if "destroy" in rest:
+            kind = f"destroys infrastructure ({name})"
+            grade = "destructive" if any(map(_BLINDLY.fullmatch, rest)) else "risky"
+        case "aws", ["s3", "rb", *_]:
+            kind, grade = "removes a bucket (aws s3 rb)", "destructive" if "--force" in rest else "risky"
+        case "aws", ["s3", "rm", *_] if "--recursive" in rest:
+            kind = "removes a bucket's content (aws s3 rm)"
+        case "aws", [service, verb, *_] if re.match(r"(?:delete|terminate|deregister)-|schedule-key", verb):
+            kind = f"deletes a cloud resource (aws {service})"
+        case "gcloud" | "az" | "doctl" | "heroku" | "flyctl" | "fly", _ if re.search(
+            r"(?:^| |:)(?:delete|destroy|purge)\b", command
+        ):
+            kind = f"deletes a cloud resource ({name})"
+        case ("gsutil", ["rm" | "rb", *_]) | ("helm", ["uninstall" | "delete", *_]):
+            kind = f"deletes a remote resource ({name})"
+        case "dropdb" | "mysqladmin", _ if name == "dropdb" or "drop" in verbs:
+            kind, grade = "drops a database", "destructive"
+        case "redis-cli", _ if any(word.lower() in {"flushall", "flushdb"} for word in verbs):
+            kind, grade = "empties a database (redis)", "destructive"
+        case "docker" | "podman", _ if "prune" in verbs and "--volumes" in rest:
+            yield "removes volumes (docker prune)", "risky"  # of this machine, whatever they are called
+            return
+        case _:
+            return
+    yield _weighed(kind, grade, command)
 
 
 _SQL_DROP = re.compile(
@@ -98,13 +98,11 @@ def judge_sql(sql: str, around: str = "") -> Iterator[Judgement]:
     sql = _SQL_COMMENT.sub(" ", sql)
     named = f"{sql} {around}"
     if match := _SQL_DROP.search(sql):
-        whole = (match.group(1) or "").lower() in {"database", "schema"}
-        yield _remote(
-            "drops a database" if whole else "drops or empties a table",
-            "destructive" if whole else "risky",
-            named,
-        )
+        if (match.group(1) or "").lower() in {"database", "schema"}:
+            yield _weighed("drops a database", "destructive", named)
+        else:
+            yield _weighed("drops or empties a table", "risky", named)
     elif _SQL_ALL.search(sql):
-        yield _remote("deletes every row of a table", "risky", named)
+        yield _weighed("deletes every row of a table", "risky", named)
     elif _MONGO.search(sql):
-        yield _remote("drops a database", "destructive", named)
+        yield _weighed("drops a database", "destructive", named)

@@ -34,17 +34,19 @@ _CI = re.compile(
 _GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
 
 
-def join(argv: Sequence[str]) -> str:
-    """A command line of these words."""
-    return shlex.join(argv)
-
-
 def is_shell(path: str, first: str = "") -> bool:
     """Whether a file is a shell script, by its name or by its first line."""
-    name = path.rsplit("/", 1)[-1]
-    if _SHELL_FILE.search(path):
+    has_shebang = re.match(r"#!.{0,60}\b(?:ba|z|da|k|a)?sh\b", first) is not None
+    return bool(_SHELL_FILE.search(path)) or ("." not in path.rsplit("/", 1)[-1] and has_shebang)
+
+
+def is_python(path: str, first: str = "") -> bool:
+    """Whether a file is Python, by its name or by its first line."""
+    if path.lower().endswith((".py", ".pyi", ".pyw")):
         return True
-    return "." not in name and re.match(r"#!.{0,60}\b(?:ba|z|da|k|a)?sh\b", first) is not None
+    return (
+        "." not in path.rsplit("/", 1)[-1] and re.match(r"#!.{0,60}\bpython[\d.]{0,6}\b", first) is not None
+    )
 
 
 def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
@@ -61,8 +63,10 @@ def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
         yield from _yaml(lines, is_ci=bool(_CI.search(path)))
     elif name == "package.json":
         yield from _package_json(lines)
-    elif path.endswith(".py"):
+    elif is_python(path, first):
         yield from _python(lines)
+    elif path.endswith(".sql") and not re.search(r"\bdown\.sql$", path):
+        yield from _sql(lines)
 
 
 def in_block(language: str, code: str) -> Iterator[Script]:
@@ -116,9 +120,8 @@ def commands_in_prose(text: str) -> Iterator[str]:
 
 
 def _script(lines: Numbered) -> Script:
-    return "\n".join(_GITHUB_EXPRESSION.sub("expression", text) for _, text in lines), [
-        n for n, _ in lines
-    ] or [0]
+    text = "\n".join(_GITHUB_EXPRESSION.sub("expression", line) for _, line in lines)
+    return text, [number for number, _ in lines] or [0]
 
 
 def _makefile(lines: Numbered) -> Iterator[Script]:
@@ -136,36 +139,38 @@ def _makefile(lines: Numbered) -> Iterator[Script]:
         yield _script(recipe)
 
 
+_RUN = re.compile(r"\s{0,8}(?:RUN|CMD|ENTRYPOINT)\s{1,8}((?:--\S{1,80}\s{1,4}){0,4})", re.IGNORECASE)
+
+
 def _dockerfile(lines: Numbered) -> Iterator[Script]:
     run: list[tuple[int, str]] = []
-    inside = False
     for number, text in lines:
-        start = re.match(
-            r"\s{0,8}(?:RUN|CMD|ENTRYPOINT)\s{1,8}((?:--\S{1,80}\s{1,4}){0,4})", text, re.IGNORECASE
-        )
-        if not inside and not start:
-            continue
-        if start:
-            text = text[start.end() :]
-            try:
-                argv = json.loads(text) if text.startswith("[") else None
-            except (ValueError, RecursionError):
-                argv = None
-            if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
-                text = join(argv)
-        elif text.lstrip().startswith("#"):
+        if start := _RUN.match(text):
+            text = _exec_form(text[start.end() :])
+        elif not run or text.lstrip().startswith("#"):
             continue
         run.append((number, text))
-        inside = text.rstrip().endswith("\\")
-        if not inside:
+        if not text.rstrip().endswith("\\"):
             yield _script(run)
             run = []
     if run:
         yield _script(run)
 
 
+def _exec_form(text: str) -> str:
+    """What an instruction runs; the words of ``["a", "b"]`` as one line."""
+    try:
+        argv = json.loads(text) if text.startswith("[") else None
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+        return shlex.join(argv)
+    return text
+
+
 _YAML_KEY = re.compile(
-    r"^(\s{0,60})(-\s{1,4})?(run|script|before_script|after_script|command|cmd|install|bash):\s{0,8}(.*)$"
+    r"^(\s{0,60})(-\s{1,4})?(run|script|before_script|after_script|cmd|install|bash|"
+    r"(?:ansible\.builtin\.)?(?:shell|command|raw)):\s{0,8}(.*)$"
 )
 _ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
 
@@ -190,11 +195,8 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
         while at < len(lines):
             below = lines[at][1]
             deeper = len(below) - len(below.lstrip())
-            if (
-                below.strip()
-                and deeper <= indent
-                and not (not rest and below.lstrip().startswith("- ") and deeper == indent)
-            ):
+            is_item = not rest and deeper == indent and below.lstrip().startswith("- ")
+            if below.strip() and deeper <= indent and not is_item:
                 break
             item = below if rest else re.sub(r"^\s{0,60}- ", "", below)
             block.append((lines[at][0], item))
@@ -209,6 +211,22 @@ def _package_json(lines: Numbered) -> Iterator[Script]:
     for number, text in lines:
         for _, value in package_pairs(text):
             yield _script([(number, value)])
+
+
+def _sql(lines: Numbered) -> Iterator[Script]:
+    """Each statement, as a client's words; what a migration has for its own undoing is left out."""
+    statement: list[tuple[int, str]] = []
+    for number, text in [*lines, (0, ";")]:
+        if re.match(r"\s{0,8}--.{0,60}\bdown\b", text, re.IGNORECASE):
+            break
+        bare = re.sub(r"--.*", "", re.sub(r"'(?:[^']|'')*'", "''", text) if "'" in text else text)
+        if bare.strip():
+            statement.append((number, bare))
+        if bare.rstrip().endswith(";"):
+            if statement and statement[0][0]:
+                words = "\n".join(line for _, line in statement)
+                yield shlex.join(["psql", "-c", words]), [number for number, _ in statement]
+            statement = []
 
 
 def package_pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -269,4 +287,4 @@ def _python(lines: Numbered) -> Iterator[Script]:
         elif isinstance(command, ast.List | ast.Tuple):
             argv = [item.value if isinstance(item, ast.Constant) else "?" for item in command.elts]
             if argv and all(isinstance(word, str) for word in argv):
-                yield join([str(word) for word in argv]), [number]
+                yield shlex.join([str(word) for word in argv]), [number]

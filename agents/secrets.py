@@ -20,9 +20,9 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Literal
 
 from council.agents import personal
@@ -57,16 +57,6 @@ class Finding:
     line: int
     start: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A token that its issuer made recognisable: what it must contain, and its whole pattern."""
-
-    kind: str
-    anchor: str
-    pattern: re.Pattern[str]
-    judge: Callable[[str], Grade | None]
 
 
 def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
@@ -122,10 +112,8 @@ def mask(value: str) -> str:
 
 def entropy(value: str) -> float:
     """Shannon entropy in bits a character: 0 for one repeated, about 4 for random hex, 6 for base64."""
-    if not value:
-        return 0.0
-    total = len(value)
-    return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
+    shares = [count / len(value) for count in Counter(value).values()]
+    return -sum(share * math.log2(share) for share in shares) if shares else 0.0
 
 
 def _finding(kind: str, family: Family, grade: Grade, value: str, start: int) -> Finding:
@@ -166,21 +154,19 @@ def is_placeholder(value: str) -> bool:
 
 def _mostly_runs(low: str) -> bool:
     """Whether runs like ``abcdef`` or ``12345`` make up three quarters of it."""
-    covered, at = 0, 0
+    covered = at = 0
     while at < len(low):
-        best = 1
-        for run in _RUNS:
-            place = run.find(low[at])
-            length = 1
-            while (
-                place >= 0 and at + length < len(low) and run[(place + length) % len(run)] == low[at + length]
-            ):
-                length += 1
-            best = max(best, length)
-        if best >= 4:
-            covered += best
-        at += best
+        length = max(_run_length(low, at, run) for run in _RUNS)
+        covered += length if length >= 4 else 0
+        at += length
     return covered * 4 >= len(low) * 3
+
+
+def _run_length(low: str, at: int, run: str) -> int:
+    place = run.find(low[at])
+    ahead = range(len(low) - at if place >= 0 else 0)
+    goes_on = (run[(place + step) % len(run)] == low[at + step] for step in ahead)
+    return max(1, sum(takewhile(bool, goes_on)))
 
 
 # Tokens that their issuers made recognisable
@@ -190,9 +176,7 @@ def _random_enough(value: str) -> Grade | None:
     """A token's body: the repeated or spelled-out ones in documentation are fake."""
     body = re.split(r"[_\-.]", value)[-1] if len(value) > 24 else value[4:]
     body = body if len(body) >= 12 else value[4:]
-    if is_placeholder(value) or is_placeholder(body) or entropy(body) < 2.6:
-        return "fake"
-    return "sure"
+    return "fake" if is_placeholder(value) or is_placeholder(body) or entropy(body) < 2.6 else "sure"
 
 
 def _test_mode(value: str) -> Grade | None:
@@ -216,9 +200,7 @@ def _jwt(value: str) -> Grade | None:
 def _key_block(value: str) -> Grade | None:
     """A private key has a body; code that only names the header line has none."""
     body = re.sub(r"\\n|[^A-Za-z0-9+/]", "", value.split("-----", 2)[-1])
-    if is_placeholder(body[:64]) or entropy(body[:120]) < 3.5:
-        return "fake"
-    return "sure"
+    return "fake" if is_placeholder(body[:64]) or entropy(body[:120]) < 3.5 else "sure"
 
 
 _B = r"(?<![A-Za-z0-9_])"  # not in the middle of a longer word
@@ -226,70 +208,56 @@ _E = r"(?![A-Za-z0-9_])"
 _T = r"[A-Za-z0-9_-]"
 
 
-def _shape(
-    kind: str, anchor: str, pattern: str, judge: Callable[[str], Grade | None] = _random_enough
-) -> _Shape:
-    return _Shape(kind, anchor, re.compile(pattern), judge)
-
-
+# Kind, a text that must be in sight before its pattern is tried, and the pattern.
 _SHAPES = (
-    _shape(
-        "private key block",
-        "PRIVATE KEY",
+    ("private key block", "PRIVATE KEY",
         r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:[\s\"'+,]|\\n|\\r|[A-Za-z-]{4,12}: [^\n]{1,80}\n){0,20}"
-        r"(?:[A-Za-z0-9+/=]{4,120}(?:[\s\"'+,]|\\n|\\r){0,12}){1,100}",
-        _key_block,
-    ),
-    _shape("AWS access key", "AKIA", _B + r"AKIA[A-Z0-9]{16}" + _E),
-    _shape("AWS session key", "ASIA", _B + r"ASIA[A-Z0-9]{16}" + _E),
-    _shape("GitHub token", "gh", _B + r"gh[pousr]_[A-Za-z0-9]{36,255}" + _E),
-    _shape("GitHub token", "github_pat_", _B + r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}" + _E),
-    _shape("GitLab token", "gl", _B + r"gl(?:pat|ptt|dt|rt|soat|cbt|ft|agent)-[A-Za-z0-9_-]{20,80}"),
-    _shape("Slack token", "xox", _B + r"xox[abeoprs]-[A-Za-z0-9-]{10,200}"),
-    _shape("Slack token", "xapp-", _B + r"xapp-\d-[A-Z0-9]{8,14}-\d{8,16}-[a-f0-9]{32,80}"),
-    _shape(
-        "Slack webhook",
-        "hooks.slack.com",
-        r"hooks\.slack\.com/services/T[A-Z0-9]{6,14}/B[A-Z0-9]{6,14}/[A-Za-z0-9]{20,30}",
-    ),
-    _shape("Stripe live key", "k_live_", _B + r"[srp]k_live_[A-Za-z0-9]{16,120}" + _E),
-    _shape("Stripe test key", "k_test_", _B + r"[sr]k_test_[A-Za-z0-9]{16,120}" + _E, _test_mode),
-    _shape("Stripe webhook secret", "whsec_", _B + r"whsec_[A-Za-z0-9]{24,80}" + _E),
-    _shape("Google API key", "AIza", _B + r"AIza[A-Za-z0-9_-]{35}" + r"(?![A-Za-z0-9_-])"),
-    _shape("Google OAuth token", "ya29.", _B + r"ya29\.[A-Za-z0-9_-]{20,300}"),
-    _shape("Google client secret", "GOCSPX-", _B + r"GOCSPX-[A-Za-z0-9_-]{28}"),
-    _shape("Anthropic key", "sk-ant-", _B + r"sk-ant-[A-Za-z0-9_-]{24,200}"),
-    _shape("OpenAI-style key", "sk-", _B + r"sk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?" + _T + r"{24,200}"),
-    _shape("Hugging Face token", "hf_", _B + r"hf_[A-Za-z]{34}" + _E),
-    _shape("npm token", "npm_", _B + r"npm_[A-Za-z0-9]{36}" + _E),
-    _shape("package index token", "pypi-", _B + r"pypi-AgE[A-Za-z0-9_-]{50,300}"),
-    _shape("SendGrid key", "SG.", _B + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}"),
-    _shape("DigitalOcean token", "do", _B + r"do[opr]_v1_[a-f0-9]{64}" + _E),
-    _shape("Telegram bot token", ":AA", r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
-    _shape("Mailgun key", "key-", _B + r"key-[0-9a-f]{32}" + _E),
-    _shape("Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{60,90}={0,2}"),
-    _shape("Databricks token", "dapi", _B + r"dapi[0-9a-f]{32}(?:-\d)?" + _E),
-    _shape("Shopify token", "shp", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}" + _E),
-    _shape("Vault token", "hvs.", _B + r"hvs\.[A-Za-z0-9_-]{24,200}"),
-    _shape("age secret key", "AGE-SECRET-KEY-1", _B + r"AGE-SECRET-KEY-1[A-Z0-9]{58}" + _E),
-    _shape(
-        "JSON web token",
-        "eyJ",
-        _B + r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{2,4000}\.[A-Za-z0-9_-]{16,1000}",
-        _jwt,
-    ),
-)
+        r"(?:[A-Za-z0-9+/=]{4,120}(?:[\s\"'+,]|\\n|\\r){0,12}){1,100}"),
+    ("AWS access key", "AKIA", _B + r"AKIA[A-Z0-9]{16}" + _E),
+    ("AWS session key", "ASIA", _B + r"ASIA[A-Z0-9]{16}" + _E),
+    ("GitHub token", "gh", _B + r"gh[pousr]_[A-Za-z0-9]{36,255}" + _E),
+    ("GitHub token", "github_pat_", _B + r"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}" + _E),
+    ("GitLab token", "gl", _B + r"gl(?:pat|ptt|dt|rt|soat|cbt|ft|agent)-[A-Za-z0-9_-]{20,80}"),
+    ("Slack token", "xox", _B + r"xox[abeoprs]-[A-Za-z0-9-]{10,200}"),
+    ("Slack token", "xapp-", _B + r"xapp-\d-[A-Z0-9]{8,14}-\d{8,16}-[a-f0-9]{32,80}"),
+    ("Slack webhook", "hooks.slack.com",
+        r"hooks\.slack\.com/services/T[A-Z0-9]{6,14}/B[A-Z0-9]{6,14}/[A-Za-z0-9]{20,30}"),
+    ("Stripe live key", "k_live_", _B + r"[srp]k_live_[A-Za-z0-9]{16,120}" + _E),
+    ("Stripe test key", "k_test_", _B + r"[sr]k_test_[A-Za-z0-9]{16,120}" + _E),
+    ("Stripe webhook secret", "whsec_", _B + r"whsec_[A-Za-z0-9]{24,80}" + _E),
+    ("Google API key", "AIza", _B + r"AIza[A-Za-z0-9_-]{35}" + r"(?![A-Za-z0-9_-])"),
+    ("Google OAuth token", "ya29.", _B + r"ya29\.[A-Za-z0-9_-]{20,300}"),
+    ("Google client secret", "GOCSPX-", _B + r"GOCSPX-[A-Za-z0-9_-]{28}"),
+    ("Anthropic key", "sk-ant-", _B + r"sk-ant-[A-Za-z0-9_-]{24,200}"),
+    ("OpenAI-style key", "sk-", _B + r"sk-(?:proj-|svcacct-|admin-|or-v1-|lf-)?" + _T + r"{24,200}"),
+    ("Hugging Face token", "hf_", _B + r"hf_[A-Za-z]{34}" + _E),
+    ("npm token", "npm_", _B + r"npm_[A-Za-z0-9]{36}" + _E),
+    ("package index token", "pypi-", _B + r"pypi-AgE[A-Za-z0-9_-]{50,300}"),
+    ("SendGrid key", "SG.", _B + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64}"),
+    ("DigitalOcean token", "do", _B + r"do[opr]_v1_[a-f0-9]{64}" + _E),
+    ("Telegram bot token", ":AA", r"(?<![0-9])\d{8,10}:AA[A-Za-z0-9_-]{33}(?![A-Za-z0-9_-])"),
+    ("Mailgun key", "key-", _B + r"key-[0-9a-f]{32}" + _E),
+    ("Azure storage key", "AccountKey=", r"AccountKey=[A-Za-z0-9+/]{60,90}={0,2}"),
+    ("Databricks token", "dapi", _B + r"dapi[0-9a-f]{32}(?:-\d)?" + _E),
+    ("Shopify token", "shp", _B + r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}" + _E),
+    ("Vault token", "hvs.", _B + r"hvs\.[A-Za-z0-9_-]{24,200}"),
+    ("age secret key", "AGE-SECRET-KEY-1", _B + r"AGE-SECRET-KEY-1[A-Z0-9]{58}" + _E),
+    ("JSON web token", "eyJ",
+        _B + r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{2,4000}\.[A-Za-z0-9_-]{16,1000}"),
+)  # fmt: skip
+_JUDGES = {"private key block": _key_block, "Stripe test key": _test_mode, "JSON web token": _jwt}
+_SHAPE_RULES = [
+    (kind, anchor, re.compile(pattern), _JUDGES.get(kind, _random_enough))
+    for kind, anchor, pattern in _SHAPES
+]
 
 
 def _shaped(text: str) -> Iterator[Finding]:
-    for shape in _SHAPES:
-        if shape.anchor not in text:
-            continue
-        for match in shape.pattern.finditer(text):
-            grade = shape.judge(match.group())
-            if grade is not None:
-                yield _finding(shape.kind, "secret", grade, match.group(), match.start())
+    for kind, anchor, pattern, judge in _SHAPE_RULES:
+        for match in pattern.finditer(text) if anchor in text else ():
+            if grade := judge(match.group()):
+                yield _finding(kind, "secret", grade, match.group(), match.start())
 
 
 # Connection strings: scheme://user:password@host
@@ -335,12 +303,10 @@ _USER_OPTION = re.compile(
 
 def _headers(text: str) -> Iterator[Finding]:
     for match in _SCHEME.finditer(text):
-        grade = _scheme_grade(match.group(1).lower(), match.group(2))
-        if grade is not None:
+        if grade := _scheme_grade(match.group(1).lower(), match.group(2)):
             yield _finding("credential in a header", "secret", grade, match.group(2), match.start(2))
     for match in _USER_OPTION.finditer(text):
-        grade = _value_grade("password", match.group(1), quoted=True)
-        if grade is not None:
+        if grade := _value_grade("password", match.group(1), quoted=True):
             yield _finding("credential in a header", "secret", grade, match.group(1), match.start(1))
 
 
@@ -417,22 +383,18 @@ def _assigned(text: str) -> Iterator[Finding]:
             yield _finding("secret assigned by name", "secret", grade, value, match.start(4))
 
     for match in _SPACED.finditer(text):
-        grade = _value_grade("password", match.group(2), quoted=True)
-        if grade is not None:
+        if grade := _value_grade("password", match.group(2), quoted=True):
             yield _finding("secret assigned by name", "secret", grade, match.group(2), match.start(2))
 
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     """How much a value looks like a credential: ``sure`` when random, ``likely`` when merely not a word."""
-    if (
-        is_placeholder(value)
-        or _UUID.match(value)
-        or value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
-    ):
+    is_place = value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
+    if is_place or is_placeholder(value) or _UUID.match(value):
         return None
     classes = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]"))
     has_digit = any(char.isdigit() for char in value)
-    longest = max((part for part in re.split(r"[^A-Za-z0-9+/]", value)), key=len)
+    longest = max(re.split(r"[^A-Za-z0-9+/]", value), key=len)
     if len(longest) >= 16 and has_digit and entropy(longest) >= 3.2:
         return "sure"
     if name.startswith(("passw", "pwd", "passp")) and classes >= 2 and (has_digit or classes >= 3):

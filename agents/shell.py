@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
 from council.agents import shellrules
-from council.agents.remoterules import Grade, judge_sql
-from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, Scene, base_name
+from council.agents.remoterules import Grade, Judgement, judge_sql
+from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, SQL_CLIENTS, Scene, base_name
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write; a second or two at the very worst
 # The parser is quadratic in time and memory for hostile text (`a|a|…`), so it gets the script in pieces, cut
@@ -30,6 +31,7 @@ COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
 VALUE_CHARS_MAX = 512  # of a variable: paths and options are shorter
 WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
+_DECODES = {"-d", "-D", "--decode", "-r"}
 
 # The grammar looks characters up in C's tables, and reads beyond their end for those above ASCII: it crashed on
 # some. No rule asks what they are, only that a word with one is no other word: X is in no rule's word.
@@ -89,38 +91,37 @@ class _Reader:
         if depth > DEPTH_MAX or len(script) > SCRIPT_CHARS_MAX or script.count("<<") > HEREDOCS_MAX:
             return
         for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
-            root = self._parser.parse(piece.encode("ascii")).root_node
-            # A stack, not recursion: the tree of a hostile text is thousands deep.
-            stack = [root]
-            while stack and self.commands < COMMANDS_MAX:
-                node = stack.pop()
-                self._visit(node, line if depth else at, depth)
-                stack.extend(reversed(node.named_children))
+            for node in _walk(self._parser.parse(piece.encode("ascii")).root_node):
+                if self.commands >= COMMANDS_MAX:
+                    return
+                self._visit(node, line if depth else at + node.start_point.row, depth)
 
-    def add(self, kind: str, grade: Grade, line: int) -> None:
-        self.dangers.append(Danger(kind, grade, line + 1))
+    def add(self, line: int, *judgements: Judgement) -> None:
+        self.dangers += [Danger(kind, grade, line + 1) for kind, grade in judgements]
 
-    def _visit(self, node: Node, base: int, depth: int) -> None:
-        line = base + (node.start_point.row if depth == 0 else 0)
-        if node.type == "command":
-            self.commands += 1
-            self._command(node, line, depth)
-        elif node.type == "variable_assignment":
-            self._assign(node)
-        elif node.type == "for_statement":
-            name = node.child_by_field_name("variable")
-            if name is not None:
-                self.scene.variables[_text(name)] = "${item}"
-        elif node.type == "pipeline":
-            self._pipeline(node, line, depth)
-        elif node.type == "redirected_statement":
-            self._redirected(node, line, depth)
-        elif node.type == "file_redirect":
-            self._redirect(node, line)
-        elif node.type == "function_definition":
-            self._function(node, line)
-        elif node.type == "test_command":
-            self.scene.looked_at.update(shellrules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
+    def _visit(self, node: Node, line: int, depth: int) -> None:
+        match node.type:
+            case "command":
+                self.commands += 1
+                self._command(node, line, depth)
+            case "variable_assignment":
+                self._assign(node)
+            case "for_statement":
+                if name := node.child_by_field_name("variable"):
+                    self.scene.variables[_text(name)] = "${item}"
+            case "pipeline":
+                self._pipeline(node, line, depth)
+            case "redirected_statement":
+                self._redirected(node, line, depth)
+            case "file_redirect":
+                self._redirect(node, line)
+            case "function_definition":
+                self._function(node, line)
+            case "test_command":
+                self._look_at(node)
+
+    def _look_at(self, node: Node) -> None:
+        self.scene.looked_at.update(shellrules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
 
     def _assign(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -130,8 +131,7 @@ class _Reader:
 
     def _command(self, node: Node, line: int, depth: int) -> None:
         argv = self.argv(node)
-        for kind, grade in shellrules.prefixes(argv):
-            self.add(kind, grade, line)
+        self.add(line, *shellrules.prefixes(argv))
         argv = shellrules.unwrap(argv)
         if not argv:
             return
@@ -142,9 +142,8 @@ class _Reader:
         for nested in shellrules.nested_scripts(argv):
             self.read(nested, line, depth + 1)
         if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops where X is empty
-            self.scene.looked_at.update(shellrules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
-        for kind, grade in shellrules.judge(argv, self.scene):
-            self.add(kind, grade, line)
+            self._look_at(node)
+        self.add(line, *shellrules.judge(argv, self.scene))
 
     def argv(self, node: Node) -> list[str]:
         """The command's words as far as the text tells; unknown parts stay ``${name}`` or ``$(program)``."""
@@ -185,30 +184,20 @@ class _Reader:
         return "".join(out)
 
     def _expansion(self, node: Node) -> str:
-        name = next(
-            (_text(c) for c in node.named_children if c.type == "variable_name"), _text(node).strip("${}")
-        )
         text = _text(node)
+        name = next((_text(c) for c in node.named_children if c.type == "variable_name"), text.strip("${}"))
         if name in self.scene.variables:
             return self.scene.variables[name]
         if ":?" in text or "?" in text[len(name) + 2 : len(name) + 3]:
             return f"${{{name}:?}}"
         default = text[len(name) + 2 : -1] if text.startswith("${") else ""
-        if default.startswith((":-", ":=", "-", "=")):
-            value = default.lstrip(":")[1:].strip("\"'")
-            return value or f"${{{name}}}"
-        return f"${{{name}}}"
+        value = default.lstrip(":")[1:].strip("\"'") if default.startswith((":-", ":=", "-", "=")) else ""
+        return value or f"${{{name}}}"
 
     def _runs(self, node: Node) -> str:
         """The name of the program in a substitution: of a downloader if there is one."""
-        names: list[str] = []
-        stack = list(reversed(node.named_children))
-        while stack and len(names) < WORD_PARTS_MAX:
-            part = stack.pop()
-            if part.type == "command":
-                argv = shellrules.unwrap(self._plain(part))
-                names.append(base_name(argv[0]) if argv else "")
-            stack.extend(reversed(part.named_children))
+        commands = (part for part in _walk(node) if part.type == "command")
+        names = [_program(shellrules.unwrap(self._plain(c))) for c in islice(commands, WORD_PARTS_MAX)]
         return next((name for name in names if name in DOWNLOADERS), names[0] if names else "")
 
     @staticmethod
@@ -222,26 +211,23 @@ class _Reader:
         feed = ""
         for command in _pipe_parts(node):
             argv = shellrules.unwrap(self.argv(command))
-            name = base_name(argv[0]) if argv else ""
+            name = _program(argv)
             if name in DOWNLOADERS:
                 feed = "download"
-            elif name in {"base64", "base32", "xxd"} and any(
-                a in {"-d", "-D", "--decode", "-r"} for a in argv
-            ):
+            elif name in {"base64", "base32", "xxd"} and not _DECODES.isdisjoint(argv):
                 feed = feed if feed == "download" else "decoded"
             elif name in {"echo", "printf"} and not feed:
                 feed = "text:" + " ".join(a for a in argv[1:] if not a.startswith("-") and "%s" not in a)
             elif name in INTERPRETERS and shellrules.reads_stdin(argv):
                 if feed == "download":
-                    self.add(f"runs a download unread (piped into {name})", "destructive", line)
+                    self.add(line, (f"runs a download unread (piped into {name})", "destructive"))
                 elif feed == "decoded":
-                    self.add(f"runs hidden code (decoded, then piped into {name})", "destructive", line)
+                    self.add(line, (f"runs hidden code (decoded, then piped into {name})", "destructive"))
                 elif feed.startswith("text:") and name in SHELLS:
                     self.read(feed[5:], line, depth + 1)
                 feed = ""
-            elif feed.startswith("text:") and name in shellrules.SQL_CLIENTS:
-                for kind, grade in judge_sql(feed[5:], " ".join(argv)):
-                    self.add(kind, grade, line)
+            elif feed.startswith("text:") and name in SQL_CLIENTS:
+                self.add(line, *judge_sql(feed[5:], " ".join(argv)))
 
     def _redirected(self, node: Node, line: int, depth: int) -> None:
         """A heredoc or here-string is a script when a shell reads it, SQL when a database client does."""
@@ -250,36 +236,31 @@ class _Reader:
             return
         command = body if body.type == "command" else next(iter(_commands_of(body)), None)
         argv = shellrules.unwrap(self.argv(command)) if command is not None else []
-        name = base_name(argv[0]) if argv else ""
-        takes_input = name == "ssh" or (name in SHELLS and shellrules.reads_stdin(argv))
+        name = _program(argv)
+        takes_input = name == "ssh" or _reads_a_script(argv)
         if name in SHELLS and "-i" in argv and "/dev/tcp/" in _text(node)[:VALUE_CHARS_MAX]:
-            self.add("opens a remote shell (/dev/tcp)", "destructive", line)
+            self.add(line, ("opens a remote shell (/dev/tcp)", "destructive"))
         for redirect in node.named_children:
             if redirect.type == "heredoc_redirect":
                 text = "".join(_text(c) for c in redirect.named_children if c.type == "heredoc_body")
-                readers = [shellrules.unwrap(self.argv(c)) for c in _commands_of(redirect)]
-                takes_input = takes_input or any(
-                    r and base_name(r[0]) in SHELLS and shellrules.reads_stdin(r) for r in readers
-                )
+                readers = (shellrules.unwrap(self.argv(c)) for c in _commands_of(redirect))
+                takes_input = takes_input or any(map(_reads_a_script, readers))
             elif redirect.type == "herestring_redirect":
                 text = self.word(redirect)
             else:
                 continue
             if takes_input:
                 self.read(text, line, depth + 1)
-            elif name in shellrules.SQL_CLIENTS:
-                for kind, grade in judge_sql(text, " ".join(argv)):
-                    self.add(kind, grade, line)
+            elif name in SQL_CLIENTS:
+                self.add(line, *judge_sql(text, " ".join(argv)))
 
     def _redirect(self, node: Node, line: int) -> None:
         target = node.child_by_field_name("destination")
         operator = node.children[0].type if node.children else ""
         if operator.isdigit() or operator == "file_descriptor":
             operator = node.children[1].type if len(node.children) > 1 else ""
-        if target is None or not operator.startswith((">", "&>")):
-            return
-        for kind, grade in shellrules.judge_write(self.word(target), append=">>" in operator):
-            self.add(kind, grade, line)
+        if target is not None and operator.startswith((">", "&>")):
+            self.add(line, *shellrules.judge_write(self.word(target), append=">>" in operator))
 
     def _function(self, node: Node, line: int) -> None:
         """A fork bomb: a function that starts itself twice, piped or in the background."""
@@ -289,7 +270,15 @@ class _Reader:
         own = [c for c in _commands_of(body) if self._plain(c)[:1] == [_text(name)]]
         piped = [c for c in own if c.parent is not None and c.parent.type == "pipeline"]
         if len(piped) >= 2 or (len(own) >= 2 and "&" in [c.type for c in body.children]):
-            self.add("fork bomb", "destructive", line)
+            self.add(line, ("fork bomb", "destructive"))
+
+
+def _program(argv: list[str]) -> str:
+    return base_name(argv[0]) if argv else ""
+
+
+def _reads_a_script(argv: list[str]) -> bool:
+    return _program(argv) in SHELLS and shellrules.reads_stdin(argv)
 
 
 def _pieces(script: str) -> Iterator[tuple[int, str]]:
@@ -320,11 +309,16 @@ def _pipe_parts(node: Node) -> Iterator[Node]:
 
 
 def _commands_of(node: Node) -> Iterator[Node]:
-    stack, seen = list(reversed(node.named_children)), 0
-    while stack and seen < WORD_PARTS_MAX:
+    commands = _walk(node, until="command")
+    return (part for part in islice(commands, WORD_PARTS_MAX + 1) if part.type == "command")
+
+
+def _walk(node: Node, until: str = "") -> Iterator[Node]:
+    """The node and all below it, in order, not below those of the type ``until``. No recursion: the tree of
+    a hostile text is thousands deep."""
+    stack = [node]
+    while stack:
         part = stack.pop()
-        seen += 1
-        if part.type == "command":
-            yield part
-        else:
+        yield part
+        if part.type != until:
             stack.extend(reversed(part.named_children))

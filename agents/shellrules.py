@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from council.agents.personal import words
-from council.agents.remoterules import Judgement, judge_remote, judge_sql
+from council.agents.remoterules import Grade, Judgement, judge_remote, judge_sql
 
 SHELLS = words("sh bash zsh dash ksh ash fish")
 INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
@@ -44,13 +44,11 @@ def base_name(word: str) -> str:
 # Prefixes
 
 _TAKING = {  # options of each prefix that take a value
-    "sudo": words("-u -g -h -p -C -T -U -r -t -D --user --group --chdir"), "doas": words("-u -C"),
-    "env": words("-u -C -S --unset --chdir"), "nohup": words(""), "time": words("-f -o"),
-    "timeout": words("-k -s --signal --kill-after"), "nice": words("-n"), "ionice": words("-c -n -p"),
-    "stdbuf": words("-i -o -e"), "setsid": words(""), "exec": words("-a"), "command": words(""),
-    "builtin": words(""), "busybox": words(""), "strace": words("-e -o -p -s"), "chroot": words(""),
-    "xargs": words("-I -n -P -L -d -s -E -a -i"), "unbuffer": words(""), "caffeinate": words(""),
-    "watch": words("-n -d"), "flock": words("-w -E"), "chronic": words(""), "parallel": words("-j"),
+    "sudo": "-u -g -h -p -C -T -U -r -t -D --user --group --chdir", "doas": "-u -C", "exec": "-a",
+    "env": "-u -C -S --unset --chdir", "time": "-f -o", "timeout": "-k -s --signal --kill-after", "nice": "-n",
+    "ionice": "-c -n -p", "stdbuf": "-i -o -e", "strace": "-e -o -p -s", "xargs": "-I -n -P -L -d -s -E -a -i",
+    "watch": "-n -d", "flock": "-w -E", "parallel": "-j",
+    **dict.fromkeys(words("nohup setsid command builtin busybox chroot unbuffer caffeinate chronic"), ""),
 }  # fmt: skip
 _POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of their own before the command
 
@@ -69,7 +67,7 @@ def _strip_one(argv: list[str]) -> list[str] | None:
             at += 1
             break
         if word.startswith("-") and len(word) > 1:
-            at += 2 if word in _TAKING[name] else 1
+            at += 2 if word in _TAKING[name].split() else 1
         elif name in {"env", "sudo"} and re.match(r"[A-Za-z_]\w{0,80}=", word):
             at += 1
         else:
@@ -77,42 +75,37 @@ def _strip_one(argv: list[str]) -> list[str] | None:
     return argv[at + _POSITIONALS.get(name, 0) :]
 
 
+def _stripped(argv: list[str]) -> list[list[str]]:
+    """The command, and what is left of it as its prefixes are taken off, one by one."""
+    stages = [argv]
+    while stages[-1] and len(stages) <= PREFIXES_MAX and (inner := _strip_one(stages[-1])) is not None:
+        stages.append(inner)
+    return stages
+
+
 def unwrap(argv: list[str]) -> list[str]:
     """The command behind its prefixes (sudo, env, xargs, …)."""
-    for _ in range(PREFIXES_MAX):
-        inner = _strip_one(argv) if argv else None
-        if inner is None:
-            break
-        argv = inner
-    return argv
+    return _stripped(argv)[-1]
 
 
 def prefixes(argv: list[str]) -> Iterator[Judgement]:
     """What the prefixes themselves mean."""
-    for _ in range(PREFIXES_MAX):
-        inner = _strip_one(argv) if argv else None
-        if inner is None:
-            return
-        if base_name(argv[0]) in {"sudo", "doas"}:
+    for stage in _stripped(argv)[:-1]:
+        if base_name(stage[0]) in {"sudo", "doas"}:
             yield "runs as root (sudo)", "notable"
-        argv = inner
 
 
 def reads_stdin(argv: list[str]) -> bool:
     """Whether an interpreter called so runs what comes through the pipe."""
     name = base_name(argv[0])
+    is_shell = name in SHELLS
     for word in argv[1:]:
-        if word in {"-", "-s", "/dev/stdin"} or (
-            name in SHELLS and re.fullmatch(r"-[a-z]{0,6}s[a-z]{0,6}", word)
-        ):
+        if word in {"-", "-s", "/dev/stdin"} or (is_shell and re.fullmatch(r"-[a-z]{0,6}s[a-z]{0,6}", word)):
             return True
-        if word.startswith("-"):
-            if name in SHELLS and re.fullmatch(r"-[a-z]{0,6}c[a-z]{0,6}", word):
-                return False
-            if name not in SHELLS and word in {"-c", "-m", "-e", "-r", "-p", "-ne", "-pe", "--eval"}:
-                return False
-            continue
-        return word.startswith("<(")
+        if not word.startswith("-"):
+            return word.startswith("<(")
+        if re.fullmatch(r"-[a-z]{0,6}c[a-z]{0,6}" if is_shell else r"-(?:[cmerp]|ne|pe|-eval)", word):
+            return False
     return True
 
 
@@ -139,11 +132,7 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
             yield " ".join(rest[at + 1 :])
     elif name == "find":
         for at, word in enumerate(rest):
-            if (
-                word in {"-exec", "-execdir", "-ok"}
-                and at + 1 < len(rest)
-                and base_name(rest[at + 1]) in SHELLS
-            ):
+            if word in {"-exec", "-execdir", "-ok"} and base_name(" ".join(rest[at + 1 : at + 2])) in SHELLS:
                 yield from nested_scripts(rest[at + 1 :])
                 break
     elif name in {"kubectl", "docker", "podman", "oc"} and "exec" in rest[:4]:
@@ -169,9 +158,9 @@ def judge(argv: list[str], scene: Scene) -> Iterator[Judgement]:
         if "nounset" in rest:
             scene.stops_on_unset = "+o" not in rest
     yield from _judge_download(name, rest)
-    rule = _RULES.get("mkfs" if name.startswith("mkfs") else name)
-    if rule is not None:
+    if rule := _RULES.get(name):
         yield from rule(name, rest, scene)
+    yield from _judge_line(name, " ".join(rest))
     yield from judge_remote(name, rest)
     if name in SQL_CLIENTS:
         for word in rest:
@@ -179,6 +168,10 @@ def judge(argv: list[str], scene: Scene) -> Iterator[Judgement]:
                 yield from judge_sql(word, " ".join(rest))
     if any(re.match(r"/dev/(?:tcp|udp)/", word) for word in rest):
         yield "opens a remote shell (/dev/tcp)", "destructive"
+
+
+_SENT = re.compile(r"@(?:~|\$\{HOME\}|/root|/home|/etc/(?:passwd|shadow))|--post-file")
+_PRIVATE = re.compile(r"\.ssh|\.aws|\.gnupg|\.kube|id_rsa|passwd|shadow|\.env\b")
 
 
 def _judge_download(name: str, rest: list[str]) -> Iterator[Judgement]:
@@ -189,14 +182,8 @@ def _judge_download(name: str, rest: list[str]) -> Iterator[Judgement]:
             if any(f"{mark}({loader})" in word for loader in DOWNLOADERS for mark in "$<"):
                 yield f"runs a download unread (by {name})", "destructive"
                 return
-    if name in {"curl", "wget"}:
-        sends = [
-            w
-            for w in rest
-            if re.search(r"@(?:~|\$\{HOME\}|/root|/home|/etc/(?:passwd|shadow))|--post-file", w)
-        ]
-        if any(re.search(r"\.ssh|\.aws|\.gnupg|\.kube|id_rsa|passwd|shadow|\.env\b", w) for w in sends):
-            yield "sends private files away", "destructive"
+    if name in {"curl", "wget"} and any(_SENT.search(word) and _PRIVATE.search(word) for word in rest):
+        yield "sends private files away", "destructive"
 
 
 _SYSTEM = words(
@@ -283,35 +270,18 @@ def _rm(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
             yield found
 
 
+_FILTERS = words("-name -iname -path -mtime -mmin -regex -empty -user")
+
+
 def _find(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
-    places = []
-    for word in rest:
-        if word.startswith(("-", "(", "!")):
-            break
-        places.append(word)
-    filtered = any(
-        w in {"-name", "-iname", "-path", "-mtime", "-mmin", "-regex", "-empty", "-user"} for w in rest
-    )
     deletes = "-delete" in rest or any(
         a in {"-exec", "-execdir"} and base_name(b) in {"rm", "shred", "unlink"} for a, b in pairwise(rest)
     )
-    for place in places if deletes else []:
+    is_filtered = not _FILTERS.isdisjoint(rest)
+    for place in takewhile(lambda word: not word.startswith(("-", "(", "!")), rest if deletes else []):
         found = _wipes(place, scene)
-        if found and not (filtered and found[1] != "destructive"):
-            yield found[0], "risky" if filtered else found[1]
-
-
-_DISK = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|rdisk|\$\{)")
-
-
-def _dd(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
-    if any(word.startswith("of=") and _DISK.match(word[3:]) for word in rest):
-        yield "overwrites a disk (dd)", "destructive"
-
-
-def _disk(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
-    if any(_DISK.match(word) for word in rest):
-        yield f"overwrites a disk ({name})", "destructive"
+        if found and not (is_filtered and found[1] != "destructive"):
+            yield found[0], "risky" if is_filtered else found[1]
 
 
 def _mode(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
@@ -331,6 +301,9 @@ def _mode(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
         yield "opens a file to everybody (chmod 777)", "notable"
 
 
+_SHARED_BRANCHES = words("main master production prod release trunk")
+
+
 def _git(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
     while rest[:1] in (["-C"], ["-c"]):
         rest = rest[2:]
@@ -338,22 +311,15 @@ def _git(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
         return
     options, operands = _options(rest[1:])
     if rest[0] == "push":
-        lease = bool(options & {"--force-with-lease", "--force-if-includes"})
-        forced = bool(options & {"f", "--force", "--mirror", "d", "--delete"}) or any(
-            o[0] in "+:" for o in operands[1:] if o
-        )
-        targets = [re.sub(r"^.*:|^\+|refs/heads/", "", o) for o in operands[1:]]
-        shared = (
-            any(t in {"main", "master", "production", "prod", "release", "trunk"} for t in targets)
-            or "--mirror" in options
-        )
-        if forced and not (lease and not options & {"f", "--force"}):
-            yield (
-                "rewrites a shared branch (git push --force)"
-                if shared
-                else "rewrites a branch (git push --force)",
-                ("risky" if shared or not targets else "notable"),
-            )
+        refs = [ref for ref in operands[1:] if ref]
+        by_force = bool(options & {"f", "--force"})
+        lease = bool(options & {"--force-with-lease", "--force-if-includes"}) and not by_force
+        forced = by_force or options & {"--mirror", "d", "--delete"} or any(ref[0] in "+:" for ref in refs)
+        targets = {re.sub(r"^.*:|^\+|refs/heads/", "", ref) for ref in refs}
+        shared = "--mirror" in options or bool(targets & _SHARED_BRANCHES)
+        if forced and not lease:
+            what = "rewrites a shared branch" if shared else "rewrites a branch"
+            yield f"{what} (git push --force)", "risky" if shared or not operands[1:] else "notable"
         elif lease and shared:
             yield "rewrites a shared branch (git push --force-with-lease)", "notable"
     elif rest[0] == "reset" and "--hard" in options:
@@ -362,42 +328,6 @@ def _git(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
         yield "removes untracked files (git clean)", "notable"
     elif rest[0] in {"filter-branch", "filter-repo"}:
         yield "rewrites history", "risky"
-
-
-def _service(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
-    text = " ".join(rest)
-    guard = re.search(
-        r"\b(?:firewalld|ufw|iptables|nftables|auditd|apparmor|fail2ban|falcon-sensor|clamav)", text
-    )
-    off = re.search(r"\b(?:stop|disable|mask)\b", text)
-    if (
-        (name in {"systemctl", "service", "rc-service", "chkconfig"} and guard and off)
-        or (name == "ufw" and re.search(r"\b(?:disable|reset)\b", text))
-        or (
-            name in {"iptables", "ip6tables"}
-            and re.search(r"(?:^| )(?:-F|--flush)\b|-P (?:INPUT|FORWARD) ACCEPT", text)
-        )
-        or (name == "nft" and "flush ruleset" in text)
-        or (name == "setenforce" and rest[:1] in (["0"], ["Permissive"]))
-        or (name == "netsh" and "off" in rest)
-    ):
-        yield "disables a firewall or guard", "risky"
-    elif (
-        name in {"shutdown", "reboot", "halt", "poweroff"}
-        or (name == "init" and rest[:1] in (["0"], ["6"]))
-        or (name == "systemctl" and re.match(r"(?:poweroff|reboot|halt)\b", text))
-    ):
-        yield "shuts the machine down", "risky"
-
-
-def _kill(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
-    if name == "killall5" or (len(rest) > 1 and rest[-1] == "-1"):
-        yield "ends every process", "destructive"
-
-
-def _crontab(_name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
-    if "-r" in rest:
-        yield "removes every scheduled job (crontab -r)", "risky"
 
 
 def _mv(_name: str, rest: list[str], scene: Scene) -> Iterator[Judgement]:
@@ -416,20 +346,55 @@ def _netcat(name: str, rest: list[str], _scene: Scene) -> Iterator[Judgement]:
 
 
 _RULES: dict[str, Callable[[str, list[str], Scene], Iterator[Judgement]]] = {
-    **dict.fromkeys(["rm", "srm"], _rm), "find": _find, "dd": _dd,
-    **dict.fromkeys(["mkfs", "wipefs", "shred", "blkdiscard", "sgdisk", "fdisk", "parted", "mkswap"], _disk),
-    **dict.fromkeys(["chmod", "chown", "chgrp"], _mode), "git": _git, "mv": _mv, "crontab": _crontab,
-    **dict.fromkeys(["kill", "killall5"], _kill), **dict.fromkeys(["nc", "ncat", "netcat"], _netcat),
-    **dict.fromkeys(["systemctl", "service", "rc-service", "chkconfig", "ufw", "iptables", "ip6tables", "nft",
-                     "setenforce", "netsh", "shutdown", "reboot", "halt", "poweroff", "init"], _service),
+    "rm": _rm, "srm": _rm, "find": _find, "chmod": _mode, "chown": _mode, "chgrp": _mode, "git": _git, "mv": _mv,
+    "nc": _netcat, "ncat": _netcat, "netcat": _netcat,
 }  # fmt: skip
+
+# What the words of a single program say, as one line: the first of its patterns that is found counts.
+_DISK = r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|rdisk|\$\{)"
+_GUARD_OFF = (
+    r"(?=.*\b(?:firewalld|ufw|iptables|nftables|auditd|apparmor|fail2ban|falcon-sensor|clamav))"
+    r"(?=.*\b(?:stop|disable|mask)\b)"
+)
+_UNGUARDS, _STOPS = "disables a firewall or guard", "shuts the machine down"
+_LINES: tuple[tuple[str, str, str, Grade], ...] = (
+    ("dd", rf"(?:^| )of={_DISK}", "overwrites a disk (dd)", "destructive"),
+    ("mkfs wipefs shred blkdiscard sgdisk fdisk parted mkswap", rf"(?:^| ){_DISK}", "overwrites a disk ({})",
+     "destructive"),
+    ("kill", r" -1$", "ends every process", "destructive"),
+    ("killall5", "", "ends every process", "destructive"),
+    ("crontab", r"(?:^| )-r(?: |$)", "removes every scheduled job (crontab -r)", "risky"),
+    ("systemctl service rc-service chkconfig", "^" + _GUARD_OFF, _UNGUARDS, "risky"),
+    ("ufw", r"\b(?:disable|reset)\b", _UNGUARDS, "risky"),
+    ("iptables ip6tables", r"(?:^| )(?:-F|--flush)\b|-P (?:INPUT|FORWARD) ACCEPT", _UNGUARDS, "risky"),
+    ("nft", r"flush ruleset", _UNGUARDS, "risky"),
+    ("setenforce", r"^(?:0|Permissive)(?: |$)", _UNGUARDS, "risky"),
+    ("netsh", r"(?:^| )off(?: |$)", _UNGUARDS, "risky"),
+    ("shutdown reboot halt poweroff", "", _STOPS, "risky"),
+    ("tee", r"(?:^|/)authorized_keys\b", "lets somebody log in (authorized_keys)", "risky"),
+    ("init", r"^[06](?: |$)", _STOPS, "risky"),
+    ("systemctl", r"^(?:poweroff|reboot|halt)\b", _STOPS, "risky"),
+)  # fmt: skip
+_LINE_RULES = [
+    (words(names), re.compile(find, re.DOTALL), kind, grade) for names, find, kind, grade in _LINES
+]
+
+
+def _judge_line(name: str, line: str) -> Iterator[Judgement]:
+    program = "mkfs" if name.startswith("mkfs") else name
+    for names, pattern, kind, grade in _LINE_RULES:
+        if program in names and pattern.search(line):
+            yield kind.format(name), grade
+            return
 
 
 def judge_write(target: str, *, append: bool) -> Iterator[Judgement]:
     """What redirecting output to ``target`` does."""
-    if _DISK.match(target):
+    if re.match(_DISK, target):
         yield "overwrites a disk", "destructive"
     elif target in {"/etc/passwd", "/etc/shadow", "/etc/sudoers"} and not append:
         yield f"overwrites {target}", "destructive"
+    elif base_name(target) == "authorized_keys":
+        yield "lets somebody log in (authorized_keys)", "risky"
     elif re.match(r"/dev/(?:tcp|udp)/", target):
         yield "opens a connection by /dev/tcp", "risky"

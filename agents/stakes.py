@@ -74,8 +74,8 @@ def weigh(case: Case, *, has_change: bool) -> Stakes:
     args = "\n".join(f"{key} {text}" for key, text in action_texts(case.action))[:TEXT_CHARS_MAX]
     around = case.summary[:TEXT_CHARS_MAX] + "\n" + args
     how_far = reach(around)
-    if how_far != "wide" and reach(case.body[:TEXT_CHARS_MAX]) == "wide" and not has_change:
-        how_far = "wide" if how_far == "unsaid" else how_far
+    if how_far == "unsaid" and not has_change and reach(case.body[:TEXT_CHARS_MAX]) == "wide":
+        how_far = "wide"
     if not has_change:
         found += [Stakes(kind, how_far, what) for kind, what in _clauses(case.summary)]
     if case.action:

@@ -169,7 +169,8 @@ def test_the_core_imports_only_itself_and_the_errors() -> None:
 def test_what_decides_has_no_clock_chance_files_or_network(folder: str) -> None:
     paths = python_files(folder)
     assert paths
-    assert not offences(paths, lambda name: name.split(".")[0] in IMPURE_MODULES)
+    # A UUID is a value; what makes new ones is not to be had.
+    assert not offences(paths, lambda name: name.split(".")[0] in IMPURE_MODULES and name != "uuid.UUID")
     assert not [f"{place(path)} {what}" for path in paths for what in impurities(tree_of(path))]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council.agents.changes import read_changes
-from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind, findings
+from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
 from council.agents.fragments import Piece, parse_hunk
 from council.agents.linters import lint
 from council.agents.mind import Case, Opinion
@@ -262,7 +262,7 @@ def test_exec_in_a_test_is_a_medium_matter() -> None:
 def test_an_undefined_name_is_seen_only_where_the_whole_file_is() -> None:
     old, new = body(""), body("missing(x)")
     whole = review(diff(old, new, context=WHOLE))
-    assert (whole.vote, whole.risk_level) == ("no", "med")
+    assert (whole.vote, whole.risk_level) == ("no", "high")
     assert "missing" in whole.reason
     assert review(diff(old, new)).vote == "yes"
 
@@ -387,13 +387,11 @@ def test_an_ordinary_review_takes_about_a_second() -> None:
     assert time.perf_counter() - started < 5, "usually a quarter of a second; the machine may be busy"
 
 
-def test_findings_name_place_and_rule() -> None:
-    finding = findings(read_changes(added("app/db.py", "\n\ncur.execute(f'SELECT a FROM t WHERE id={x}')")))[
-        0
-    ]
-    assert (finding.path, finding.line, finding.rule) == ("app/db.py", 3, "sql, bandit B608")
-    assert (finding.risk_level, finding.sure) == ("high", True)
-    assert str(finding).startswith("app/db.py:3 builds SQL from a string")
+def test_a_fault_is_told_with_its_place_and_rule() -> None:
+    opinion = review(added("app/db.py", "\n\ncur.execute(f'SELECT a FROM t WHERE id={x}')"))
+    assert (opinion.vote, opinion.risk_level, opinion.confidence) == ("no", "high", 0.95)
+    assert opinion.reason.startswith("app/db.py:3 builds SQL from a string")
+    assert "(sql, bandit B608)" in opinion.reason
 
 
 @given(st.integers(0, 40), st.integers(1, 25))
@@ -449,7 +447,7 @@ def h():
     lines += f"+{new[middle + 1]}\n" + "".join(f" {line}\n" for line in new[middle + 2 :])
     text = f"--- a/x.py\n+++ b/x.py\n@@ -{start + 1},{len(cut)} +{start + 1},{len(new)} @@\n{lines}"
     (hunk,) = read_changes(text).files[0].hunks
-    sides = parse_hunk("x.py", hunk)
+    sides, _ = parse_hunk("x.py", hunk)
     assert sides.error is None
     for piece in (sides.old, sides.new):
         if isinstance(piece, Piece):
