@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from council.core.state import RiskLevel
+from council.protocol.errors import CallerError
 
 if TYPE_CHECKING:
     from council.settings import SeatConfig
@@ -45,6 +47,7 @@ class Settings(ClientSettings, total=False):
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None
+    store: str | None
     ray_address: str | None
 
 
@@ -57,3 +60,12 @@ def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
 
             hint = did_you_mean(keyword, known)
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raises CallerError, naming the argument, for what is no length of time; None is no limit."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and 0 <= value < math.inf):  # type: ignore[operator]
+        raise CallerError(
+            f"{name} is {value!r:.80}, expected a number of seconds from 0, or None for no limit"
+        )

@@ -6,6 +6,7 @@ layers mean to a user stands in ``council.config``.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,12 +32,14 @@ from council.settings import (
 ENVIRONMENT_PREFIX = "COUNCIL_"
 PROBLEMS_MAX = 100  # of one source; past this the file is some other program's
 _OF_ONE_MIND = ("options", "model", "vendor")  # what a seat's table says of its mind, and of no other
+_PASSWORD = re.compile(r"(://[^/@:\s]{0,100}:)[^/@\s]{1,200}@")  # in an address; not shown
 _UNREAD = "(unread)"  # stands among the broken keys for a file that could not be read
 
 
 def shown(value: Any) -> str:
     """A value as a problem shows it: recognisable, short, and harmless on a terminal."""
     if isinstance(value, str):
+        value = _PASSWORD.sub(r"\1…@", value)
         return repr(value) if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]!r}… (cut)"
     if isinstance(value, Mapping):
         return f"a table of {len(value)} keys"

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -14,10 +15,12 @@ NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file name
 SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
 PATH_CHARS_MAX = 255  # of an import path
+ADDRESS_CHARS_MAX = 1_000  # of a store
 SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
 HUMANS_MAX = 100  # names that an error still lists
 # A variable of our own prefix would be read as a setting.
 _KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
+_STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
 OPTIONS_MAX = 64  # keyword arguments of one mind
 
 
@@ -58,6 +61,17 @@ def _may_be_mind(value: Any) -> Any:
         known = callable(value) or callable(getattr(value, "review", None))
     if not known:
         raise ValueError("expected an import path 'package.module:Name', or a mind")
+    return value
+
+
+def _is_store_address(value: str) -> str:
+    """Refuses a path that depends on where one stands, and a password: ``council config`` shows every value."""
+    if not _STORE.match(value):
+        raise ValueError("expected a path or an address")
+    if "://" in value:
+        parts = urlsplit(value)  # its ValueErrors say what is wrong
+        if parts.password is not None or "password" in parse_qs(parts.query):
+            raise ValueError("expected an address without a password")
     return value
 
 
@@ -152,6 +166,15 @@ class CouncilConfig(BaseModel):
     open_max: int = _whole(2000, 1, 100_000, "how many proposals may be open before new ones are refused")
     escalations_max: int = _whole(10_000, 1, 100_000, "how many escalations may await a human")
     events_kept: int = _whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    store: Annotated[str, AfterValidator(_is_store_address)] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=ADDRESS_CHARS_MAX,
+        description="where packets are kept; unset: an SQLite file in the state folder (4.1)",
+        json_schema_extra={
+            "expected": "/path, ~/path, sqlite:////path or postgresql://user@host/database (a password in ~/.pgpass)"
+        },
+    )
     ray_address: str | None = _label("the Ray cluster to join; unset: one of the council's own", longest=255)
     ray_namespace: str = _name("council", "the Ray namespace of the council's actors")
     call_timeout_s: float = _seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")

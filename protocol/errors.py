@@ -170,6 +170,93 @@ class PositionLost(CallerError):
     code = "position_lost"
 
 
+# What is kept
+
+
+class PacketConflict(CallerError):
+    """Another packet is kept under this id (``packet_id``); none is ever overwritten (rules 4.2)."""
+
+    code = "conflict"
+
+
+class UnknownPacket(CallerError):
+    """No packet of this id (``packet_id``) is kept."""
+
+    code = "unknown_packet"
+
+
+class ImportRefused(CallerError):
+    """A file of packets can't be taken from some ``line`` on; what stands before it is kept."""
+
+    code = "import_refused"
+
+
+class EpochFenced(OperatorError):
+    """A newer run of the coordinator has begun (``journal``, ``epoch``, ``newest``): this one writes no more."""
+
+    code = "epoch_fenced"
+
+
+class OutOfOrder(InternalError):
+    """What was to be appended does not follow the journal's head (``journal``, ``expected``, ``found``)."""
+
+    code = "out_of_order"
+
+
+class StoreError(OperatorError):
+    """The store of packets can't be used as asked (``where``); nothing of what was asked was kept."""
+
+    code = "store"
+
+
+class StoreUnreachable(StoreError):
+    """The store can't be opened, or its connection or disk failed; what was just asked may be kept or not."""
+
+    code = "store_unreachable"
+
+
+class StoreLocked(StoreError):
+    """Somebody else held the store for longer than one waits (``timeout_s``)."""
+
+    code = "store_locked"
+
+
+class StoreReadOnly(StoreError):
+    """The store may be read, and not written."""
+
+    code = "store_read_only"
+
+
+class StoreFull(StoreError):
+    """The store's disk, quota or size limit has no room left."""
+
+    code = "store_full"
+
+
+class StoreCorrupt(StoreError):
+    """The store is damaged."""
+
+    code = "store_corrupt"
+
+
+class StoreForeign(StoreError):
+    """There is something, but no store of the council's."""
+
+    code = "store_foreign"
+
+
+class StoreNewer(StoreError):
+    """The store was made by a newer version of this package (``found``, ``known``)."""
+
+    code = "store_newer"
+
+
+class StoreOutdated(StoreError):
+    """The store is of an older version of this package, and is to be migrated first (``found``, ``known``)."""
+
+    code = "store_outdated"
+
+
 class NotApproved(CouncilError):
     """A guarded function was not run; ``decision`` is the council's answer."""
 

@@ -133,16 +133,18 @@ def items_of(value: FrozenDict) -> dict[str, Any]:
     return value._items
 
 
-def read_json(text: str | bytes, *, field: str) -> Any:
+def read_json(
+    text: str | bytes, *, field: str, bytes_max: int = JSON_BYTES_MAX, commas_max: int = _TEXT_COMMAS_MAX
+) -> Any:
     """The value that a JSON text holds: size and nesting checked first, no key twice, no NaN, all read.
 
     Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
     """
     if isinstance(text, bytes):
-        text = _decoded(text, field)
-    if len(text) > JSON_BYTES_MAX:
-        raise too_large(field, "characters of JSON", JSON_BYTES_MAX, len(text))
-    _check_structure(text, field)
+        text = _decoded(text, field, bytes_max)
+    if len(text) > bytes_max:
+        raise too_large(field, "characters of JSON", bytes_max, len(text))
+    _check_structure(text, field, commas_max)
     try:
         return json.loads(
             text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=_short_int
@@ -320,23 +322,23 @@ def _dotted(path: list[str | int]) -> str:
     return "".join(steps).removeprefix(".")
 
 
-def _decoded(raw: bytes, field: str) -> str:
-    if len(raw) > JSON_BYTES_MAX:
-        raise too_large(field, "bytes of JSON", JSON_BYTES_MAX, len(raw))
+def _decoded(raw: bytes, field: str, bytes_max: int) -> str:
+    if len(raw) > bytes_max:
+        raise too_large(field, "bytes of JSON", bytes_max, len(raw))
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise EnvelopeError(f"{field}: not UTF-8 at byte {error.start}", field=field) from None
 
 
-def _check_structure(text: str, field: str) -> None:
+def _check_structure(text: str, field: str, commas_max: int) -> None:
     """Refuse a text that would make the parser recurse or allocate without end, before it runs."""
     depth = deepest = commas = 0
     for found in _STRUCTURE.finditer(text):
         mark = text[found.start()]
         if mark == ",":
             commas += 1
-            if commas > _TEXT_COMMAS_MAX:
+            if commas > commas_max:
                 raise too_large(field, "or more entries", ITEMS_MAX, commas)
         elif mark in "[{":
             depth += 1

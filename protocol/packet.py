@@ -159,7 +159,8 @@ class _Packet(Model):
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """A packet as the document writes it. Raises EnvelopeError, EnvelopeTooLarge."""
-        found = read_json(text, field="packet")
+        # Its objects are limited one by one; together they may hold as much as fits its bytes.
+        found = read_json(text, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=PACKET_BYTES_MAX)
         if not isinstance(found, dict):
             raise EnvelopeError(f"packet: expected an object, found {kind_of(found)}", field="packet")
         return cls.build(**found)
@@ -189,16 +190,22 @@ class PacketEnvelopeIn(_Packet):
     timestamp: Moment | None = None
 
     def completed(
-        self, packet_id: UUID, timestamp: datetime, parents: Sequence[PacketEnvelope] = ()
+        self,
+        packet_id: UUID,
+        timestamp: datetime,
+        parents: Sequence[PacketEnvelope] | Mapping[UUID, PacketLineage | None] = (),
     ) -> PacketEnvelope:
         """The packet as it is kept: with ``packet_id`` and ``timestamp`` where it has none, and its lineage.
 
-        ``parents`` are the kept packets that ``lineage.parent_ids`` names, in that order. Raises
+        ``parents`` are the kept packets that ``lineage.parent_ids`` names, or their lineages by id. Raises
         EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
         """
         own_id = self.packet_id or packet_id
         fields = {name: getattr(self, name) for name in _Packet.model_fields}
-        fields["lineage"] = _completed(self.lineage, own_id, parents)
+        lineages = parents
+        if not isinstance(lineages, Mapping):
+            lineages = {parent.packet_id: parent.lineage for parent in lineages}
+        fields["lineage"] = completed_lineage(self.lineage, own_id, lineages)
         return PacketEnvelope.build(**fields, packet_id=own_id, timestamp=self.timestamp or timestamp)
 
 
@@ -261,10 +268,13 @@ class PacketStoreRow(Model):
     ttl: Moment | None = None
 
 
-def _completed(
-    given: PacketLineage | None, own_id: UUID, parents: Sequence[PacketEnvelope]
+def completed_lineage(
+    given: PacketLineage | None, own_id: UUID, parents: Mapping[UUID, PacketLineage | None]
 ) -> PacketLineage | None:
-    """Lineage as it is kept: a parent's generation and root decide (rules 4.3)."""
+    """Lineage as it is kept: a parent's generation and root decide (rules 4.3). ``parents`` are those kept.
+
+    Raises EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
+    """
     if given is None:
         return None
     wanted = tuple(given.parent_ids)
@@ -274,14 +284,13 @@ def _completed(
         )
     if len(set(wanted)) != len(wanted):
         raise EnvelopeError("lineage.parent_ids: a parent stands there twice", field="lineage.parent_ids")
-    there = {parent.packet_id: parent for parent in parents}
     for parent_id in wanted:
-        if parent_id not in there:
+        if parent_id not in parents:
             raise EnvelopeError(
                 f"lineage.parent_ids: {parent_id} is not kept here; a parent is written before its children",
                 field="lineage.parent_ids",
             )
-    lineages = [there[parent_id].lineage for parent_id in wanted]
+    lineages = [parents[parent_id] for parent_id in wanted]
     generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
     root = own_id
     if lineages:

@@ -6,15 +6,18 @@ Nothing heavy is imported before a command needs it, so that ``council --help`` 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from council.cli import proposing
+from council.cli import proposing, store
 from council.cli.options import (
     EXIT_CODES,
     Address,
@@ -30,7 +33,16 @@ from council.cli.options import (
     WaitForHuman,
 )
 from council.cli.reach import Where, opened
-from council.cli.report import DONE, INTERRUPTED, REJECTED, Interrupted, Report, UsageFault
+from council.cli.report import (
+    DONE,
+    INTERRUPTED,
+    REJECTED,
+    Interrupted,
+    Report,
+    Unwritable,
+    UsageFault,
+    flushed,
+)
 
 app = typer.Typer(
     name="council",
@@ -49,6 +61,9 @@ def _version(wanted: bool) -> None:
 
         typer.echo(f"council {__version__}")
         raise typer.Exit
+
+
+app.add_typer(store.app, name="store")
 
 
 @app.callback()
@@ -112,7 +127,10 @@ def down(
     wanted = Where(config, name).loaded().config.name
     kept = known.read(wanted)
     if kept is None:
-        raise Unreachable(f"no council named {wanted} was brought up here: there is nothing to take down")
+        raise Unreachable(
+            f"no council named {wanted} is up here: there is nothing to take down (one whose process ended by itself "
+            "is forgotten by the first command that notices)"
+        )
     if kept.stale():
         known.forget(wanted)
         said = f"its process {kept.pid} had ended already"
@@ -258,7 +276,8 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
 @app.command(epilog=EXIT_CODES)
 def watch(
     since: Annotated[
-        int | None, typer.Option(help="Begin after this position; 0 is all that is kept. By default now.")
+        int | None,
+        typer.Option(min=0, help="Begin after this position; 0 is all that is kept. By default now."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Show what has happened so far, and end.")] = False,
     name: Name = None,
@@ -319,11 +338,16 @@ def answer(
 
     The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
     up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
+
+    An answer is signed, so the Ray that it goes to is not taken from a file in the working folder, which may be
+    anybody's repository: council up remembers it, or --address, --config or COUNCIL_RAY_ADDRESS names it.
     """
     if approve is None:
         raise UsageFault("give --approve or --reject")
     report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
+    where = Where(config, name, address)
+    where.refuse_address_found()
+    with opened(where, report, sole="running") as (council, _):
         decided = council.answer(escalation, approve=approve, reason=reason, human=human)
     proposing.show(decided, report, "connected", DONE)
     return DONE
@@ -378,7 +402,8 @@ def doctor(
 ) -> int:
     """Look whether all is there that a council needs.
 
-    Exits 1 where something does not work. Starts nothing, but with --ray.
+    Exits 1 where something does not work. Starts nothing, but with --ray. Minds, and a Ray, that a file in the
+    working folder names are imported and connected to only where --config names that file.
     """
     from council.cli import doctor as examiner
 
@@ -412,10 +437,14 @@ def run(arguments: Sequence[str]) -> int:
         return done if isinstance(done, int) else DONE
     except (KeyboardInterrupt, typer.Abort):
         return report.error(Interrupted("nothing was left open"))
-    except Exception as error:
-        if "--debug" in given:
-            raise
-        return report.error(_usage_fault(error) if isinstance(error, usage_error) else error)
+    except Exception as error:  # noqa: BLE001 - whatever it was, it is told
+        if isinstance(error, usage_error):
+            return report.error(_usage_fault(error))
+        if isinstance(error, OSError) and not {"--help", "-h", "--version"}.isdisjoint(given):
+            return report.error(Unwritable(error.strerror or str(error)))  # typer prints these by itself
+        if "--debug" in itertools.takewhile(lambda each: each.startswith("-"), given):
+            traceback.print_exc()
+        return report.error(error)
 
 
 def _usage_fault(error: Exception) -> UsageFault:
@@ -430,7 +459,17 @@ def main() -> NoReturn:
     """The entry point of the command ``council``."""
     with contextlib.suppress(ValueError):  # outside of the main thread
         signal.signal(signal.SIGTERM, _raise_terminated)
+    _open_what_is_closed()
     code = run(sys.argv[1:])
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.flush()
-    sys.exit(code)
+    sys.exit(flushed(code))
+
+
+def _open_what_is_closed() -> None:
+    """Puts something at the descriptors 0 to 2 where nothing is, lest the next file or socket be taken for them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lasts

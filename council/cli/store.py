@@ -1,0 +1,193 @@
+"""``council store``: looks after the store of packets. Safe while a council runs on it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from council.cli.options import EXIT_CODES, Config, Json
+from council.cli.report import DONE, Report, UsageFault
+from council.cli.text import count
+
+if TYPE_CHECKING:
+    from council.journal.store import PacketStore, StoreInfo
+
+FILE_NAME = "store.db"
+
+app = typer.Typer(help="Look after the store of packets.", no_args_is_help=True)
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="ADDRESS", help="A path, or postgresql://user@host/database."),
+]
+
+
+@app.command(epilog=EXIT_CODES)
+def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
+    """Make the store where there is none, and bring it up to this version."""
+    with _opened(url, config, migrate=True) as store:
+        found, now = store.revision_found, store.revision
+        document = {"where": store.where, "from": found, "to": now}
+        said = f"is of revision {now} already" if found == now else f"is of revision {now} now"
+        return Report(as_json=json).result({"migrated": document}, f"{store.where} {said}")
+
+
+@app.command(epilog=EXIT_CODES)
+def info(url: Url = None, config: Config = None, json: Json = False) -> int:
+    """Show what the store is and holds."""
+    report = Report(as_json=json)
+    with _opened(url, config, read_only=True) as store:
+        found = store.info()
+    if json:
+        return report.result({"store": _document(found)}, None)
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in _lines(found):
+        table.add_row(f"[bright_black]{name}[/]", escape(value))
+    for warning in found.warnings:
+        report.note(f"warning: {warning}")
+    return report.result({}, table)
+
+
+@app.command(epilog=EXIT_CODES)
+def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
+    """Remove the packets of users that have expired.
+
+    Those of a council's journal never expire.
+    """
+    with _opened(url, config) as store:
+        removed = store.collect_garbage(datetime.now(UTC))
+    return Report(as_json=json).result({"removed": removed}, f"{count(removed, 'packet')} removed")
+
+
+@app.command("export", epilog=EXIT_CODES)
+def export_(
+    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")],
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Write all that is kept as JSON Lines."""
+    report = Report(as_json=json)
+    to_output = str(file) == "-"
+    if to_output and json:
+        raise UsageFault("--json and - both want the output: name a file to export to")
+    with _opened(url, config, read_only=True) as store:
+        if to_output:
+            store.export(sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+            return DONE
+        with _whole(file) as stream:
+            packets = store.export(stream)
+    return report.result({"exported": packets, "file": str(file)}, f"{count(packets, 'packet')} in {file}")
+
+
+@app.command("import", epilog=EXIT_CODES)
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="What to take in; - for the input.")],
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Take in what export wrote.
+
+    What is there already is passed over, so that it can be repeated after a fault.
+    """
+    try:
+        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise UsageFault(f"{file} can't be read: {error.strerror}") from error
+    with stream, _opened(url, config, migrate=True) as store:
+        found = store.import_(stream)
+    said = f"{count(found.packets, 'packet')} taken in, {found.there_already:,} there already"
+    if found.orphans:
+        said += f"; {found.orphans:,} name a parent that had been removed"
+    return Report(as_json=json).result({"imported": found._asdict()}, said)
+
+
+@contextmanager
+def _opened(
+    url: str | None, config: Path | None, *, migrate: bool = False, read_only: bool = False
+) -> Iterator[PacketStore]:
+    """The store that the command line, or else the settings, name."""
+    from council.journal.store import PacketStore
+
+    if url is None:
+        from council.config import load
+        from council.humans import state_dir
+
+        url = load(config).config.store
+        if url is None:
+            folder = state_dir()
+            if migrate:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            url = str(folder / FILE_NAME)
+    with _log_aside(), PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
+        yield store
+
+
+@contextmanager
+def _log_aside() -> Iterator[None]:
+    """Within it, the log goes to the standard error: the output is for results."""
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[IO[bytes]]:
+    """A new file for its owner alone, that takes its place once it is whole and on disk."""
+    begun = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        begun.replace(file)
+    except OSError as error:
+        raise UsageFault(f"{file} can't be written: {error.strerror}; name another") from error
+    finally:
+        begun.unlink(missing_ok=True)
+
+
+def _lines(found: StoreInfo) -> Iterator[tuple[str, str]]:
+    yield "store", found.where
+    yield "engine", f"{found.engine} {found.version}, revision {found.revision}"
+    yield "size", f"{found.bytes_on_disk / 2**20:,.1f} MB"
+    yield "packets", f"{found.packets:,}, {found.outside:,} of users, {found.expiring:,} with a ttl"
+    for each in found.journals:
+        head = (
+            f"{count(each.head.position, 'record')}, epoch {each.epoch} of {each.begun_at:%Y-%m-%d %H:%M:%S}Z"
+        )
+        yield f"journal {each.journal}", f"{head} by {each.by}, hash {each.head.row_hash.hex()}"
+
+
+def _document(found: StoreInfo) -> dict[str, object]:
+    from dataclasses import asdict
+
+    journals = [
+        {
+            "journal": each.journal,
+            "epoch": each.epoch,
+            "begun_at": each.begun_at.isoformat(),
+            "by": each.by,
+            "position": each.head.position,
+            "row_hash": each.head.row_hash.hex(),
+        }
+        for each in found.journals
+    ]
+    return {**asdict(found), "journals": journals}

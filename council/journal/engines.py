@@ -1,0 +1,398 @@
+"""The two databases that a store can be in: opening, locking, migrating. Knows nothing of packets.
+
+SQLite has one connection that writes (and so checkpoints), and others that can only read; PostgreSQL a pool.
+Whichever it is, ``write`` is one transaction that is on disk once it is left, and ``read`` sees one moment.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import QueuePool
+
+from council.journal.faults import told
+from council.journal.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE
+from council.protocol.errors import (
+    CallerError,
+    OperatorError,
+    StoreCorrupt,
+    StoreForeign,
+    StoreNewer,
+    StoreOutdated,
+    StoreReadOnly,
+    StoreUnreachable,
+)
+
+TABLES = frozenset({"packet_store", "epochs"})
+# STRICT tables are of 3.37, JSON functions in every build of 3.38.
+SQLITE_LEAST = (3, 38, 0)
+# https://sqlite.org/wal.html: a checkpoint that meets a write of another connection may damage the file.
+SQLITE_WAL_SOUND = (3, 51, 3)
+WAL_BYTES_KEPT = 64 * 2**20  # the file of the log is cut to this after a checkpoint
+READERS = 4
+# How long a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
+IDLE_S_MAX = 10
+
+
+class Facts(NamedTuple):
+    """What is to be told of a database: its version, its bytes on disk, what is wrong with its settings."""
+
+    version: str
+    bytes_on_disk: int
+    warnings: tuple[str, ...]
+
+
+class Database:
+    """One database, open. ``where`` names it in messages, without a password."""
+
+    kind: str
+    clock: TextClause  # the database's own, in SQL, to compare a ttl with as its triggers do
+    _reader: Engine
+    _writer: Engine
+
+    def __init__(self, where: str, *, read_only: bool, timeout_s: float) -> None:
+        self.where = where
+        self.read_only = read_only
+        self.timeout_s = timeout_s
+
+    @contextmanager
+    def write(self, *locks: str) -> Iterator[Connection]:
+        """One transaction, that nobody else is in who names one of ``locks``: all of it is kept, or nothing.
+
+        Raises StoreError; IntegrityError where a constraint or trigger refuses.
+        """
+        if self.read_only:
+            raise StoreReadOnly(
+                f"the store {self.where} was opened to be read: open it without read_only", where=self.where
+            )
+        with told(self.where, self.timeout_s), self._writer.begin() as connection:
+            for lock in sorted(locks):  # in one order, so that no two wait for each other
+                self._lock(connection, lock)
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """What was kept at one moment, however long one reads. Raises StoreError."""
+        with told(self.where, self.timeout_s), self._reader.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Gives up every connection."""
+        self._writer.dispose()
+        self._reader.dispose()
+
+    def prepare(self, *, migrate: bool) -> tuple[str | None, str]:
+        """Makes sure that the tables are what this code works with; the revision found, and the one there now.
+
+        Raises StoreForeign, StoreNewer, StoreCorrupt, and StoreOutdated where it may not migrate.
+        """
+        newest = REVISIONS[-1]
+        with told(self.where, self.timeout_s), self._first().begin() as connection:
+            found = self._revision(connection)
+        if found == newest:
+            return found, newest
+        if self.read_only or not migrate:
+            has = (
+                "holds no store yet"
+                if found is None
+                else f"is of revision {found}, this version needs {newest}"
+            )
+            raise StoreOutdated(
+                f"the store {self.where} {has}: run council store migrate",
+                where=self.where,
+                found=found,
+                known=newest,
+            )
+        with self.write("migrate") as connection:
+            found = self._revision(connection)  # somebody else may have been first
+            if found != newest:
+                _upgrade(connection)
+        return found, newest
+
+    def _revision(self, connection: Connection) -> str | None:
+        """The revision of the tables that are there; None where there is nothing yet."""
+        tables = self._tables(connection)
+        if VERSION_TABLE not in tables:
+            if tables:
+                raise StoreForeign(
+                    f"the store {self.where} holds tables of something else "
+                    f"({', '.join(sorted(tables)[:5])}): name another",
+                    where=self.where,
+                )
+            return None
+        found = [
+            str(each)
+            for each in connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars()
+        ]
+        if len(found) != 1 or not tables >= TABLES:
+            raise StoreCorrupt(
+                f"the store {self.where} is damaged, a table or its version is missing: go back to a copy",
+                where=self.where,
+            )
+        if found[0] not in REVISIONS:
+            raise StoreNewer(
+                f"the store {self.where} is of revision {found[0]}, this version of council-runtime knows "
+                f"{REVISIONS[-1]}: install the newer version that made it",
+                where=self.where,
+                found=found[0],
+                known=REVISIONS[-1],
+            )
+        return found[0]
+
+    def _first(self) -> Engine:
+        """The engine to look with before anything is there."""
+        return self._reader if self.read_only else self._writer
+
+    def _lock(self, connection: Connection, name: str) -> None:
+        raise NotImplementedError
+
+    def _tables(self, connection: Connection) -> set[str]:
+        """The tables that are there, as far as they matter."""
+        raise NotImplementedError
+
+    def facts(self, connection: Connection) -> Facts:
+        """What is to be told of it."""
+        raise NotImplementedError
+
+
+class SQLite(Database):
+    """A file in WAL mode. BEGIN IMMEDIATE for each write: one that begins as a read fails where it turns."""
+
+    kind = "sqlite"
+    clock = text(r"strftime('%Y-%m-%dT%H\:%M\:%f', 'now')")
+
+    def __init__(self, path: Path, *, create: bool, read_only: bool, timeout_s: float) -> None:
+        super().__init__(str(path), read_only=read_only, timeout_s=timeout_s)
+        if sqlite3.sqlite_version_info < SQLITE_LEAST:
+            least = ".".join(map(str, SQLITE_LEAST))
+            raise OperatorError(
+                f"SQLite {least} or newer is needed, this Python has {sqlite3.sqlite_version}"
+            )
+        self.path = path
+        if create and not read_only:
+            self._create()
+        elif not path.exists():
+            raise StoreUnreachable(
+                f"there is no store at {path}: council store migrate makes one, --url names another",
+                where=str(path),
+            )
+        self._writer = self._engine("rw", 1, "BEGIN IMMEDIATE")
+        self._reader = self._engine("ro", READERS, "BEGIN")
+        event.listen(self._writer, "connect", self._prepare_writer)
+
+    def _create(self) -> None:
+        """An empty file that is its owner's alone, as are then the two that SQLite puts beside it."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # or a power cut could take the file with all that is in it
+            finally:
+                os.close(folder)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise StoreUnreachable(
+                f"the store {self.where} can't be made: {error.strerror}; see that its folder is there and yours",
+                where=self.where,
+            ) from error
+
+    def _engine(self, mode: str, size: int, begin: str) -> Engine:
+        name = f"file:{quote(str(self.path))}?mode={mode}"
+
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(
+                name, uri=True, timeout=self.timeout_s, isolation_level=None, check_same_thread=False
+            )
+
+        engine = create_engine(
+            "sqlite://",
+            creator=connect,
+            poolclass=QueuePool,
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=self.timeout_s,
+        )
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+        return engine
+
+    def _prepare_writer(self, connection: sqlite3.Connection, record: object) -> None:
+        def value(statement: str) -> Any:
+            return connection.execute(statement).fetchone()[0]
+
+        application, tables = value("PRAGMA application_id"), value("SELECT count(*) FROM sqlite_master")
+        if (application, tables) != (0, 0) and application != APPLICATION_ID:
+            return  # somebody else's: left as it is, and refused by who looks at its tables
+        if value("PRAGMA journal_mode = WAL") != "wal":
+            raise StoreUnreachable(
+                f"the store {self.where} can't keep a write-ahead log there: put it on a local disk",
+                where=self.where,
+            )
+        # FULL: a commit is on disk when it returns. NORMAL lost acknowledged commits in simulated power cuts.
+        for setting in (
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "recursive_triggers = ON",
+            "cell_size_check = ON",
+        ):
+            connection.execute(f"PRAGMA {setting}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}").fetchone()
+
+    def _lock(self, connection: Connection, name: str) -> None:
+        """BEGIN IMMEDIATE keeps every other writer out."""
+
+    def _tables(self, connection: Connection) -> set[str]:
+        application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+        if application not in (0, APPLICATION_ID):
+            raise StoreForeign(
+                f"the store {self.where} is another program's file: name another", where=self.where
+            )
+        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars()
+        return set(names)
+
+    def facts(self, connection: Connection) -> Facts:
+        files = [Path(f"{self.path}{suffix}") for suffix in ("", "-wal", "-shm")]
+        taken = sum(file.stat().st_size for file in files if file.exists())
+        warnings = []
+        if sqlite3.sqlite_version_info < SQLITE_WAL_SOUND:
+            sound = ".".join(map(str, SQLITE_WAL_SOUND))
+            warnings.append(
+                f"SQLite {sqlite3.sqlite_version} may damage a file that two processes write at once (its WAL-reset "
+                f"fault): use a Python with {sound} or newer, or let one process write at a time"
+            )
+        return Facts(sqlite3.sqlite_version, taken, tuple(warnings))
+
+
+class PostgreSQL(Database):
+    """A database on a server, through psycopg 3."""
+
+    kind = "postgresql"
+    clock = text("clock_timestamp() AT TIME ZONE 'UTC'")
+
+    def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
+        where = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        super().__init__(where, read_only=read_only, timeout_s=timeout_s)
+        try:
+            self._writer = create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                pool_size=1 + READERS,
+                max_overflow=0,
+                pool_timeout=timeout_s,
+                # Not stricter: each statement after the lock must see what its last holder committed.
+                isolation_level="READ COMMITTED",
+                connect_args={
+                    "connect_timeout": max(2, math.ceil(timeout_s)),
+                    "tcp_user_timeout": self._timeout_ms,
+                },
+            )
+        except ModuleNotFoundError as error:
+            raise OperatorError(
+                f"the store {where} needs psycopg: pip install 'council-runtime[postgres]'"
+            ) from error
+        self._reader = self._writer.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        event.listen(self._writer, "connect", self._prepare_connection)
+
+    @property
+    def _timeout_ms(self) -> int:
+        return max(1, round(self.timeout_s * 1000))
+
+    def _prepare_connection(self, connection: Any, record: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET lock_timeout = {self._timeout_ms}")
+            cursor.execute("SHOW synchronous_commit")
+            # Less than on loses what was acknowledged; more, for standbys, is the server's to say.
+            if cursor.fetchone()[0] in ("off", "local", "remote_write"):
+                cursor.execute("SET synchronous_commit = on")
+            cursor.execute("SHOW server_encoding")
+            if (encoding := cursor.fetchone()[0]) != "UTF8":
+                raise StoreForeign(
+                    f"the store {self.where} keeps text as {encoding}: create a database with encoding UTF8",
+                    where=self.where,
+                )
+        connection.commit()
+
+    def _lock(self, connection: Connection, name: str) -> None:
+        key = f"council:{name}"
+        connection.execute(
+            text(
+                "SELECT set_config('idle_in_transaction_session_timeout', :idle, true), "
+                "pg_advisory_xact_lock(hashtextextended(:key, 0))"
+            ),
+            {"idle": f"{IDLE_S_MAX}s", "key": key},
+        )
+
+    def _tables(self, connection: Connection) -> set[str]:
+        names = sorted({VERSION_TABLE, *TABLES})
+        found = connection.execute(
+            text(
+                "SELECT name FROM unnest(CAST(:names AS text[])) AS name WHERE to_regclass(name) IS NOT NULL"
+            ),
+            {"names": names},
+        )
+        return set(found.scalars())
+
+    def facts(self, connection: Connection) -> Facts:
+        def setting(name: str) -> str:
+            return str(connection.execute(text("SELECT current_setting(:name)"), {"name": name}).scalar_one())
+
+        size = connection.execute(text("SELECT pg_total_relation_size('packet_store')")).scalar_one()
+        warnings = [
+            f"the server runs with {name} = off, and may lose or damage what was acknowledged when its power fails: "
+            f"set it on"
+            for name in ("fsync", "full_page_writes")
+            if setting(name) == "off"
+        ]
+        return Facts(setting("server_version"), size, tuple(warnings))
+
+
+def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) -> Database:
+    """The database that ``url`` names, or a path of an SQLite file, which is made if it may be.
+
+    Raises CallerError for any other address.
+    """
+    if "://" not in url:
+        url = str(Path(url).expanduser().absolute())
+        parsed = URL.create("sqlite", database=url)
+    else:
+        try:
+            parsed = make_url(url)
+        except (ArgumentError, ValueError):
+            raise _no_store("it can't be read") from None
+    engine, _, driver = parsed.drivername.partition("+")
+    if engine == "sqlite" and driver in ("", "pysqlite"):
+        if not parsed.database or parsed.database == ":memory:" or parsed.query:
+            raise _no_store("an SQLite store is a file, without options")
+        path = Path(parsed.database).expanduser().absolute()
+        return SQLite(path, create=create, read_only=read_only, timeout_s=timeout_s)
+    if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
+        return PostgreSQL(parsed, read_only=read_only, timeout_s=timeout_s)
+    raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
+
+
+def _no_store(why: str) -> CallerError:
+    # The address itself is not shown: it may hold a password.
+    return CallerError(
+        f"the store's address names no store, {why}: give a path, sqlite:///path or postgresql://user@host/database"
+    )
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # takes its time, and is needed once in a store's life
+    from alembic.config import Config
+
+    config = Config()
+    folder = Path(__file__).parent / "migrations"
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

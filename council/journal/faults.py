@@ -1,0 +1,118 @@
+"""Tells what a database driver raised in our own errors: what, where, and what to do. Knows no queries."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc
+
+from council.protocol.errors import (
+    StoreCorrupt,
+    StoreError,
+    StoreForeign,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnreachable,
+)
+
+_Told = tuple[type[StoreError], str]
+
+_LOCKED: _Told = (StoreLocked, "somebody else holds it; end what writes there, or try again")
+_FULL: _Told = (StoreFull, "there is no room to write: free or add some, then try again")
+_READ_ONLY: _Told = (StoreReadOnly, "it may not be written: mend the rights on it, or only read")
+_CORRUPT: _Told = (
+    StoreCorrupt,
+    "it is damaged: put it aside untouched, and go back to a copy (council store import)",
+)
+_GONE: _Told = (
+    StoreUnreachable,
+    "it can't be reached, or no longer: see that it is there and up, then try again",
+)
+
+# By the primary code, but for extended ones that stand here themselves.
+_SQLITE: dict[int, _Told] = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_PROTOCOL: _LOCKED,
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_TOOBIG: _FULL,
+    # A quota or a limit on files is told as a failed write, not as a full disk.
+    sqlite3.SQLITE_IOERR_WRITE: (StoreFull, "its disk refuses a write: see to its room, quota and health"),
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: _CORRUPT,
+    sqlite3.SQLITE_NOTADB: (
+        StoreForeign,
+        "it is no SQLite database, or its beginning is damaged: name another",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreUnreachable,
+        "it can't be opened: see that its folder is there, and your rights",
+    ),
+    sqlite3.SQLITE_PERM: (StoreUnreachable, "your rights do not suffice to open it"),
+    sqlite3.SQLITE_IOERR: (
+        StoreUnreachable,
+        "its disk fails, what was asked may be kept or not: see the log",
+    ),
+}
+# By the whole SQLSTATE, then by its class.
+_POSTGRESQL: dict[str, _Told] = {
+    "55P03": _LOCKED,
+    "40P01": _LOCKED,
+    "40001": _LOCKED,
+    "53100": _FULL,
+    "53200": (StoreFull, "the server is out of memory"),
+    "25006": _READ_ONLY,
+    "42501": _READ_ONLY,
+    "XX001": _CORRUPT,
+    "XX002": _CORRUPT,
+    "42P01": (StoreCorrupt, "a table is missing: name the database of a store, or go back to a copy"),
+    "28": (StoreUnreachable, "the server does not let you in: see PGUSER, PGPASSWORD or ~/.pgpass"),
+    "3D": (StoreUnreachable, "there is no such database: create it, or name another"),
+    "08": _GONE,
+    "25P03": _GONE,
+    "53": _GONE,
+    "57": _GONE,
+    "58": (StoreUnreachable, "the server's system fails: see its log"),
+}
+
+
+@contextmanager
+def told(where: str, timeout_s: float) -> Iterator[None]:
+    """Within it, what a driver raises becomes a StoreError; what breaks a constraint stays IntegrityError."""
+    try:
+        yield
+    except exc.IntegrityError:
+        raise
+    except exc.TimeoutError as error:  # of the pool: our own threads hold every connection
+        raise _told(where, _LOCKED, "all connections are busy", timeout_s) from error
+    except exc.DBAPIError as error:
+        raise _of_driver(where, error.orig or error, timeout_s) from error
+    except sqlite3.Error as error:
+        raise _of_driver(where, error, timeout_s) from error
+
+
+def _of_driver(where: str, error: BaseException, timeout_s: float) -> Exception:
+    words = " ".join(str(error).split())[:300]
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        found = _SQLITE.get(code) or _SQLITE.get(code & 0xFF)
+        if found is None and words == "malformed JSON":
+            found = _CORRUPT
+        elif found is None and words.startswith("no such "):
+            found = (StoreCorrupt, "a part of it is missing: go back to a copy")
+    else:
+        state = getattr(error, "sqlstate", None)
+        if state is not None:
+            found = _POSTGRESQL.get(state) or _POSTGRESQL.get(state[:2])
+        else:  # it was not the server that spoke: for an operation, there was none
+            found = _GONE if "OperationalError" in {kind.__name__ for kind in type(error).__mro__} else None
+    return _told(where, found or (StoreError, "please report this"), words, timeout_s)
+
+
+def _told(where: str, told: _Told, words: str, timeout_s: float) -> StoreError:
+    kind, advice = told
+    facts = {"timeout_s": timeout_s} if kind is StoreLocked else {}
+    return kind(f"the store {where}: {advice} ({words})", where=where, **facts)

@@ -1,0 +1,11 @@
+"""What alembic runs to migrate a store: on the connection, and within the transaction, that it is handed."""
+
+from alembic import context
+
+from council.journal.schema import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"], version_table=VERSION_TABLE, transactional_ddl=True
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,136 @@
+"""The tables of the store and their columns, as queries see them. Knows nothing of connections.
+
+``packet_store`` has the columns of the PacketEnvelope document, the canonical ``content`` with its hash, and
+for the council's own packets their place in a journal. What makes the tables stands in ``migrations``, for
+each engine in its own words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import JSON, BigInteger, Column, Computed, LargeBinary, MetaData, Table, Text, Uuid
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+# The migrations in their order; a test compares them with the files. The last is what this code works with.
+REVISIONS = ("0001",)
+VERSION_TABLE = "council_version"
+# In the header of an SQLite file, so that one can tell whose it is.
+APPLICATION_ID = int.from_bytes(b"CNCL", "big")
+
+
+def moment_text(moment: datetime) -> str:
+    """A moment as SQLite keeps it: of one width, so that the order of texts is the order of time."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class _Kept(TypeDecorator[Any]):
+    """A type that PostgreSQL has, and that SQLite keeps as text."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(
+        self, native: TypeEngine[Any], write: Callable[[Any], Any], read: Callable[[str], Any]
+    ) -> None:
+        super().__init__()
+        self.native = native
+        self.write = write
+        self.read = read
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else self.native)
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return value if value is None or dialect.name != "sqlite" else self.write(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        return value if value is None or dialect.name != "sqlite" else self.read(value)
+
+
+class Lapse(TypeDecorator[datetime]):
+    """The document's TIMESTAMP without a zone, which here is UTC whatever the session's zone."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else TIMESTAMP())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        return moment_text(value) if dialect.name == "sqlite" else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None or isinstance(value, str):
+            return datetime.fromisoformat(value) if value else None
+        return value.replace(tzinfo=UTC)  # type: ignore[no-any-return]
+
+
+def _texts(values: Any) -> str:
+    return json.dumps([str(value) for value in values], ensure_ascii=False)
+
+
+ID = _Kept(Uuid(), str, UUID)
+IDS = _Kept(ARRAY(Uuid()), _texts, lambda text: [UUID(each) for each in json.loads(text)])
+WORDS = _Kept(ARRAY(Text()), _texts, json.loads)
+MOMENT = _Kept(TIMESTAMP(timezone=True), moment_text, datetime.fromisoformat)
+OBJECT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+metadata = MetaData()
+
+packet_store = Table(
+    "packet_store",
+    metadata,
+    Column("packet_id", ID, primary_key=True),
+    Column("packet_type", Text, nullable=False),
+    # Made from the content by the database itself, so that the two never differ.
+    Column("envelope", OBJECT, Computed("content")),
+    Column("timestamp", MOMENT, nullable=False),
+    Column("routing", OBJECT),
+    Column("provenance", OBJECT),
+    Column("thread_id", ID),
+    Column("parent_ids", IDS, nullable=False),
+    Column("tags", WORDS, nullable=False),
+    Column("ttl", Lapse),
+    # Grows with every row written, so a packet comes after its parents and before its children.
+    Column("sequence", BigInteger, nullable=False, server_default=""),
+    Column("content", LargeBinary, nullable=False),
+    Column("content_hash", LargeBinary, nullable=False),
+    Column("journal", Text),
+    Column("position", BigInteger),
+    Column("epoch", BigInteger),
+    Column("previous_hash", LargeBinary),
+    Column("row_hash", LargeBinary),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("journal", Text, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("begun_at", MOMENT, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+# SQLite alone, kept by triggers: what GIN indexes are in PostgreSQL.
+sqlite_metadata = MetaData()
+packet_tags = Table(
+    "packet_tags",
+    sqlite_metadata,
+    Column("tag", Text, primary_key=True),
+    Column("packet", BigInteger, primary_key=True),
+)
+packet_parents = Table(
+    "packet_parents",
+    sqlite_metadata,
+    Column("parent", ID, primary_key=True),
+    Column("packet", BigInteger, primary_key=True),
+)

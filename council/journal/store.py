@@ -1,0 +1,404 @@
+"""The store of packets: writes them once, reads them back, removes what has expired. Knows no rules of councils.
+
+Synchronous, and safe to call from several threads. It has no clock: whoever asks says what time it is. The
+council's own packets stand in a journal, a chain of rows that only the newest epoch may lengthen (rules 4.1,
+4.5, 4.6); packets of users stand outside.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import IO, Any, Self
+from uuid import UUID
+
+import structlog
+from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from council.journal import lineage, queries, transfer
+from council.journal.chain import Head, JournalRow
+from council.journal.engines import Database, open_database
+from council.journal.rows import appended, columns, newest_epoch, newest_head, same_packet
+from council.journal.schema import epochs, packet_store
+from council.protocol.errors import (
+    CallerError,
+    EnvelopeError,
+    EpochFenced,
+    OutOfOrder,
+    PacketConflict,
+    StoreLocked,
+)
+from council.protocol.jsondata import text_problem
+from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketWriteResult
+
+log = structlog.get_logger("council.store")
+
+TIMEOUT_S = 5.0  # how long somebody else may hold the store before one gives up
+# One transaction of these is over in some 10 ms, so that nobody waits long for a run of hygiene.
+GARBAGE_AT_ONCE = 500
+RECORDS_MAX = 10_000
+NAME_CHARS_MAX = 200
+# Two writers that hand in the same packets at the same moment: one of them looks again.
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JournalInfo:
+    """How far one journal is, and who writes it."""
+
+    journal: str
+    epoch: int
+    begun_at: datetime
+    by: str
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What a store is and holds; ``warnings`` say what is dangerous about where it is kept."""
+
+    where: str
+    engine: str
+    version: str
+    revision: str
+    bytes_on_disk: int
+    packets: int
+    outside: int
+    expiring: int
+    journals: tuple[JournalInfo, ...]
+    warnings: tuple[str, ...]
+
+
+class PacketStore:
+    """Packets on disk. Every method raises StoreError where the store fails, and has then kept nothing."""
+
+    def __init__(self, database: Database, revisions: tuple[str | None, str]) -> None:
+        self._database = database
+        self.revision_found, self.revision = revisions
+
+    @classmethod
+    def open(
+        cls, url: str, *, migrate: bool = True, read_only: bool = False, timeout_s: float = TIMEOUT_S
+    ) -> Self:
+        """The store at ``url``: a path, ``sqlite:///path``, or ``postgresql://user@host/database``.
+
+        It is made where there is none, and migrated where it is older, unless told otherwise. No call waits
+        longer than ``timeout_s`` for others. Raises StoreError of each kind; CallerError for no address.
+        """
+        database = open_database(url, create=migrate, read_only=read_only, timeout_s=timeout_s)
+        try:
+            store = cls(database, database.prepare(migrate=migrate))
+            if not read_only:
+                with database.read() as connection:
+                    for warning in database.facts(connection).warnings:
+                        log.warning("store", where=database.where, warning=warning)
+        except BaseException:
+            database.close()
+            raise
+        return store
+
+    @property
+    def where(self) -> str:
+        """Where it is, for messages."""
+        return self._database.where
+
+    def close(self) -> None:
+        """Gives the store up; what was written is kept already."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The council's own packets
+
+    def begin_epoch(self, journal: str, by: str) -> tuple[int, Head]:
+        """A new epoch of ``journal``, begun ``by`` whoever it is, and where the journal stands.
+
+        From now on every older epoch is refused, also in a transaction that waits already (rules 4.6).
+        """
+        _fit(journal=journal, by=by)
+        with self._database.write(f"journal:{journal}") as connection:
+            epoch = newest_epoch(connection, journal) + 1
+            row = {"journal": journal, "epoch": epoch, "begun_at": datetime.now(UTC), "by": by}
+            connection.execute(insert(epochs), row)
+            return epoch, newest_head(connection, journal)
+
+    def append(self, journal: str, epoch: int, packets: Sequence[PacketEnvelope], after: Head) -> Head:
+        """Puts ``packets`` behind ``after``, which the caller holds for the head, and gives the new head.
+
+        All of them are kept, or none. The same call again, because the answer to the first was lost, gives the
+        same head. Lineage is completed. Raises EpochFenced where a newer epoch has begun, OutOfOrder where the
+        head is another, PacketConflict for an id that is taken, EnvelopeError for a ttl or an unknown parent.
+        """
+        # What can be made beforehand is, so that the lock is held for the writing alone.
+        ready = [(packet, packet.canonical()) for packet in packets]
+        for packet in packets:
+            if packet.ttl is not None:  # rules 4.4
+                raise EnvelopeError("ttl: a packet of a journal is kept for good; leave it out", field="ttl")
+        try:
+            with self._database.write(f"journal:{journal}") as connection:
+                newest = newest_epoch(connection, journal)
+                if epoch != newest:
+                    raise _fenced(self.where, journal, epoch, newest)
+                head = newest_head(connection, journal)
+                ready = lineage.all_completed(connection, ready)
+                rows, behind = appended(journal, epoch, ready, after)
+                if head == after:
+                    if rows:
+                        connection.execute(insert(packet_store), rows)
+                elif head != behind:  # where it is, these rows and no others stand there: the hash says so
+                    raise OutOfOrder(
+                        f"the journal {journal} in {self.where} ends at position {head.position}, the writer "
+                        f"meant {after.position}: begin a new epoch, and go on from where that stands",
+                        journal=journal,
+                        expected=after.position,
+                        found=head.position,
+                    )
+                return behind
+        except IntegrityError as error:
+            taken = self._taken([packet.packet_id for packet in packets])
+            raise PacketConflict(
+                f"packet {taken or 'of these'} is kept already, or twice in one call; a packet is written once",
+                packet_id=taken,
+            ) from error
+
+    def _taken(self, ids: Sequence[UUID]) -> UUID | None:
+        with self._database.read() as connection:
+            return next(iter(queries.contents(connection, ids)), None)
+
+    def records(self, journal: str, after: int = 0, limit: int = 1_000) -> list[JournalRow]:
+        """Up to ``limit`` rows of a journal from behind position ``after`` on, as they are; nothing is checked."""
+        _within("limit", limit, RECORDS_MAX)
+        _fit(journal=journal)
+        if not 0 <= after < 2**63:
+            raise CallerError(f"after is {after}, expected a position, or 0 for all")
+        with self._database.read() as connection:
+            return queries.records(connection, journal, after, limit)
+
+    # Packets of users
+
+    def write(self, packets: Iterable[PacketEnvelopeIn], now: datetime) -> list[PacketWriteResult]:
+        """Keeps packets of users; one result for each, in order, and what is wrong with one stops no other.
+
+        Ids, times and lineage are completed (rules 4.2, 4.3). A packet that is kept already with this content
+        is ok and reaches no table; with another it is a conflict. A parent that is not there, or has expired,
+        and a ttl that is not ahead are errors. An ``error_message`` begins with the error's code.
+        """
+        queries.aware("now", now)
+        given = [(packet, packet.packet_id or new_id(now)) for packet in packets]
+        for _ in range(ATTEMPTS):
+            try:
+                with self._database.write() as connection:
+                    return _written(connection, given, now)
+            except IntegrityError as error:
+                cause = error
+        raise StoreLocked(
+            f"the store {self.where}: others write these same packets all the time; try again",
+            where=self.where,
+            timeout_s=self._database.timeout_s,
+        ) from cause
+
+    def get(self, packet_id: UUID, now: datetime, *, expired: bool = False) -> PacketEnvelope | None:
+        """One packet, or None; one that has expired by ``now`` only where ``expired`` ones are asked for."""
+        queries.aware("now", now)
+        with self._database.read() as connection:
+            found = queries.packets_of(connection, [packet_id], self.where).get(packet_id)
+        return None if found is None or (not expired and found.expired(now)) else found
+
+    def find(
+        self,
+        now: datetime,
+        *,
+        thread_id: UUID | None = None,
+        packet_type: str | None = None,
+        tags_any: Collection[str] = (),
+        tags_all: Collection[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        newest_first: bool = True,
+        expired: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> queries.Page:
+        """A page of the packets that all of these hold for; ``since`` is included, ``until`` is not.
+
+        Packets of one moment come in the order they were written in. Going on with a page's ``cursor`` and
+        the same question gives every packet that was there at the first page once, whatever is added
+        meanwhile. Raises CallerError for a limit or cursor that is none.
+        """
+        _within("limit", limit, queries.PAGE_MAX)
+        _fit(**{} if packet_type is None else {"packet_type": packet_type})
+        question = queries.Question(
+            thread_id, packet_type, _words(tags_any), _words(tags_all), since, until, newest_first, expired
+        )
+        with self._database.read() as connection:
+            return queries.find(connection, question, now, limit, cursor, self.where)
+
+    def ancestors(
+        self, packet_id: UUID, now: datetime, *, depth: int | None = None, expired: bool = False
+    ) -> list[lineage.Relative]:
+        """What a packet was derived from, nearest first, at most ``depth`` steps away (rules 4.9).
+
+        Raises UnknownPacket, and CallerError where there are more than RELATIVES_MAX.
+        """
+        with self._database.read() as connection:
+            return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=True)
+
+    def descendants(
+        self, packet_id: UUID, now: datetime, *, depth: int | None = None, expired: bool = False
+    ) -> list[lineage.Relative]:
+        """What was derived from a packet; else as ``ancestors``."""
+        with self._database.read() as connection:
+            return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=False)
+
+    # Upkeep
+
+    def collect_garbage(self, now: datetime) -> int:
+        """Removes the packets of users whose ttl has passed by ``now``, and by the machine's clock; how many."""
+        c = packet_store.c
+        # The triggers go by the database's clock, and so does this: a caller's wrong one removes nothing early.
+        passed = (c.ttl.is_not(None), c.ttl <= now, c.ttl <= self._database.clock, c.journal.is_(None))
+        some = select(c.packet_id).where(*passed).limit(GARBAGE_AT_ONCE)
+        statement = delete(packet_store).where(c.packet_id.in_(some.scalar_subquery()))
+        queries.aware("now", now)
+        removed = 0
+        while True:
+            with self._database.write("garbage") as connection:
+                found = connection.execute(statement).rowcount
+            removed += found
+            if found < GARBAGE_AT_ONCE:
+                return removed
+
+    def info(self) -> StoreInfo:
+        """What the store is and holds."""
+        c = packet_store.c
+        with self._database.read() as connection:
+            every = select(func.count()).select_from(packet_store)
+            packets = connection.execute(every).scalar_one()
+            placed = connection.execute(every.where(c.journal.is_not(None))).scalar_one()
+            expiring = connection.execute(every.where(c.ttl.is_not(None))).scalar_one()
+            newest = select(epochs.c.journal, func.max(epochs.c.epoch)).group_by(epochs.c.journal)
+            begun = [
+                connection.execute(select(epochs).filter_by(journal=journal, epoch=epoch)).one()
+                for journal, epoch in sorted(tuple(row) for row in connection.execute(newest))
+            ]
+            journals = tuple(
+                JournalInfo(
+                    row.journal, row.epoch, row.begun_at, row.by, newest_head(connection, row.journal)
+                )
+                for row in begun
+            )
+            version, taken, warnings = self._database.facts(connection)
+        return StoreInfo(
+            where=self.where,
+            engine=self._database.kind,
+            version=version,
+            revision=self.revision,
+            bytes_on_disk=taken,
+            packets=packets,
+            outside=packets - placed,
+            expiring=expiring,
+            journals=journals,
+            warnings=warnings,
+        )
+
+    def export(self, stream: IO[bytes]) -> int:
+        """Writes all that is kept, as it is at this moment, as JSON Lines; how many packets that is."""
+        with self._database.read() as connection:
+            return transfer.write_lines(connection, stream)
+
+    def import_(self, stream: IO[bytes]) -> transfer.Imported:
+        """Takes in what ``export`` wrote; what is there already is passed over, so that it can be repeated.
+
+        Every packet is checked, every journal's chain verified as it comes. Raises ImportRefused that names
+        the line; what stands before it, in whole transactions, is kept.
+        """
+        return transfer.read_lines(self._database, stream)
+
+
+def new_id(now: datetime) -> UUID:
+    """An id that sorts by its moment (UUIDv7), so that an index grows at its end."""
+    millis = max(0, int(now.timestamp() * 1000)) & (2**48 - 1)
+    chance = secrets.randbits(74)
+    number = millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (2**62 - 1)
+    return UUID(int=number)
+
+
+def _written(
+    connection: Connection, given: Sequence[tuple[PacketEnvelopeIn, UUID]], now: datetime
+) -> list[PacketWriteResult]:
+    ids = {packet_id for _, packet_id in given}
+    there = queries.contents(connection, ids)
+    parents = {each for packet, _ in given if packet.lineage for each in packet.lineage.parent_ids}
+    known = lineage.lineages(connection, parents, now)
+    rows: list[dict[str, Any]] = []
+    results = []
+    for packet, packet_id in given:
+        try:
+            if packet_id in there:
+                if not same_packet(packet, there[packet_id]):
+                    raise PacketConflict(
+                        f"another packet is kept under the id {packet_id}; none is ever overwritten: choose a new id",
+                        packet_id=packet_id,
+                    )
+                results.append(PacketWriteResult(packet_id=packet_id))
+                continue
+            if packet.ttl is not None and packet.ttl <= now:
+                raise EnvelopeError(
+                    f"ttl: {packet.ttl.isoformat()} has passed; give a time ahead, or leave it out",
+                    field="ttl",
+                )
+            kept = packet.completed(packet_id, now, known)
+            content = kept.canonical()
+        except (EnvelopeError, PacketConflict) as error:
+            message = f"{error.code}: {error.message}"
+            results.append(PacketWriteResult(packet_id=packet_id, status="error", error_message=message))
+            continue
+        rows.append(columns(kept, content))
+        there[packet_id] = content
+        known[packet_id] = kept.lineage
+        results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
+    if rows:
+        connection.execute(insert(packet_store), rows)
+    return results
+
+
+def _fenced(where: str, journal: str, epoch: int, newest: int) -> Exception:
+    if epoch > newest:
+        return CallerError(
+            f"the journal {journal} in {where} has no epoch {epoch}: begin one with begin_epoch"
+        )
+    return EpochFenced(
+        f"the journal {journal} in {where} is written by epoch {newest} now: this coordinator, of epoch {epoch}, "
+        "has been replaced and must end",
+        journal=journal,
+        epoch=epoch,
+        newest=newest,
+    )
+
+
+def _within(name: str, value: int, most: int) -> None:
+    if not 0 < value <= most:
+        raise CallerError(f"{name} is {value}, expected 1 to {most:,}")
+
+
+def _words(tags: Collection[str]) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise CallerError(f"tags: found the text {tags[:40]!r}, expected a list of texts")
+    for tag in tags:
+        _fit(tags=tag)
+    return tuple(sorted(set(tags)))
+
+
+def _fit(**texts: str) -> None:
+    for name, value in texts.items():
+        if not 0 < len(value) <= NAME_CHARS_MAX or text_problem(value):
+            raise CallerError(
+                f"{name}: expected a text of 1 to {NAME_CHARS_MAX} characters, without NUL or half characters"
+            )

@@ -1,0 +1,292 @@
+"""Packets out of a store and into one, as JSON Lines. Knows nothing of files.
+
+The first line names the format; then come the epochs, the packets in the order they were written in (those of
+a journal with their place in its chain), and a last line with their number, so that a cut file is told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import IO, Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from council.journal import lineage, queries
+from council.journal.chain import Head, content_hash, row_hash
+from council.journal.engines import Database
+from council.journal.rows import columns, newest_epoch, newest_head
+from council.journal.schema import epochs, packet_store
+from council.protocol.errors import EnvelopeError, ImportRefused
+from council.protocol.jsondata import read_json
+from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope, PacketLineage, completed_lineage
+
+FORMAT = {"format": "council-store", "version": 1}
+AT_ONCE = 500  # lines of one transaction, so that a council that runs can write in between
+BYTES_AT_ONCE = 2 * PACKET_BYTES_MAX
+LINE_BYTES_MAX = PACKET_BYTES_MAX + 4_096  # a packet and its place
+
+
+class Imported(NamedTuple):
+    """What an import came to. ``orphans`` are among the ``packets`` taken: a parent of theirs had been removed
+    before, so that their lineage could not be checked against it."""
+
+    packets: int
+    there_already: int
+    orphans: int
+
+
+class _Line(NamedTuple):
+    number: int
+    journal: str | None
+    position: int
+    epoch: int
+    previous_hash: bytes
+    row_hash: bytes
+    packet: PacketEnvelope
+    content: bytes
+
+
+def write_lines(connection: Connection, stream: IO[bytes]) -> int:
+    """Writes everything that ``connection`` sees; how many packets that is."""
+    stream.write(_json(FORMAT))
+    for row in connection.execute(select(epochs).order_by(epochs.c.journal, epochs.c.epoch)):
+        stream.write(_json({"epoch": row._asdict() | {"begun_at": row.begun_at.isoformat()}}))
+    c = packet_store.c
+    place = (c.journal, c.position, c.epoch, c.previous_hash, c.row_hash)
+    statement = select(c.content, *place).order_by(c.sequence).execution_options(yield_per=AT_ONCE)
+    count = 0
+    for row in connection.execute(statement):
+        chain = b""
+        if row.journal is not None:
+            hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
+            placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
+            chain = _json(placed)[1:-2] + b","
+        stream.write(b"{" + chain + b'"packet":' + row.content + b"}\n")
+        count += 1
+    stream.write(_json({"end": count}))
+    return count
+
+
+def read_lines(database: Database, stream: IO[bytes]) -> Imported:
+    """Takes lines in; see ``PacketStore.import_``."""
+    total = Imported(0, 0, 0)
+    newest: dict[str, int] = {}
+    batch: list[_Line] = []
+    size = seen = 0
+    ended = False
+    for number, line, found in _objects(stream):
+        if ended:
+            raise _refused(number, "something follows the last line: is it two files in one?")
+        if number == 1:
+            if found != FORMAT:
+                raise _refused(1, f"expected {json.dumps(FORMAT)}: this is no export, or a newer version's")
+        elif set(found) == {"epoch"}:
+            journal, epoch = _take_epoch(database, number, found["epoch"])
+            newest[journal] = max(epoch, newest.get(journal, 0))
+        elif "packet" in found:
+            batch.append(_read(number, found))
+            size += len(line)
+            seen += 1
+        elif set(found) == {"end"}:
+            ended = True
+        else:
+            raise _refused(number, "it is neither an epoch nor a packet")
+        if ended or len(batch) == AT_ONCE or size >= BYTES_AT_ONCE:
+            total = _sum(total, _take(database, batch, newest))
+            batch, size = [], 0
+        if ended and (found["end"] != seen or isinstance(found["end"], bool)):
+            raise _refused(number, f"{seen:,} packets came, and the last line counts {found['end']!r:.40}")
+    if not ended:
+        _take(database, batch, newest)
+        raise ImportRefused(
+            f"the file is cut: its last line is missing; {seen:,} packets were taken, get a whole one for the rest",
+            line=None,
+        )
+    return total
+
+
+def _objects(stream: IO[bytes]) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    number = 0
+    while line := stream.readline(LINE_BYTES_MAX + 1):
+        number += 1
+        try:
+            found = read_json(
+                line, field=f"line {number}", bytes_max=LINE_BYTES_MAX, commas_max=LINE_BYTES_MAX
+            )
+        except EnvelopeError as error:
+            raise _refused(number, error.message.removeprefix(f"line {number}: ")) from error
+        if not isinstance(found, dict):
+            raise _refused(number, "expected a JSON object")
+        yield number, line, found
+
+
+def _read(number: int, found: Mapping[str, Any]) -> _Line:
+    given = found["packet"]
+    place = {name: value for name, value in found.items() if name != "packet"}
+    try:
+        packet = PacketEnvelope.build(**given) if isinstance(given, dict) else None
+    except EnvelopeError as error:
+        raise _refused(number, error.message) from error
+    if packet is None:
+        raise _refused(number, "packet: expected an object")
+    content = packet.canonical()
+    # What is kept is what came, so what came must be the one form that a packet is hashed in.
+    if content != json.dumps(given, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode():
+        raise _refused(
+            number, "the packet is not in its canonical form; import what council store export wrote"
+        )
+    if not place:
+        return _Line(number, None, 0, 0, b"", b"", packet, content)
+    try:
+        previous, own = (bytes.fromhex(place.pop(name)) for name in ("previous_hash", "row_hash"))
+        journal, position, epoch = (place.pop(name) for name in ("journal", "position", "epoch"))
+        numbers = all(type(each) is int and 0 < each < 2**63 for each in (position, epoch))
+        if place or not numbers or not isinstance(journal, str) or (len(previous), len(own)) != (32, 32):
+            raise ValueError(place)
+    except (KeyError, TypeError, ValueError):
+        raise _refused(
+            number, "expected journal, position, epoch, previous_hash and row_hash beside the packet, or none"
+        ) from None
+    if packet.ttl is not None:
+        raise _refused(number, "a packet of a journal has no ttl")
+    return _Line(number, journal, position, epoch, previous, own, packet, content)
+
+
+def _take_epoch(database: Database, number: int, found: object) -> tuple[str, int]:
+    try:
+        if not isinstance(found, dict) or set(found) != {"journal", "epoch", "begun_at", "by"}:
+            raise ValueError(found)
+        row = {**found, "begun_at": queries.aware("begun_at", datetime.fromisoformat(found["begun_at"]))}
+        texts = [row["journal"], row["by"]]
+        if type(row["epoch"]) is not int or not all(
+            isinstance(each, str) and "\0" not in each for each in texts
+        ):
+            raise ValueError(found)
+    except (TypeError, ValueError):
+        raise _refused(number, "epoch: expected journal, epoch, begun_at and by") from None
+    journal, epoch = row["journal"], row["epoch"]
+    with database.write(f"journal:{journal}") as connection:
+        there = connection.execute(select(epochs).filter_by(journal=journal, epoch=epoch)).one_or_none()
+        if there is not None:
+            if there._asdict() != row:
+                raise _refused(
+                    number, f"epoch {epoch} of journal {journal} is another here: the two have parted ways"
+                )
+        elif epoch != newest_epoch(connection, journal) + 1:
+            raise _refused(number, f"epoch {epoch} of journal {journal} does not follow the newest here")
+        else:
+            connection.execute(insert(epochs), row)
+    return journal, epoch
+
+
+def _take(database: Database, lines: list[_Line], newest: Mapping[str, int]) -> Imported:
+    """One transaction: all of these lines, or none."""
+    if not lines:
+        return Imported(0, 0, 0)
+    journals = {line.journal for line in lines if line.journal is not None}
+    try:
+        with database.write(*(f"journal:{journal}" for journal in journals)) as connection:
+            return _Batch(connection, lines, newest, journals).take()
+    except IntegrityError as error:
+        raise _refused(
+            lines[0].number,
+            f"or one up to {lines[-1].number} meets what is written here meanwhile; try again",
+        ) from error
+
+
+class _Batch:
+    """Some lines on their way in, beside what is there."""
+
+    def __init__(
+        self, connection: Connection, lines: list[_Line], newest: Mapping[str, int], journals: set[str]
+    ) -> None:
+        self.connection = connection
+        self.lines = lines
+        ids = [line.packet.packet_id for line in lines]
+        self.there = _placed(connection, ids)
+        parents = {each for line in lines if line.packet.lineage for each in line.packet.lineage.parent_ids}
+        self.known = lineage.lineages(connection, parents, None)
+        self.heads = {journal: newest_head(connection, journal) for journal in journals}
+        self.fenced = {each for each in journals if newest_epoch(connection, each) != newest.get(each, 0)}
+
+    def take(self) -> Imported:
+        rows = []
+        there_already = orphans = 0
+        for line in self.lines:
+            packet_id = line.packet.packet_id
+            mine = (content_hash(line.content), line.journal, line.row_hash or None)
+            if packet_id in self.there:
+                if self.there[packet_id] != mine:
+                    raise _refused(
+                        line.number, f"packet {packet_id} is kept already, as another or elsewhere"
+                    )
+                there_already += 1
+                continue
+            orphans += self._orphan(line)
+            row = columns(line.packet, line.content)
+            if line.journal is not None:
+                self._follow(line, row["content_hash"])
+                row |= {"journal": line.journal, "position": line.position, "epoch": line.epoch}
+                row |= {"previous_hash": line.previous_hash, "row_hash": line.row_hash}
+            rows.append(row)
+            self.there[packet_id] = mine
+            self.known[packet_id] = line.packet.lineage
+        if rows:
+            self.connection.execute(insert(packet_store), rows)
+        return Imported(len(rows), there_already, orphans)
+
+    def _follow(self, line: _Line, kept_hash: bytes) -> None:
+        """Verifies the line's place in its journal, and that nobody else writes that (rules 4.5, 4.6)."""
+        assert line.journal is not None
+        what = f"journal {line.journal}, position {line.position}"
+        if line.journal in self.fenced:
+            raise _refused(line.number, f"{what}: a newer epoch than any of the file's has begun here")
+        head = self.heads[line.journal]
+        if line.position != head.position + 1:
+            raise _refused(
+                line.number, f"{what}: the journal ends at {head.position} here, or has another there"
+            )
+        if line.previous_hash != head.row_hash:
+            raise _refused(
+                line.number, f"{what}: it does not hold on to the row before it; a row was changed"
+            )
+        if line.row_hash != row_hash(line.previous_hash, line.position, line.epoch, kept_hash):
+            raise _refused(line.number, f"{what}: its hash does not fit it; the row was changed")
+        self.heads[line.journal] = Head(line.position, line.row_hash)
+
+    def _orphan(self, line: _Line) -> bool:
+        """Whether a parent is no longer there; what can be checked of the lineage is."""
+        given: PacketLineage | None = line.packet.lineage
+        if given is None:
+            return False
+        whole = given.generation is not None and given.root_packet_id is not None
+        if whole and given.generation and any(each not in self.known for each in given.parent_ids):
+            return True
+        try:
+            if completed_lineage(given, line.packet.packet_id, self.known) != given:
+                raise EnvelopeError("lineage: it is not complete", field="lineage")
+        except EnvelopeError as error:
+            raise _refused(line.number, error.message) from error
+        return False
+
+
+def _placed(connection: Connection, ids: list[UUID]) -> dict[UUID, tuple[bytes, str | None, bytes | None]]:
+    c = packet_store.c
+    statement = select(c.packet_id, c.content_hash, c.journal, c.row_hash)
+    return {row[0]: tuple(row[1:]) for row in queries.in_chunks(connection, statement, c.packet_id, ids)}
+
+
+def _sum(one: Imported, other: Imported) -> Imported:
+    return Imported(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _refused(number: int, why: str) -> ImportRefused:
+    return ImportRefused(f"line {number}: {why}", line=number)

@@ -1,0 +1,33 @@
+"""Packets for the tests of the store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+PAST = datetime(2020, 1, 1, tzinfo=UTC)  # what lapses soon after has lapsed by the machine's clock too
+HOUR = timedelta(hours=1)
+
+
+def given(number: int | None = None, *parents: UUID, **more: Any) -> PacketEnvelopeIn:
+    """A packet as a user hands it in."""
+    fields: dict[str, Any] = {"packet_type": "event", "payload": {"n": number}} | more
+    if number is not None:
+        fields["packet_id"] = UUID(int=number)
+    if parents:
+        fields["lineage"] = {"parent_ids": list(parents), "derivation_type": "inference"}
+    return PacketEnvelopeIn.build(**fields)
+
+
+def whole(number: int, *parents: UUID, **more: Any) -> PacketEnvelope:
+    """A packet as the coordinator appends it; its lineage is still to be completed."""
+    fields = {name: getattr(given(number, *parents, **more), name) for name in PacketEnvelope.model_fields}
+    return PacketEnvelope.build(**{**fields, "timestamp": fields["timestamp"] or NOW})
+
+
+def several(first: int, count: int) -> list[PacketEnvelope]:
+    return [whole(number) for number in range(first, first + count)]

@@ -1,0 +1,375 @@
+"""The council's own packets: a chain that only the newest epoch lengthens, that nobody changes (rules 4.1, 4.5-6)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from council.journal.chain import GENESIS, Head
+from council.journal.store import PacketStore
+from council.protocol.errors import (
+    CallerError,
+    EnvelopeError,
+    EpochFenced,
+    OutOfOrder,
+    PacketConflict,
+    StoreLocked,
+)
+
+from .conftest import raw
+from .packets import HOUR, NOW, PAST, given, several, whole
+
+Open = Callable[..., PacketStore]
+
+
+def test_rows_hold_on_to_each_other(store: PacketStore) -> None:
+    """The hashes are computed here a second time, from the bytes that the rules name."""
+    first, head = store.begin_epoch("council", "me")
+    assert (first, head) == (1, Head(0, bytes(32)))
+    head = store.append("council", 1, several(1, 3), head)
+    second, found = store.begin_epoch("council", "me again")
+    assert (second, found) == (2, head)
+    head = store.append("council", 2, several(4, 2), head)
+    rows = store.records("council")
+    assert [(row.position, row.epoch) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
+    previous = GENESIS
+    for number, row in enumerate(rows, 1):
+        content = whole(number).canonical()
+        place = number.to_bytes(8, "big") + row.epoch.to_bytes(8, "big")
+        content_hash = hashlib.sha256(content).digest()
+        assert (row.content, row.content_hash, row.previous_hash) == (content, content_hash, previous)
+        previous = hashlib.sha256(previous + place + content_hash).digest()
+        assert row.row_hash == previous
+    assert head == Head(5, previous)
+    assert [row.position for row in store.records("council", after=2, limit=2)] == [3, 4]
+    assert store.records("another") == []
+    assert store.get(UUID(int=4), NOW) == whole(4)
+
+
+def test_journals_stand_side_by_side(store: PacketStore) -> None:
+    (one, head_one), (other, head_other) = store.begin_epoch("one", "me"), store.begin_epoch("other", "me")
+    store.append("one", one, several(1, 2), head_one)
+    store.append("other", other, several(11, 1), head_other)
+    assert [len(store.records(name)) for name in ("one", "other")] == [2, 1]
+    info = {each.journal: (each.epoch, each.head.position, each.by) for each in store.info().journals}
+    assert info == {"one": (1, 2, "me"), "other": (1, 1, "me")}
+
+
+def test_an_older_epoch_is_fenced(address: str, opened: Open) -> None:
+    """Mutation: without the check the stopped coordinator that wakes after a take-over writes on."""
+    old, new = opened(address), opened(address)
+    epoch, head = old.begin_epoch("council", "old")
+    head = old.append("council", epoch, several(1, 2), head)
+    newer, taken = new.begin_epoch("council", "new")
+    assert taken == head
+    with pytest.raises(EpochFenced) as caught:
+        old.append("council", epoch, several(3, 1), head)
+    assert (caught.value.epoch, caught.value.newest, caught.value.journal) == (1, 2, "council")
+    new.append("council", newer, several(5, 1), taken)
+    with pytest.raises(EpochFenced):
+        old.append("council", epoch, several(1, 2), Head())  # also what it has written before
+    assert [row.epoch for row in new.records("council")] == [1, 1, 2]
+
+
+def test_an_epoch_that_nobody_began_is_none(store: PacketStore) -> None:
+    with pytest.raises(CallerError, match="has no epoch 1"):
+        store.append("council", 1, several(1, 1), Head())
+
+
+@pytest.mark.parametrize("after", [Head(), Head(1, GENESIS), Head(2, b"x" * 32), Head(3, GENESIS)])
+def test_what_does_not_follow_the_head_is_refused(store: PacketStore, after: Head) -> None:
+    epoch, head = store.begin_epoch("council", "me")
+    store.append("council", epoch, several(1, 2), head)
+    with pytest.raises(OutOfOrder) as caught:
+        store.append("council", epoch, several(7, 1), after)
+    assert (caught.value.expected, caught.value.found) == (after.position, 2)
+    assert len(store.records("council")) == 2
+
+
+def test_the_same_again_because_the_answer_was_lost(store: PacketStore) -> None:
+    """Mutation: a coordinator whose connection broke in a commit could not tell whether it was kept."""
+    epoch, start = store.begin_epoch("council", "me")
+    head = store.append("council", epoch, several(1, 3), start)
+    assert store.append("council", epoch, several(1, 3), start) == head
+    with pytest.raises(OutOfOrder):
+        store.append("council", epoch, several(1, 2), start)
+    with pytest.raises(OutOfOrder):
+        store.append("council", epoch, [*several(1, 2), whole(9)], start)
+    assert store.append("council", epoch, [], head) == head
+    assert len(store.records("council")) == 3
+
+
+def test_all_or_none_is_kept(store: PacketStore) -> None:
+    epoch, head = store.begin_epoch("council", "me")
+    store.write([given(3)], NOW)
+    for wrong, error in (
+        ([*several(1, 2), whole(3)], PacketConflict),
+        ([*several(1, 2), whole(1)], PacketConflict),
+        ([*several(1, 2), whole(4, UUID(int=99))], EnvelopeError),
+        ([*several(1, 2), whole(4, ttl=NOW + HOUR)], EnvelopeError),
+    ):
+        with pytest.raises(error):
+            store.append("council", epoch, wrong, head)
+        assert store.records("council") == []
+    with pytest.raises(PacketConflict) as caught:
+        store.append("council", epoch, [whole(3)], head)
+    assert caught.value.packet_id == UUID(int=3)
+
+
+def test_lineage_is_completed_when_appended(store: PacketStore) -> None:
+    epoch, head = store.begin_epoch("council", "me")
+    packets = [whole(1), whole(2, UUID(int=1)), whole(3, UUID(int=2), UUID(int=1))]
+    head = store.append("council", epoch, packets, head)
+    assert store.append("council", epoch, packets, Head()) == head
+    kept = store.get(UUID(int=3), NOW)
+    assert kept is not None
+    assert kept.lineage is not None
+    assert (kept.lineage.generation, kept.lineage.root_packet_id) == (2, UUID(int=1))
+    forged = whole(4, lineage={"parent_ids": [UUID(int=3)], "generation": 1})
+    with pytest.raises(EnvelopeError, match="contradicts"):
+        store.append("council", epoch, [forged], head)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b"])
+def test_a_name_that_cannot_be_kept_is_refused(store: PacketStore, name: str) -> None:
+    for call in (lambda: store.begin_epoch(name, "me"), lambda: store.begin_epoch("council", name)):
+        with pytest.raises(CallerError, match="1 to 200"):
+            call()
+
+
+def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> None:
+    """Whatever the old one was told is kept stands below what the new one was told it begins at."""
+    old = opened(address, timeout_s=30.0)
+    new = opened(address, timeout_s=30.0)
+    epoch, start = old.begin_epoch("council", "old")
+    told: list[Head] = [start]
+    fenced, over = threading.Event(), threading.Event()
+
+    def write() -> None:
+        number = 1
+        while not over.is_set():
+            try:
+                told.append(old.append("council", epoch, several(number, 2), told[-1]))
+            except EpochFenced:
+                fenced.set()
+                return
+            number += 2
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        while len(told) < 20 and thread.is_alive():
+            time.sleep(0.001)
+        newer, head = new.begin_epoch("council", "new")
+        fenced.wait(30)
+    finally:
+        over.set()  # or it would write on, were the test to fail
+        thread.join(60)
+    assert fenced.is_set()
+    assert head == told[-1]
+    new.append("council", newer, several(100_001, 1), head)
+    assert [row.position for row in new.records("council", limit=10_000)] == list(range(1, head.position + 2))
+
+
+# Nobody changes it, whoever asks
+
+
+CHANGES = [
+    "UPDATE packet_store SET packet_type = 'x' WHERE journal IS NOT NULL",
+    "UPDATE packet_store SET tags = tags WHERE journal IS NULL",
+    "UPDATE packet_store SET ttl = NULL WHERE ttl IS NOT NULL",
+    "DELETE FROM packet_store WHERE journal IS NOT NULL",
+    "DELETE FROM packet_store WHERE ttl IS NULL AND journal IS NULL",
+    "DELETE FROM packet_store WHERE ttl > '2100-01-01'",
+    "DELETE FROM packet_store",
+    "UPDATE epochs SET epoch = 7",
+    "DELETE FROM epochs",
+    'INSERT INTO epochs SELECT journal, epoch + 5, begun_at, "by" FROM epochs',
+]
+OF_SQLITE = [
+    "REPLACE INTO packet_store (packet_id, packet_type, timestamp, parent_ids, tags, content, content_hash) "
+    "SELECT packet_id, 'x', timestamp, parent_ids, tags, content, content_hash FROM packet_store",
+    "REPLACE INTO packet_store (sequence, packet_id, packet_type, timestamp, parent_ids, tags, content, "
+    "content_hash) SELECT sequence, hex(randomblob(18)), 'x', timestamp, parent_ids, tags, content, content_hash "
+    "FROM packet_store",
+    "REPLACE INTO packet_store (packet_id, packet_type, timestamp, parent_ids, tags, content, content_hash, journal, "
+    "position, epoch, previous_hash, row_hash) SELECT hex(randomblob(18)), 'x', timestamp, parent_ids, tags, "
+    "content, content_hash, journal, position, epoch, previous_hash, row_hash FROM packet_store WHERE position = 1",
+    "INSERT INTO packet_store (packet_id, packet_type, timestamp, parent_ids, tags, content, content_hash) "
+    "SELECT packet_id, 'x', timestamp, parent_ids, tags, content, content_hash FROM packet_store WHERE true "
+    "ON CONFLICT DO UPDATE SET packet_type = 'x'",
+    "REPLACE INTO epochs SELECT journal, epoch, begun_at, 'x' FROM epochs",
+    "UPDATE packet_tags SET tag = 'x'",
+    "DELETE FROM packet_tags",
+    "DELETE FROM packet_parents",
+]
+OF_POSTGRESQL = [
+    "TRUNCATE packet_store",
+    "TRUNCATE epochs CASCADE",
+    "SET session_replication_role = replica; DELETE FROM packet_store WHERE journal IS NOT NULL",
+    "SET session_replication_role = replica; UPDATE packet_store SET packet_type = 'x'",
+    "INSERT INTO packet_store (packet_id, packet_type, timestamp, parent_ids, tags, content, content_hash) "
+    "SELECT packet_id, 'x', timestamp, parent_ids, tags, content, content_hash FROM packet_store "
+    "ON CONFLICT (packet_id) DO UPDATE SET packet_type = 'x'",
+]
+
+
+def test_raw_sql_changes_nothing(store: PacketStore, address: str, engine: str) -> None:
+    """Mutation: any of the migration's triggers left out lets one of these through."""
+    epoch, head = store.begin_epoch("council", "me")
+    store.append("council", epoch, [whole(1, tags=["a"]), whole(2, UUID(int=1))], head)
+    store.write([given(3, tags=["b"]), given(4, ttl=NOW.replace(year=9000))], NOW)
+    before = dump(address)
+    assert len(before) == 2
+    assert [len(table) for table in before] == [4, 1]
+    for statement in CHANGES + (OF_SQLITE if engine == "sqlite" else OF_POSTGRESQL):
+        connection = raw(address)
+        try:
+            with pytest.raises(Exception, match=r"never|only|follows|goes with|UNIQUE|requires|cannot"):
+                connection.execute(statement)
+        finally:
+            connection.close()
+        assert dump(address) == before, statement
+
+
+def dump(address: str) -> list[list[tuple[object, ...]]]:
+    connection = raw(address)
+    try:
+        return [
+            sorted(tuple(map(str, row)) for row in connection.execute(f"SELECT * FROM {table}").fetchall())
+            for table in ("packet_store", "epochs")
+        ]
+    finally:
+        connection.close()
+
+
+def test_raw_sql_may_remove_what_has_expired(store: PacketStore, address: str) -> None:
+    """The trigger knows the difference: else hygiene could not run either."""
+    store.write([given(1, ttl=PAST + HOUR), given(2)], PAST)
+    connection = raw(address)
+    assert connection.execute("DELETE FROM packet_store WHERE ttl IS NOT NULL").rowcount == 1
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "position = NULL",
+        "position = 0",
+        "row_hash = NULL",
+        "ttl = timestamp",
+        "epoch = 9",
+        "content_hash = row_hash",
+    ],
+)
+def test_a_row_that_is_half_in_a_journal_cannot_be_written(
+    store: PacketStore, address: str, engine: str, change: str
+) -> None:
+    """The row itself is whole but for one column: each CHECK and the foreign key is asked alone."""
+    epoch, head = store.begin_epoch("council", "me")
+    store.append("council", epoch, several(1, 1), head)
+    new_id = "'00000000-0000-0000-0000-000000000009'"
+    columns = {
+        name: name
+        for name in ("packet_type", "timestamp", "parent_ids", "tags", "content", "content_hash", "journal")
+    } | {
+        "epoch": "epoch",
+        "previous_hash": "previous_hash",
+        "row_hash": "row_hash",
+        "packet_id": new_id if engine == "sqlite" else f"{new_id}::uuid",
+        "position": "position + 1",
+        "ttl": "NULL",
+    }
+    name, value = change.split(" = ")
+    right = f"INSERT INTO packet_store ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM packet_store"
+    columns[name] = "substr(row_hash, 1, 31)" if name == "content_hash" else value
+    wrong = f"INSERT INTO packet_store ({', '.join(columns)}) SELECT {', '.join(columns.values())} FROM packet_store"
+    connection = raw(address)
+    if engine == "sqlite":
+        connection.execute("PRAGMA foreign_keys = ON")
+    with pytest.raises(Exception, match=r"(?i)constraint"):
+        connection.execute(wrong)
+    connection.execute(right)
+    connection.close()
+
+
+# A process that dies in the middle
+
+WRITER = """
+import sys
+from council.journal.store import PacketStore
+from tests.journal.packets import several
+store = PacketStore.open(sys.argv[1], timeout_s=30.0)
+epoch, head = store.begin_epoch("council", "victim")
+print("ready", flush=True)
+while True:
+    head = store.append("council", epoch, several(head.position + 1, 40), head)
+    print(head.position, flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_transactions(address: str, opened: Open) -> None:
+    """SIGKILL at any moment: what was acknowledged is there, and no transaction is there in part."""
+    chance = random.Random(11)
+    opened(address)
+    acknowledged = 0
+    for _ in range(6):
+        command = [sys.executable, "-c", WRITER, address]
+        root = Path(__file__).parents[2]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=root
+        ) as victim:
+            assert victim.stdout is not None
+            assert any(line == "ready\n" for line in victim.stdout)
+            time.sleep(chance.uniform(0.0, 0.25))
+            os.kill(victim.pid, signal.SIGKILL)
+            said = [line for line in victim.stdout if line.endswith("\n")]
+        acknowledged = max([acknowledged, *map(int, said)])
+        rows = opened(address, timeout_s=30.0).records("council", limit=10_000)
+        assert len(rows) >= acknowledged
+        assert len(rows) % 40 == 0
+        assert [row.position for row in rows] == list(range(1, len(rows) + 1))
+    assert acknowledged > 0
+
+
+STOPPED = """
+import sys, time
+from council.journal.store import PacketStore
+store = PacketStore.open(sys.argv[1])
+with store._database.write("journal:council") as connection:
+    print("inside", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_writer_that_stopped_inside_does_not_block_for_ever(
+    address: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP in a transaction: others are told so in time; once it is gone they go on."""
+    store = opened(address, timeout_s=0.3)
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPED, address], stdout=subprocess.PIPE, text=True
+    ) as victim:
+        assert victim.stdout is not None
+        try:
+            assert any(line == "inside\n" for line in victim.stdout)
+            os.kill(victim.pid, signal.SIGSTOP)
+            began = time.monotonic()
+            with pytest.raises(StoreLocked) as caught:
+                store.begin_epoch("council", "me")
+            assert time.monotonic() - began < 5
+            assert caught.value.timeout_s == 0.3
+        finally:
+            os.kill(victim.pid, signal.SIGKILL)
+    assert opened(address, timeout_s=30.0).begin_epoch("council", "me")[0] == 1

@@ -1,0 +1,210 @@
+"""The tables are the document's, in both engines, and what queries know of them is what is there."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from council.journal import engines, rows, schema
+from council.journal.store import PacketStore
+from council.protocol.errors import OperatorError
+from council.protocol.jsondata import plain
+from council.protocol.packet import PacketEnvelope, PacketStoreRow
+
+from .conftest import raw
+from .packets import NOW, given, several
+
+DOCUMENTED = {
+    "packet_id": "uuid",
+    "packet_type": "text",
+    "envelope": "jsonb",
+    "timestamp": "timestamp with time zone",
+    "routing": "jsonb",
+    "provenance": "jsonb",
+    "thread_id": "uuid",
+    "parent_ids": "uuid[]",
+    "tags": "text[]",
+    "ttl": "timestamp without time zone",
+}
+INDEXES = {
+    "idx_packet_store_packet_type": "USING btree (packet_type)",
+    "idx_packet_store_timestamp": 'USING btree ("timestamp" DESC)',
+    "idx_packet_thread": "USING btree (thread_id)",
+    "idx_packet_lineage": "USING gin (parent_ids)",
+    "idx_packet_tags": "USING gin (tags)",
+    "idx_packet_ttl": "USING btree (ttl) WHERE (ttl IS NOT NULL)",
+}
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_postgresql_has_the_documents_columns_types_and_indexes(store: PacketStore, address: str) -> None:
+    connection = raw(address)
+    found = dict(
+        connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = 'packet_store'::regclass AND attnum > 0"
+        ).fetchall()
+    )
+    assert {name: found[name] for name in DOCUMENTED} == DOCUMENTED
+    indexes = dict(
+        connection.execute(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'packet_store'"
+        ).fetchall()
+    )
+    for name, words in INDEXES.items():
+        assert indexes[name].endswith(words), indexes[name]
+    connection.close()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_postgresql_is_told_to_wait_for_its_disk(store: PacketStore, address: str) -> None:
+    """Also where the server's own setting is to lose the last commits."""
+    connection = raw(address)
+    connection.execute(f"ALTER DATABASE {connection.info.dbname} SET synchronous_commit = off")
+    connection.close()
+    with PacketStore.open(address) as anew, anew._database.write() as inside:
+        assert inside.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
+        assert inside.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_sqlite_is_told_to_wait_for_its_disk(store: PacketStore) -> None:
+    with store._database.write() as connection:
+
+        def value(name: str) -> object:
+            return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+
+        assert (value("journal_mode"), value("synchronous"), value("foreign_keys")) == ("wal", 2, 1)
+        assert value("application_id") == schema.APPLICATION_ID
+    with store._database.read() as connection:
+        for statement in ("CREATE TABLE x (y)", "DELETE FROM epochs"):
+            with pytest.raises(Exception, match="readonly"):
+                connection.exec_driver_sql(statement)
+
+
+def test_the_tables_that_queries_know_are_those_that_are_there(
+    store: PacketStore, address: str, engine: str
+) -> None:
+    connection = raw(address)
+    for table in schema.metadata.sorted_tables + (
+        schema.sqlite_metadata.sorted_tables if engine == "sqlite" else []
+    ):
+        found = [each[0] for each in connection.execute(f"SELECT * FROM {table.name} LIMIT 0").description]
+        assert set(found) == set(table.columns.keys())
+    connection.close()
+
+
+def test_the_migrations_are_those_that_the_code_knows() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(engines.__file__).parent / "migrations"))
+    scripts = list(ScriptDirectory.from_config(config).walk_revisions())
+    assert tuple(reversed([each.revision for each in scripts])) == schema.REVISIONS
+    assert f"application_id = {schema.APPLICATION_ID}" in inspect.getsource(scripts[-1].module)
+
+
+def test_a_row_is_what_the_packet_says_it_is(store: PacketStore) -> None:
+    """``rows.columns`` goes a quicker way than ``PacketEnvelope.row``, to the same columns."""
+    fields = {
+        "metadata": {"agent": "plasticos", "domain": "brokerage", "reasoning_mode": "x"},
+        "provenance": {"parent_packet": UUID(int=9), "source": "gateway"},
+        "confidence": {"score": 0.5},
+        "thread_id": UUID(int=8),
+        "tags": ["a", "b"],
+        "ttl": NOW.replace(year=9000),
+        "payload": {"text": "ü𝄞", "n": [1, 2.5, None, True]},
+    }
+    store.write([given(1), given(2, UUID(int=1), **fields), given(3, metadata={})], NOW)
+    with store._database.read() as connection:
+        found = connection.execute(schema.packet_store.select()).all()
+    for row in found:
+        packet = PacketEnvelope.from_json(row.content)
+        mine = {name: getattr(row, name) for name in PacketStoreRow.model_fields}
+        theirs = dict(packet.row())
+        assert mine["envelope"] == plain(theirs["envelope"])
+        for name in ("routing", "provenance"):
+            assert mine[name] == plain(theirs[name]), name
+        for name in ("parent_ids", "tags"):
+            assert tuple(mine[name]) == theirs[name]
+        same = set(mine) - {"envelope", "routing", "provenance", "parent_ids", "tags"}
+        assert {name: mine[name] for name in same} == {name: theirs[name] for name in same}
+        assert rows.columns(packet, row.content)["content_hash"] == row.content_hash
+
+
+def test_info_says_what_is_there(store: PacketStore, engine: str) -> None:
+    epoch, head = store.begin_epoch("council", "me")
+    head = store.append("council", epoch, several(1, 3), head)
+    store.write([given(10), given(11, ttl=NOW.replace(year=9000))], NOW)
+    info = store.info()
+    assert (info.engine, info.revision, info.where) == (engine, "0001", store.where)
+    assert (info.packets, info.outside, info.expiring) == (5, 2, 1)
+    assert info.bytes_on_disk > 10_000
+    assert [(each.journal, each.epoch, each.by, each.head) for each in info.journals] == [
+        ("council", 1, "me", head)
+    ]
+    assert info.version
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("version", "warned"), [((3, 51, 2), True), ((3, 51, 3), False), ((3, 40, 1), True)])
+def test_an_sqlite_with_the_wal_fault_is_warned_of(
+    address: str,
+    opened: Callable[..., PacketStore],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    version: tuple[int, ...],
+    warned: bool,
+) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", version)
+    store = opened(address)
+    assert any("WAL-reset" in each for each in store.info().warnings) is warned
+    assert ("WAL-reset" in "".join(capsys.readouterr())) is warned
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_an_sqlite_that_is_too_old_is_refused(
+    address: str, opened: Callable[..., PacketStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 37, 2))
+    with pytest.raises(OperatorError, match=r"SQLite 3\.38\.0 or newer"):
+        opened(address)
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("from council import *", ["sqlalchemy", "alembic", "psycopg"]),
+        ("import council.cli.app", ["sqlalchemy", "alembic", "psycopg", "council.journal.store"]),
+        ("import council.journal.record, council.settings", ["sqlalchemy"]),
+        ("import council.journal.store", ["alembic", "psycopg", "ray"]),
+    ],
+)
+def test_what_is_not_used_is_not_imported(statement: str, absent: list[str]) -> None:
+    code = f"import sys; {statement}; print([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_store_that_is_current_is_opened_without_alembic(
+    address: str, opened: Callable[..., PacketStore]
+) -> None:
+    """Mutation: half a second at every start of a coordinator."""
+    opened(address).close()
+    code = (
+        "import sys; from council.journal.store import PacketStore; PacketStore.open(sys.argv[1]).info();"
+        "print('alembic' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
