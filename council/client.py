@@ -23,8 +23,8 @@ from council.background import Background
 from council.core.state import Decision, Escalation, RiskLevel
 from council.coroutines import AsyncCouncil
 from council.following import Events
-from council.humans import answering_key, me
-from council.keywords import ClientSettings, Details, Settings, refuse_unknown
+from council.humans import answering_key, me, not_enrolled
+from council.keywords import ClientSettings, Details, Settings, check_seconds, refuse_unknown
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime import messages
@@ -149,7 +149,7 @@ class Council:
         background = background or Background(f"council-{config.name}-client")
 
         async def join() -> Session:
-            name = sender or f"client-{secrets.token_hex(4)}"
+            name = sender or f"client-{secrets.token_hex(8)}"
             session = Session(port, name, "proposer", key or secrets.token_bytes(32), config.call_timeout_s)
             await session.open()
             return session
@@ -212,7 +212,7 @@ class Council:
                 "summary": summary,
                 "body": body,
                 "action": action,
-                "wait_for": wait_for or ("decisive" if action is None else "all"),
+                "wait_for": ("decisive" if action is None else "all") if wait_for is None else wait_for,
                 "time_budget_s": self._config.time_budget_s if timeout_s is None else timeout_s,
                 "supersedes": supersedes,
             },
@@ -233,9 +233,10 @@ class Council:
         ``wait_for_human``, which waits for the answer or its expiry, ``human_timeout_s`` at most. Raises
         TooManyOpen, Refused, EnvelopeError, NoAnswer, CouncilDied.
         """
+        check_seconds("human_timeout_s", human_timeout_s)
         envelope = self._drafted(proposal, body, details)
         if self._shortcut is not None and not wait_for_human:
-            self._background.refuse_own_thread()
+            self._background.refuse_unless_running()
             decision = self._shortcut.propose(envelope)
             if decision is not None:
                 return decision
@@ -253,6 +254,7 @@ class Council:
         human_timeout_s: float | None,
         details: Details,
     ) -> Decision:
+        check_seconds("human_timeout_s", human_timeout_s)
         envelope = self._drafted(proposal, body, details)
         return await self._session.propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
@@ -281,6 +283,10 @@ class Council:
         self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Details
     ) -> list[Decision | CouncilError]:
         refuse_unknown("propose_many", details, Details)
+        if isinstance(proposals, str | bytes | Envelope | Mapping):
+            raise CallerError(
+                f"proposals is one {type(proposals).__name__}: give a list of them, or use propose"
+            )
 
         async def one(proposal: str | Envelope) -> Decision | CouncilError:
             try:
@@ -310,9 +316,11 @@ class Council:
 
     async def _answer(self, escalation_id: str, approve: bool, reason: str, human: str | None) -> Decision:
         self._refuse_if_closed()
-        session = await self._as_human(human or me())
+        if not isinstance(approve, bool):  # "no" would be an approval
+            raise CallerError(f"approve is {approve!r:.80}, expected True or False")
+        session = await self._as_human(me() if human is None else human)
         proposal_id = escalation_id.removeprefix("esc-")
-        await session.act(_info(session, proposal_id, "answer", reason, {"approve": bool(approve)}))
+        await session.act(_info(session, proposal_id, "answer", reason, {"approve": approve}))
         decision = await self._decision(proposal_id)
         assert decision is not None  # the council has taken the answer, which is the decision
         return decision
@@ -322,6 +330,9 @@ class Council:
         if known is not None:
             return known
         council_id = self._session.council_id
+        may_answer = (await self._status())["humans"]
+        if name not in may_answer:  # before a key is made for somebody who has no use for it
+            raise not_enrolled(name, council_id, may_answer)
         key = answering_key(name, self._config, council_id)
         session = Session(self._port, name, "human", key, self._config.call_timeout_s, council_id)
         await session.open()
@@ -366,6 +377,8 @@ class Council:
 
         Raises PositionLost, while iterating, where events after ``after`` are no longer kept.
         """
+        if type(after) is not int:
+            raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
         return Events(self._port.events, self._wait, self.aio._run, after, follow=follow)
 
     def guard(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from pydantic import Secret, SecretBytes, SecretStr
 
 from council.core.state import Decision, RiskLevel
+from council.likeness import Incomparable, Likeness
 from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.jsondata import freeze_value, kind_of
@@ -67,8 +68,8 @@ class Guard:
             @functools.wraps(function)
             async def asked_async(*args: Any, **kwargs: Any) -> Any:
                 call = _Call(function, signature, hidden, args, kwargs)
-                decision = await self._council.aio.propose(**self._proposal(call))
-                call.refuse_unless(decision)
+                proposal = self._proposal(call)
+                call.refuse_unless(await self._council.aio.propose(**proposal))
                 return await function(*args, **kwargs)
 
             return asked_async
@@ -81,8 +82,8 @@ class Guard:
         @functools.wraps(function)
         def asked(*args: Any, **kwargs: Any) -> Any:
             call = _Call(function, signature, hidden, args, kwargs)
-            decision = self._council.propose(**self._proposal(call))
-            call.refuse_unless(decision)
+            proposal = self._proposal(call)
+            call.refuse_unless(self._council.propose(**proposal))
             return function(*args, **kwargs)
 
         return asked
@@ -109,8 +110,10 @@ class Guard:
 
     def _proposal(self, call: _Call) -> dict[str, Any]:
         shown = call.shown(described=self._describe is not None)
+        summary = self._summary(call, shown)[:SUMMARY_CHARS_MAX]
+        call.keep()  # now, for to be shown and described may fill a cache of an argument's own
         return {
-            "proposal": self._summary(call, shown)[:SUMMARY_CHARS_MAX],
+            "proposal": summary,
             "action": {"tool": call.tool[:200], "args": shown},
             **self._details,
         }
@@ -150,7 +153,27 @@ class _Call:
         self.tool = f"{getattr(function, '__module__', '?')}.{self.name}"
         arguments = self.bound.arguments
         self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
-        self._kept = [_kept(value) for value in arguments.values()]
+        self._kept: dict[str, Likeness] = {}
+
+    def keep(self) -> None:
+        """Takes note of all that the arguments hold, hidden or not, to know a change by.
+
+        Raises CallerError for one of which that can't be told: what was approved might not be what runs.
+        """
+        self._kept = self._now()
+
+    def _now(self) -> dict[str, Likeness]:
+        found = {}
+        for name, value in self.bound.arguments.items():
+            try:
+                found[name] = Likeness(value)
+            except Incomparable as error:
+                raise CallerError(
+                    f"argument {name} of {self.name} can't be compared with what it is once the council has "
+                    f"decided: {error}. Guard a function that takes what the call depends on (a path, an id, "
+                    "a list), or give the argument's class a __getstate__ that tells it"
+                ) from error
+        return found
 
     def shown(self, *, described: bool) -> dict[str, Any]:
         """The arguments as the seats see them. Raises CallerError for one that can't be shown to them."""
@@ -171,7 +194,7 @@ class _Call:
                 dissent = f"; {decision.dissent}" if decision.dissent else ""
                 how = f"{decision.outcome}: {decision.reason}{dissent}"
             raise NotApproved(f"{self.name} was not run: {how}", decision=decision)
-        if self._kept != [_kept(value) for value in self.bound.arguments.values()]:
+        if self._kept != self._now():
             raise CallerError(
                 f"{self.tool} was not run: its arguments changed while the council decided on them"
             )
@@ -220,20 +243,6 @@ def _shown(name: str, value: Any, *, described: bool) -> Any:
             "seats must see all that they decide on; guard a function that takes less (a path, an id, a digest)"
         )
     return text
-
-
-def _kept(value: Any) -> str:
-    """All that can be told of an argument, secrets included, to know a change by; shown to nobody."""
-    try:
-        return json.dumps(value, default=_revealed)
-    except (TypeError, ValueError, RecursionError):
-        return _repr(value)
-
-
-def _revealed(value: Any) -> str:
-    if isinstance(value, _SECRETS):
-        return repr(value.get_secret_value())
-    raise TypeError
 
 
 def _repr(value: Any) -> str:

@@ -12,12 +12,12 @@ import hmac
 import os
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from council.protocol.envelope import SENDER_PATTERN
-from council.protocol.errors import CallerError, ConfigError, OperatorError
+from council.protocol.errors import CallerError, ConfigError, NotEnrolled, OperatorError
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -30,10 +30,13 @@ _NAME = re.compile(SENDER_PATTERN.removesuffix("$"))
 
 
 def state_dir(env: Mapping[str, str] | None = None) -> Path:
-    """Where this user's councils keep what outlives a process: ``$XDG_STATE_HOME/council``."""
+    """Where this user's councils keep what outlives a process: ``$XDG_STATE_HOME/council``.
+
+    A relative path there counts as unset, as the XDG specification has it: each folder would have its own.
+    """
     env = os.environ if env is None else env
-    base = env.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "council"
+    base = Path(env.get("XDG_STATE_HOME") or "")
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "council"
 
 
 def me() -> str:
@@ -76,6 +79,24 @@ def council_key(name: str, source: str, council_id: str) -> bytes:
     return hmac.digest(own, _DOMAIN + council_id.encode(), "sha256")
 
 
+def not_enrolled(name: str, council_id: str, humans: Sequence[str]) -> CallerError:
+    """Why ``name`` can't answer in that council; CallerError also for what is no name at all."""
+    _check_name(name)
+    return NotEnrolled(
+        f"{name!r} is not enrolled; those who may answer in {council_id}: {', '.join(humans) or 'nobody'}; answer "
+        "as one of these, or name the human under humans and launch the council anew",
+        name=name,
+        humans=list(humans),
+    )
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise CallerError(
+            f"{str(name)[:80]!a} is no human's name: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+        )
+
+
 def _from_environment(name: str, variable: str) -> bytes:
     try:
         key = bytes.fromhex(os.environ[variable])
@@ -98,10 +119,7 @@ def human_key(name: str, folder: Path | None = None) -> bytes:
     Raises OperatorError where the file can't be written, or holds no key, or is open to others, and
     CallerError for what is no sender's name.
     """
-    if not _NAME.fullmatch(name):  # it names a file, and must not lead out of the folder
-        raise CallerError(
-            f"{name[:80]!a} is no human's name: 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
-        )
+    _check_name(name)  # it names a file, and must not lead out of the folder
     path = (folder or state_dir()) / "humans" / f"{name}.key"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -1400,3 +1401,110 @@ def test_arguments_that_change_while_the_council_decides_stop_the_call() -> None
         with pytest.raises(CallerError, match="changed while the council decided"):
             remove(victim)
     assert ran == []
+
+
+class Job:
+    """Its repr is an address."""
+
+    def __init__(self, cmd: str) -> None:
+        self.cmd = cmd
+
+
+@dataclass
+class Partly:
+    name: str
+    cmd: str = field(default="ls", repr=False)
+
+
+class Slotted:
+    __slots__ = ("cmd",)
+
+    def __init__(self, cmd: str) -> None:
+        self.cmd = cmd
+
+    def __repr__(self) -> str:
+        return "Slotted()"
+
+
+def named(job: Job) -> Callable[[], str]:
+    return lambda: job.cmd
+
+
+@pytest.mark.parametrize("make", [lambda job: job, lambda job: [{"in": (job,)}], lambda job: named(job)])
+@pytest.mark.parametrize("kind", [Job, lambda cmd: Partly("x", cmd), Slotted])
+def test_what_no_repr_shows_stops_the_call_when_it_changes(
+    make: Callable[[Any], Any], kind: Callable[[str], Any]
+) -> None:
+    """Mutation: to compare what is shown, for an address and a field left out of it are always the same."""
+    job = kind("ls")
+    ran: list[object] = []
+    change = [False]
+
+    async def switches(case: Case) -> Opinion:
+        if change[0]:
+            job.cmd = "rm -rf /"
+        return Opinion.yes("fine")
+
+    with council_of(lite=switches) as council:
+        run = council.guard(describe="run it")(ran.append)
+        argument = make(job)
+        run(argument)
+        assert ran == [argument]
+        change[0] = True
+        with pytest.raises(CallerError, match="changed while the council decided"):
+            run(argument)
+    assert ran == [argument]
+
+
+def test_a_cache_that_being_described_fills_is_no_change(told: Council) -> None:
+    class Cached:
+        @cached_property
+        def told(self) -> str:
+            return "yes"
+
+    assert told.guard(describe="{it.told}")(lambda it: 1)(Cached()) == 1
+
+
+def test_what_nobody_can_compare_is_refused_unproposed(told: Council) -> None:
+    with pytest.raises(CallerError, match=r"argument items .* can't be compared .*generator.*a list"):
+        told.guard(describe="yes")(lambda items: list(items))(each for each in "ab")
+    assert told.status()["events"] == 0
+
+
+@pytest.mark.parametrize("approve", ["no", None, 1, "false"])
+def test_an_answer_is_a_truth_value_and_nothing_like_one(split: Council, approve: Any) -> None:
+    """Mutation: bool("no") approves."""
+    waiting = str(split.propose("x").escalation_id)
+    with pytest.raises(CallerError, match=r"approve is .*expected True or False"):
+        split.answer(waiting, approve=approve)
+    with pytest.raises(CallerError, match="approve is"):
+        asyncio.run(split.aio.answer(waiting, approve=approve))
+    assert len(split.escalations()) == 1
+
+
+def test_a_human_who_may_not_answer_gets_no_key(split: Council, tmp_path: Path) -> None:
+    waiting = str(split.propose("x").escalation_id)
+    with pytest.raises(NotEnrolled):
+        split.answer(waiting, approve=True, human="mallory")
+    assert not list(tmp_path.rglob("*mallory*"))
+
+
+@pytest.mark.parametrize("limit", [float("nan"), "3", -1, True, float("inf")])
+def test_how_long_a_human_is_waited_for_is_a_number_of_seconds(told: Council, limit: Any) -> None:
+    with pytest.raises(CallerError, match="human_timeout_s is"):
+        told.propose("x", wait_for_human=True, human_timeout_s=limit)
+    with pytest.raises(CallerError, match="human_timeout_s is"):
+        asyncio.run(told.aio.propose("x", wait_for_human=True, human_timeout_s=limit))
+    assert told.status()["events"] == 0
+
+
+def test_arguments_of_a_wrong_kind_are_named(told: Council) -> None:
+    for after in ("3", None, True, 1.0):
+        with pytest.raises(CallerError, match="after is"):
+            told.events(after)  # type: ignore[arg-type]
+    for proposals in ("abc", b"abc", {"a": 1}, told.draft("x")):
+        with pytest.raises(CallerError, match="proposals is one"):
+            told.propose_many(proposals)  # type: ignore[arg-type]
+    with pytest.raises(EnvelopeError, match="wait_for"):
+        told.propose("x", wait_for="")  # type: ignore[arg-type]
+    assert told.status()["events"] == 0

@@ -154,3 +154,7 @@ def test_me_without_a_user() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(humans.getpass, "getuser", nobody)
         assert me() == "human"
+
+
+def test_a_relative_state_folder_counts_as_unset() -> None:
+    assert state_dir({"XDG_STATE_HOME": "here"}) == Path.home() / ".local" / "state" / "council"

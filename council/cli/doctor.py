@@ -44,7 +44,8 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Fi
     files = sorted({origin for origin in loaded.origins.values() if os.sep in origin})
     yield "ok", "configuration", f"valid, from {', '.join(files) or 'the defaults'}"
     for seat in config.seats:
-        yield _mind(seat)
+        file = where.found_here(f"seats.{seat.name}.mind")
+        yield _mind(seat) if file is None else ("warn", f"seat {seat.name}", _not_tried(seat.mind, file))
     for tool, why in (("ruff", "CodeMind's checks need it"), ("bandit", "CodeMind's checks need it")):
         yield _tool(tool, [sys.executable, "-P", "-m", tool, "--version"], f"{why}: pip install {tool}")
     yield _tool("git", ["git", "--version"], "council review of commits needs it", level="warn")
@@ -54,6 +55,12 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Fi
     yield _council(where, report)
     if try_ray:
         yield _ray(where, report)
+
+
+def _not_tried(named: object, file: str) -> str:
+    return (
+        f"{line(str(named), 100)} is named by {line(file)}; it is tried only where --config names that file"
+    )
 
 
 def _python() -> Finding:
@@ -138,6 +145,9 @@ def _council(where: reach.Where, report: Report) -> Finding:
     config = where.loaded().config
     what = f"council {config.name}"
     try:
+        file = where.found_here("ray_address")
+        if file is not None:
+            return "warn", what, _not_tried(config.ray_address, file)
         entry = reach.current(config.name, report)
         if entry is None and config.ray_address is None:
             return "ok", what, "not up (council up brings it up)"
@@ -155,6 +165,10 @@ def _council(where: reach.Where, report: Report) -> Finding:
 
 
 def _ray(where: reach.Where, report: Report) -> Finding:
+    for seat in where.loaded().config.seats:
+        file = where.found_here(f"seats.{seat.name}.mind")
+        if file is not None:
+            return "warn", "Ray", f"not started: {_not_tried(seat.mind, file)}"
     where.launch = True
     return _timed("Ray", lambda: _launch(where, report))
 

@@ -111,6 +111,8 @@ class _Watch:
                 if not self._follow:
                     return
             except PositionLost as lost:
+                if position >= lost.oldest:
+                    raise  # it is not that they are gone: they never were
                 self._say(f"events up to position {lost.oldest - 1} are no longer kept")
                 position = lost.oldest - 1
             except CouncilDied:

@@ -60,7 +60,11 @@ def decide(
     """Submits a proposal to the council that ``where`` names, shows what comes of it; the exit code."""
     from council.cli.deliberate import deliberate
 
+    if wait_for_human and (where.inline or where.launch):
+        raise _nobody_answers()
     with opened(where, report, sole=sole) as (council, how):
+        if wait_for_human and how != "connected":
+            raise _nobody_answers()
         envelope = council.draft(summary, text, **details)
         seats = [seat["name"] for seat in council.status()["seats"]]
         decision = deliberate(
@@ -74,6 +78,13 @@ def decide(
         if how != "connected" and not decision.final:
             report.note("the council of this command ends now, and the escalation with it")
     return show(decision, report, how)
+
+
+def _nobody_answers() -> UsageFault:
+    return UsageFault(
+        "--wait-for-human: nobody can answer in a council of this command's own, which ends with it: bring one up "
+        "with council up and let that decide, or leave the option out (it then exits 3 where a human is needed)"
+    )
 
 
 def show(decision: Decision, report: Report, how: str, code: int | None = None) -> int:

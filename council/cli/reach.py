@@ -52,6 +52,27 @@ class Where:
             self._loaded = load(self.config, start=start, flags=flags)
         return self._loaded
 
+    def found_here(self, key: str) -> str | None:
+        """The file found around the working folder that a value comes from; None where the user named its source.
+
+        The folder may be a repository of anybody's: what its files name is not connected or imported unasked.
+        """
+        origin = self.loaded().origins.get(key, "")
+        return origin if self.config is None and os.sep in origin else None
+
+    def refuse_address_found(self) -> None:
+        """Raises UsageFault where nothing but such a file names the Ray, and no council was brought up there."""
+        from council.runtime import known
+
+        file, config = self.found_here("ray_address"), self.loaded().config
+        kept = known.read(config.name)
+        if file is not None and (kept is None or kept.address != config.ray_address):
+            raise UsageFault(
+                f"{file} names the Ray at {config.ray_address}, and lies in the working folder or above it, where "
+                f"it may be anybody's: if it is yours, say --config {file.removesuffix(' [tool.council]')}, or "
+                "--address"
+            )
+
 
 @contextlib.contextmanager
 def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
@@ -72,17 +93,19 @@ def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.client import Council
 
     config = where.loaded().config
+    # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
+    own = config.model_copy(update={"humans": {}})
     if where.inline:
-        return Council.inline(config), "inline"
+        return Council.inline(own), "inline"
     if where.launch:
         with waiting(report, "starting a council on Ray"):
             neutral_folder()
-            return Council.launch(config), "launched"
+            return Council.launch(own), "launched"
     if config.ray_address is None and current(config.name, report) is None:
         if sole != "inline" or where.name is not None:
             raise _none(config.name, sole)
         report.note("no council is up: one in this process decides (see council review --help)")
-        return Council.inline(config), "inline"
+        return Council.inline(own), "inline"
     with waiting(report, f"connecting to {config.name}"):
         neutral_folder()
         return Council.connect(config=config), "connected"
@@ -109,7 +132,8 @@ def current(name: str, report: Report) -> Known | None:
     kept = known.read(name)
     found = known.running(name)
     if kept is not None and found is None:
-        report.note(f"council {name} is gone without having been taken down (process {kept.pid} ended)"
+        report.note(f"council {name} is gone without having been taken down (process {kept.pid} ended), "
+                    "and now forgotten: there is nothing left to take down"
                     f"{f'; its log: {kept.log}' if kept.log else ''}")  # fmt: skip
     return found
 

@@ -8,18 +8,21 @@
    2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
    3    not decided: it waits for a human, was deferred, no answer came in time, or the council has too
         much open and asks to be tried again
-   4    the council, or its Ray, can't be reached or is of another version
+   4    the council, its Ray or its store can't be reached or used, or is of another version
   70    a fault of the council's own
+  74    the output can't be written: what was to be told is lost, whatever it was
  130    interrupted (Ctrl-C); 143 on SIGTERM
 ======  ==========================================================================================
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from council.cli.text import clean
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from council.core.state import Decision
 
-DONE, REJECTED, USAGE, UNDECIDED, UNREACHABLE, FAULT = 0, 1, 2, 3, 4, 70
+DONE, REJECTED, USAGE, UNDECIDED, UNREACHABLE, FAULT, UNWRITABLE = 0, 1, 2, 3, 4, 70, 74
 INTERRUPTED, TERMINATED = 130, 143
 # Lines longer than this are hard to read, however wide the terminal is.
 COLUMNS_MAX = 110
@@ -48,6 +51,13 @@ class Interrupted(Exception):
         self.code = code
 
 
+class Unwritable(Exception):
+    """The standard output can't be written; what was to be said there is lost."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the output can't be written: {why}; what came of the command is not told")
+
+
 def decision_code(decision: Decision) -> int:
     """The exit code that a decision makes."""
     if decision.outcome == "approved":
@@ -62,6 +72,8 @@ def error_code(error: BaseException) -> int:
     match error:
         case Interrupted(code=code):
             return code
+        case Unwritable():
+            return UNWRITABLE
         case errors.NoAnswer() if "proposal_id" in error.facts:
             return UNDECIDED  # the council may still decide it
         case errors.TooManyOpen():
@@ -110,22 +122,16 @@ class Report:
 
     def say(self, shown: RenderableType, **how: Any) -> bool:
         """Prints on the output; False once whoever read it has enough, which is no error."""
-        try:
+        with _writing() as written:
             self.out.print(shown, **how)
-            sys.stdout.flush()
-        except (BrokenPipeError, SystemExit):  # rich turns the one into the other
-            return _drop_output()
-        return True
+        return not written.broken
 
     def say_json(self, document: Mapping[str, Any]) -> bool:
         """Writes a document as one line, in ASCII, so that nothing in it can act on a terminal."""
         text = json.dumps(document, ensure_ascii=True, allow_nan=False, default=str)
-        try:
+        with _writing() as written:
             sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            return _drop_output()
-        return True
+        return not written.broken
 
     def note(self, text: str) -> None:
         """A remark beside the result; ``text`` may hold what came from outside."""
@@ -134,6 +140,8 @@ class Report:
     def error(self, error: BaseException) -> int:
         """Says what went wrong, and returns the exit code of it."""
         code = error_code(error)
+        if isinstance(error, Unwritable):
+            self.as_json = False  # there is nowhere to put the document
         message = (
             str(error) if code != FAULT or hasattr(error, "code") else f"{type(error).__name__}: {error}"
         )
@@ -147,7 +155,10 @@ class Report:
                 },
                 "exit_code": code,
             }
-            self.say_json(document)
+            try:
+                self.say_json(document)
+            except Unwritable as lost:
+                self.note(str(lost))
         if not message:
             return code  # what there was to say was said
         if code == FAULT:
@@ -169,15 +180,50 @@ class Report:
 def _name(error: BaseException, code: int) -> str:
     if isinstance(error, Interrupted):
         return "interrupted"
-    return str(getattr(error, "code", "usage" if code == USAGE else "fault"))
+    return str(getattr(error, "code", {USAGE: "usage", UNWRITABLE: "unwritable"}.get(code, "fault")))
 
 
-def _drop_output() -> bool:
+@dataclass(slots=True)
+class _Written:
+    """Whether whoever read the output has enough."""
+
+    broken: bool = False
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[_Written]:
+    """Around what is written on the output. Raises Unwritable where it can't be; a reader who left is no error."""
+    if sys.stdout is None:
+        raise Unwritable("it is closed")
+    written = _Written()
+    try:
+        yield written
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+        _drop_output()
+        written.broken = True
+    except OSError as error:
+        _drop_output()
+        raise Unwritable(error.strerror or str(error)) from error
+
+
+def flushed(code: int) -> int:
+    """Writes what is still held back; the exit code, ``code`` unless it could not be written."""
+    if sys.stdout is None:
+        return code
+    try:
+        with _writing():
+            pass
+    except Unwritable as error:
+        return Report().error(error)
+    return code
+
+
+def _drop_output() -> None:
     """Sends what Python would still flush nowhere, so that it does not fail at the exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-    return False
 
 
 def _console(*, stderr: bool) -> Console:

@@ -97,7 +97,7 @@ def read(name: str) -> Known | None:
         with path.open("rb") as file:
             data = json.loads(file.read(FILE_BYTES_MAX))
         return _checked(data, name)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError) as error:
         raise OperatorError(f"{path} can't be used: {error}; remove it if the council is gone") from error

@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -26,19 +27,55 @@ from council.runtime.ray_actors import (
     CoordinatorActor,
     actor_name,
     end_seats,
-    result,
     versions,
 )
 from council.settings import CouncilConfig
 
 # A host that is there answers a connection within a fraction of this.
 PROBE_TIMEOUT_S = 5.0
+# While a call is under way, so long between two looks whether the cluster's head is still there; and so long it
+# must have been away: one that keeps its state on disk is back within 9 s (measured with Ray 2.60).
+LOOK_S = 2.0
+GONE_S = 12.0
+# Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
+# it as an error instead, which it does within GONE_S; so Ray is given a week. It keeps this in milliseconds.
+RECONNECT_S = 7 * 86_400
 # A coordinator that is well closes at once; one that is not is ended after so long.
 CLOSE_TIMEOUT_S = 15.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
 OBJECT_STORE_BYTES = 100 * 2**20
 # Ray has no error of its own for a cluster of another version, but this RuntimeError of check_version_info.
 _OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)")
+
+
+class _Head:
+    """Where a cluster's head listens. Without it a council is gone, and Ray does not say so in time."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._address = address
+        self._name = name
+        self._away_since_s: float | None = None
+
+    def look(self) -> None:
+        """Raises CouncilDied once nobody has listened there for GONE_S, Unreachable where the network fails."""
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
+            self._away_since_s = None
+        except OSError as error:
+            now_s = time.monotonic()
+            self._away_since_s = now_s if self._away_since_s is None else self._away_since_s
+            if now_s - self._away_since_s < GONE_S:
+                return
+            what = f"the Ray of council {self._name} at {self._address} does not answer ({error})"
+            if not isinstance(error, ConnectionRefusedError):
+                raise Unreachable(what, name=self._name, address=self._address) from error
+            raise CouncilDied(
+                f"{what}: it has ended, and the council with it; what it had not answered is lost: launch it again, "
+                "and submit what is still wanted",
+                name=self._name,
+                open_ids=[],
+            ) from error
 
 
 class RayPort:
@@ -51,6 +88,10 @@ class RayPort:
         self._name = name
         self._namespace = namespace
         self._release = release
+        self._head = _Head(address(), name)
+        self._gone: CouncilError | None = None
+        self._asked: set[asyncio.Future[Any]] = set()
+        self._looking: asyncio.Task[None] | None = None
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         joined: dict[str, Any] = await self._ask(lambda: self._handle.join.remote(name, role, key))
@@ -68,7 +109,15 @@ class RayPort:
         """``exchange`` for a thread that waits for it without an event loop."""
         with _as_ours(self._name):
             call: Any = self._handle.exchange.remote(frame([session.encode(), *batch]))
-            return unframe_reply(cast(bytes, ray.get(call, timeout=timeout_s)))
+            ends_s = time.monotonic() + timeout_s
+            while True:
+                left_s = max(0.0, ends_s - time.monotonic())
+                try:
+                    return unframe_reply(cast(bytes, ray.get(call, timeout=min(left_s, LOOK_S))))
+                except ray_errors.GetTimeoutError:
+                    if left_s <= LOOK_S:
+                        raise
+                    self._head.look()
 
     async def status(self) -> dict[str, Any]:
         status: dict[str, Any] = await self._ask(lambda: self._handle.status.remote())
@@ -92,8 +141,9 @@ class RayPort:
         """Ends the council and its actors."""
         with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is ended all the same
             await asyncio.wait_for(self._ask(lambda: self._handle.close.remote()), CLOSE_TIMEOUT_S)
-        ray.kill(self._handle, no_restart=True)
-        end_seats(self._name, self._namespace)
+        if self._gone is None:  # without its head, Ray would wait for that one first
+            ray.kill(self._handle, no_restart=True)
+            end_seats(self._name, self._namespace)
 
     def release(self) -> None:
         """Lets go of Ray, if it was started for this council alone."""
@@ -102,7 +152,43 @@ class RayPort:
 
     async def _ask(self, call: Callable[[], Any]) -> Any:
         with _as_ours(self._name):
-            return await result(call())
+            asked = asyncio.wrap_future(call().future())
+            self._asked.add(asked)
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.get_running_loop().create_task(self._look())
+            try:
+                return await asked
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if self._gone is None or task is None or task.cancelling():
+                    raise
+                raise self._gone from None  # it was ``_look`` that gave the call up
+            except ray_errors.RayError as error:
+                if not isinstance(error, ray_errors.RayTaskError):  # it did not come through
+                    await self._look_once()
+                raise
+            finally:
+                self._asked.discard(asked)
+
+    async def _look(self) -> None:
+        """While calls are under way, sees that there is still somebody to answer them."""
+        while self._asked:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if self._asked:
+                    await self._look_once()
+            except CouncilError:
+                for asked in self._asked:
+                    asked.cancel()
+                return
+
+    async def _look_once(self) -> None:
+        try:
+            await asyncio.to_thread(self._head.look)
+            self._gone = None
+        except CouncilError as error:
+            self._gone = error
+            raise
 
 
 @contextlib.contextmanager
@@ -150,6 +236,8 @@ def ensure_ray(
                 address=address,
             )
         return None
+    # Read by Ray when it connects; also one of our own must not end this process.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S))
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
         # Ray turns its token on for a local cluster. Given one, it does not leave one in the home folder;

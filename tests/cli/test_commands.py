@@ -210,10 +210,16 @@ def test_each_error_has_its_code(
     assert said.err.count("\n") == 1
 
 
-def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_where_and_keeps_the_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: to let the error out of the program is exit code 1, which a gate takes for a rejection."""
     monkeypatch.setattr(Council, "inline", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        app.run(["--debug", "propose", "x", "--inline"])
+    said = cli("--debug", "propose", "x", "--inline")
+    assert (said.code, "Traceback" in said.err, "ZeroDivisionError" in said.err) == (70, True, True)
+    said = cli("--debug", "status")
+    assert (said.code, "Traceback" in said.err) == (4, True)
+    misplaced = cli("status", "--debug")
+    assert (misplaced.code, "Traceback" in misplaced.err) == (2, False)
+    assert "--debug" in misplaced.err
 
 
 # A council that is up
@@ -366,7 +372,7 @@ def test_doctor_exits_1_and_says_what_to_mend(cli: Cli, home: Path, monkeypatch:
     (home / "council.toml").write_text('[seats.lite]\nmind = "nowhere.at.all:Mind"\n', encoding="utf-8")
     known.write(entry("other", pid=os.getpid())).chmod(0o644)
     monkeypatch.setenv("PATH", "")
-    said = cli("doctor", "--json")
+    said = cli("doctor", "--json", "--config", "council.toml")
     assert said.code == 1
     found = {each["what"]: (each["level"], each["said"]) for each in document(said.out)["checks"]}
     assert found["seat lite"][0] == "fail"
@@ -374,7 +380,7 @@ def test_doctor_exits_1_and_says_what_to_mend(cli: Cli, home: Path, monkeypatch:
     assert found["git"][0] == "warn"
     assert found["state folder"][0] == "fail"
     assert "chmod 600" in found["state folder"][1]
-    assert "✗ fail" in cli("doctor").out
+    assert "✗ fail" in cli("doctor", "--config", "council.toml").out
 
 
 def test_doctor_tells_every_fault_of_the_configuration(cli: Cli, home: Path) -> None:

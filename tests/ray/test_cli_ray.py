@@ -258,3 +258,52 @@ def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell)
     assert waiting.returncode == 130
     assert "is undecided" in err
     until(lambda: not alive(family))
+
+
+WAITS = """
+import sys, time
+from council import Council
+from council.protocol.errors import CouncilDied
+with Council.connect(name='headless') as council:
+    print("connected", flush=True)
+    sys.stdin.readline()
+    began = time.monotonic()
+    try:
+        council.propose("Wait for me", wait_for="all", timeout_s=300)
+    except CouncilDied as error:
+        print("died", round(time.monotonic() - began), flush=True)
+print("still here", flush=True)
+"""
+
+
+def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(shell: Shell) -> None:
+    """Mutation: Ray ends the process by itself, with exit code 1, which a gate takes for a rejection."""
+    (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
+    up = shell.told("up", "--name", "headless")["up"]
+    (shell.folder / "council.toml").unlink()
+    program = subprocess.Popen(
+        [sys.executable, "-c", WAITS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=shell.env,
+        cwd=shell.folder,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "connected\n"
+    program.stdin.write("\n")
+    program.stdin.flush()
+    waiting = shell.start(
+        "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "300"
+    )
+    until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
+    os.kill(up["pid"], signal.SIGKILL)
+    killed = time.monotonic()
+    _, err = waiting.communicate(timeout=TIMEOUT_S)
+    out, program_err = program.communicate(timeout=TIMEOUT_S)
+    assert (waiting.returncode, "has ended" in err, "Traceback" in err) == (4, True, False), err
+    assert (program.returncode, out.splitlines()[-1]) == (0, "still here"), program_err
+    assert out.startswith("died ")
+    assert time.monotonic() - killed < 55  # Ray's own limit, which would end both, is 60
