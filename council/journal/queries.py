@@ -70,7 +70,7 @@ def find(
     statement = select(c.packet_id, c.content, c.content_hash, c.timestamp, c.sequence)
     for condition in _conditions(question, now, connection.dialect.name == "sqlite"):
         statement = statement.where(condition)
-    place = tuple_(c.timestamp, c.timestamp)
+    place = tuple_(c.timestamp, c.sequence)
     if cursor is not None:
         moment, sequence = _read_cursor(cursor, question)
         bound = tuple_(literal(moment, c.timestamp.type), literal(sequence, c.sequence.type))

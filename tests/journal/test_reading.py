@@ -73,10 +73,12 @@ def paged(
     store: PacketStore, now: datetime, limit: int, **asked: Any
 ) -> Iterator[tuple[PacketEnvelope, ...]]:
     page = store.find(now, limit=limit, **asked)
-    yield page.packets
-    while page.cursor is not None:
-        page = store.find(now, limit=limit, cursor=page.cursor, **asked)
+    for _ in range(200):
         yield page.packets
+        if page.cursor is None:
+            return
+        page = store.find(now, limit=limit, cursor=page.cursor, **asked)
+    pytest.fail("the pages have no end")
 
 
 moments = st.none() | st.integers(-11, 11).map(lambda seconds: NOW + timedelta(seconds=seconds))
@@ -124,8 +126,6 @@ def test_pages_are_stable_while_rows_are_added(filled: PacketStore, newest_first
         for shift in (-20, -5, 0, 5, 20):
             moment = NOW + timedelta(seconds=shift, milliseconds=number)
             filled.write([packet(None, timestamp=moment)], NOW)
-        if number > 200:
-            pytest.fail("the pages have no end")
         if newest_first is False and set(before) <= set(seen):
             break  # what is added behind the last would be followed for ever
     assert len(set(seen)) == len(seen)

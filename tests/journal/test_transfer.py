@@ -240,15 +240,19 @@ def test_an_export_is_of_one_moment(store: PacketStore, monkeypatch: pytest.Monk
     epoch, head = store.begin_epoch("council", "me")
     head = store.append("council", epoch, several(1, 100), head)
 
+    def meanwhile() -> None:
+        """A run after this one; mutation: rows of an epoch that the file does not have."""
+        nonlocal head
+        newer, head = store.begin_epoch("council", "the next")
+        store.append("council", newer, several(101, 50), head)
+
     class Slow(io.BytesIO):
         wrote = 0
 
         def write(self, text: Any) -> int:
             self.wrote += 1
-            if self.wrote == 20:
-                thread = threading.Thread(
-                    target=store.append, args=("council", epoch, several(101, 50), head)
-                )
+            if self.wrote == 2:
+                thread = threading.Thread(target=meanwhile)
                 thread.start()
                 thread.join(20)
                 assert not thread.is_alive()
