@@ -6,7 +6,6 @@ what one council holds is worth nothing in another (rules 1.12, 1.14).
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hmac
 import os
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from council.files import whole
 from council.protocol.envelope import SENDER_PATTERN
 from council.protocol.errors import CallerError, ConfigError, NotEnrolled, OperatorError
 
@@ -121,16 +121,22 @@ def human_key(name: str, folder: Path | None = None) -> bytes:
     """
     _check_name(name)  # it names a file, and must not lead out of the folder
     path = (folder or state_dir()) / "humans" / f"{name}.key"
+    return kept_key(path, name, ", or humans = {} for a council that nobody may answer")
+
+
+def kept_key(path: Path, whose: str, otherwise: str = "") -> bytes:
+    """The key in the file ``path``, made when first asked for; readable by nobody else. Raises OperatorError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
-            _make_key(path)
+            with whole(path, replace=False) as file:
+                file.write(secrets.token_bytes(KEY_BYTES))
     except OSError as error:
         raise OperatorError(
-            f"the key of {name} can't be kept in {path}: {error}; set XDG_STATE_HOME to a folder that can be "
-            "written, or humans = {} for a council that nobody may answer"
+            f"the key of {whose} can't be kept in {path}: {error}; set XDG_STATE_HOME to a folder that can be "
+            f"written{otherwise}"
         ) from error
-    return _read(name, path, "remove it to get a new one")
+    return _read(whose, path, "remove it to get a new one")
 
 
 def _read(name: str, path: Path, otherwise: str) -> bytes:
@@ -144,16 +150,3 @@ def _read(name: str, path: Path, otherwise: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise OperatorError(f"{path} holds {len(key)} bytes, a key has {KEY_BYTES}: {otherwise}")
     return key
-
-
-def _make_key(path: Path) -> None:
-    """Puts a whole key in place at once: whoever looks meanwhile finds none, or all of it."""
-    begun = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(KEY_BYTES))
-        with contextlib.suppress(FileExistsError):  # another process was first: its key it is
-            os.link(begun, path)
-    finally:
-        begun.unlink()

@@ -185,6 +185,12 @@ class UnknownPacket(CallerError):
     code = "unknown_packet"
 
 
+class UnknownJournal(CallerError):
+    """The store (``where``) holds no record of this ``journal``."""
+
+    code = "unknown_journal"
+
+
 class ImportRefused(CallerError):
     """A file of packets can't be taken from some ``line`` on; what stands before it is kept."""
 
@@ -195,6 +201,18 @@ class EpochFenced(OperatorError):
     """A newer run of the coordinator has begun (``journal``, ``epoch``, ``newest``): this one writes no more."""
 
     code = "epoch_fenced"
+
+
+class ReplayDiverged(OperatorError):
+    """What a journal holds comes to something else by this version's rules (``position``)."""
+
+    code = "replay_diverged"
+
+
+class JournalHeld(OperatorError):
+    """Another coordinator that lives writes this journal (``journal``, ``where``)."""
+
+    code = "journal_held"
 
 
 class OutOfOrder(InternalError):
@@ -237,6 +255,24 @@ class StoreCorrupt(StoreError):
     """The store is damaged."""
 
     code = "store_corrupt"
+
+
+class JournalCorrupt(StoreCorrupt):
+    """A journal does not hold: ``what`` is wrong with its record at ``position``, the first bad one."""
+
+    code = "journal_corrupt"
+
+
+class CheckpointRefused(StoreError):
+    """A checkpoint is none, or not by the key or of the journal that it should be."""
+
+    code = "checkpoint_refused"
+
+
+class ProofRefused(StoreError):
+    """A proof of a packet's place in a journal does not prove it."""
+
+    code = "proof_refused"
 
 
 class StoreForeign(StoreError):

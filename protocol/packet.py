@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import kind_of, plain, quoted, read_json
+from council.protocol.jsondata import FrozenDict, items_of, kind_of, quoted, read_json
 from council.protocol.models import (
     JsonObject,
     Model,
@@ -33,6 +33,7 @@ SCHEMA_VERSION = "1.1.0"
 PACKET_BYTES_MAX = 8 * 2**20
 # A packet has few parents: those it follows from. More would be a merge of a whole thread.
 PARENTS_MAX = 1_000
+GENERATION_MAX = 2**31 - 1
 TAGS_MAX = 100
 WORD_CHARS_MAX = 200
 TEXT_CHARS_MAX = 100_000
@@ -116,7 +117,7 @@ class PacketLineage(Model):
 
     parent_ids: _list(Id, PARENTS_MAX) = ()  # type: ignore[valid-type]
     derivation_type: DerivationType | None = None
-    generation: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    generation: Annotated[int, Field(ge=0, le=GENERATION_MAX)] | None = None
     root_packet_id: Id | None = None
 
 
@@ -170,9 +171,7 @@ class _Packet(Model):
         return self._canonical().decode()
 
     def _canonical(self) -> bytes:
-        data = json.dumps(
-            _shown(self), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-        ).encode()
+        data = _encode(self).encode()
         if len(data) > PACKET_BYTES_MAX:
             raise EnvelopeTooLarge(
                 f"packet: {len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept",
@@ -229,14 +228,15 @@ class PacketEnvelope(_Packet):
 
     def row(self) -> PacketStoreRow:
         """The columns of ``packet_store`` for it."""
+        shown = json.loads(self.canonical())
         routing = {name: getattr(self.metadata, name, None) for name in ("agent", "domain")}
         return PacketStoreRow(
             packet_id=self.packet_id,
             packet_type=self.packet_type,
-            envelope=_shown(self),
+            envelope=shown,
             timestamp=self.timestamp,
             routing={name: value for name, value in routing.items() if value is not None},
-            provenance=None if self.provenance is None else _shown(self.provenance),
+            provenance=shown.get("provenance"),
             thread_id=self.thread_id,
             parent_ids=() if self.lineage is None else self.lineage.parent_ids,
             tags=self.tags,
@@ -292,6 +292,11 @@ def completed_lineage(
             )
     lineages = [parents[parent_id] for parent_id in wanted]
     generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
+    if generation > GENERATION_MAX:
+        raise EnvelopeError(
+            f"lineage.parent_ids: one is of generation {generation - 1:,}, and there are no more of them",
+            field="lineage.parent_ids",
+        )
     root = own_id
     if lineages:
         root = (lineages[0].root_packet_id if lineages[0] else None) or wanted[0]
@@ -310,22 +315,18 @@ def completed_lineage(
     )
 
 
-def _shown(model: Model) -> dict[str, Any]:
-    """A model as JSON data; what is not set is left out."""
-    return {
-        name: _value(value)
-        for name in type(model).model_fields
-        if (value := getattr(model, name)) not in (None, ())
-    }
-
-
 def _value(value: object) -> Any:
-    if isinstance(value, Model):
-        return _shown(value)
+    """What is no JSON by itself, one level down; what is not set is left out."""
     if isinstance(value, UUID):
         return str(value)
+    if isinstance(value, FrozenDict):
+        return items_of(value)
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, tuple):
-        return [_value(inner) for inner in value]
-    return plain(value)
+    assert isinstance(value, Model)
+    return {name: inner for name, inner in vars(value).items() if inner is not None and inner != ()}
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_value
+).encode

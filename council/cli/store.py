@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +12,13 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.options import EXIT_CODES, Config, Json
-from council.cli.report import DONE, Report, UsageFault
+from council.cli.report import DONE, Report, UsageFault, log_aside
 from council.cli.text import count
+from council.files import whole
 
 if TYPE_CHECKING:
     from council.journal.store import PacketStore, StoreInfo
 
-FILE_NAME = "store.db"
 
 app = typer.Typer(help="Look after the store of packets.", no_args_is_help=True)
 Url = Annotated[
@@ -32,7 +30,7 @@ Url = Annotated[
 @app.command(epilog=EXIT_CODES)
 def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Make the store where there is none, and bring it up to this version."""
-    with _opened(url, config, migrate=True) as store:
+    with opened(url, config, migrate=True) as store:
         found, now = store.revision_found, store.revision
         document = {"where": store.where, "from": found, "to": now}
         said = f"is of revision {now} already" if found == now else f"is of revision {now} now"
@@ -43,7 +41,7 @@ def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
 def info(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Show what the store is and holds."""
     report = Report(as_json=json)
-    with _opened(url, config, read_only=True) as store:
+    with opened(url, config, read_only=True) as store:
         found = store.info()
     if json:
         return report.result({"store": _document(found)}, None)
@@ -64,7 +62,7 @@ def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
 
     Those of a council's journal never expire.
     """
-    with _opened(url, config) as store:
+    with opened(url, config) as store:
         removed = store.collect_garbage(datetime.now(UTC))
     return Report(as_json=json).result({"removed": removed}, f"{count(removed, 'packet')} removed")
 
@@ -81,12 +79,18 @@ def export_(
     to_output = str(file) == "-"
     if to_output and json:
         raise UsageFault("--json and - both want the output: name a file to export to")
-    with _opened(url, config, read_only=True) as store:
+    with opened(url, config, read_only=True) as store:
         if to_output:
-            store.export(sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+            try:
+                store.export(sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise UsageFault(f"the output can't be written: {error.strerror}") from error
             return DONE
-        with _whole(file) as stream:
+        apart(file, store)
+        with replaced(file) as stream:
             packets = store.export(stream)
     return report.result({"exported": packets, "file": str(file)}, f"{count(packets, 'packet')} in {file}")
 
@@ -106,8 +110,13 @@ def import_(
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
         raise UsageFault(f"{file} can't be read: {error.strerror}") from error
-    with stream, _opened(url, config, migrate=True) as store:
-        found = store.import_(stream)
+    with stream, opened(url, config, migrate=True) as store:
+        try:
+            found = store.import_(stream)
+        except OSError as error:
+            raise UsageFault(
+                f"{file} can't be read to its end: {error.strerror}; what came so far is kept"
+            ) from error
     said = f"{count(found.packets, 'packet')} taken in, {found.there_already:,} there already"
     if found.orphans:
         said += f"; {found.orphans:,} name a parent that had been removed"
@@ -115,7 +124,7 @@ def import_(
 
 
 @contextmanager
-def _opened(
+def opened(
     url: str | None, config: Path | None, *, migrate: bool = False, read_only: bool = False
 ) -> Iterator[PacketStore]:
     """The store that the command line, or else the settings, name."""
@@ -123,45 +132,34 @@ def _opened(
 
     if url is None:
         from council.config import load
-        from council.humans import state_dir
+        from council.runtime.journals import store_address
+        from council.settings import MEMORY
 
-        url = load(config).config.store
-        if url is None:
-            folder = state_dir()
-            if migrate:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            url = str(folder / FILE_NAME)
-    with _log_aside(), PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
+        settings = load(config).config
+        if settings.store == MEMORY:
+            raise UsageFault(
+                "store = 'memory' keeps nothing on disk: name a store by --url, or in the settings"
+            )
+        url = store_address(settings, make=migrate)
+    with log_aside(), PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
         yield store
 
 
-@contextmanager
-def _log_aside() -> Iterator[None]:
-    """Within it, the log goes to the standard error: the output is for results."""
-    import structlog
-
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
+def apart(file: Path, store: PacketStore) -> None:
+    """Raises UsageFault for a file to be written that is one of the store's own."""
+    own = [Path(f"{store.where}{suffix}") for suffix in ("", "-wal", "-shm")]
+    if any(each.exists() and file.exists() and each.samefile(file) for each in own):
+        raise UsageFault(f"{file} is the store itself, which would be lost: name another")
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[IO[bytes]]:
+def replaced(file: Path) -> Iterator[IO[bytes]]:
     """A new file for its owner alone, that takes its place once it is whole and on disk."""
-    begun = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        with whole(file) as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        begun.replace(file)
     except OSError as error:
         raise UsageFault(f"{file} can't be written: {error.strerror}; name another") from error
-    finally:
-        begun.unlink(missing_ok=True)
 
 
 def _lines(found: StoreInfo) -> Iterator[tuple[str, str]]:

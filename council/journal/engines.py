@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +33,7 @@ from council.protocol.errors import (
     StoreReadOnly,
     StoreUnreachable,
 )
+from council.protocol.jsondata import text_problem
 
 TABLES = frozenset({"packet_store", "epochs"})
 # STRICT tables are of 3.37, JSON functions in every build of 3.38.
@@ -51,7 +54,7 @@ class Facts(NamedTuple):
     warnings: tuple[str, ...]
 
 
-class Database:
+class Database(ABC):
     """One database, open. ``where`` names it in messages, without a password."""
 
     kind: str
@@ -63,6 +66,7 @@ class Database:
         self.where = where
         self.read_only = read_only
         self.timeout_s = timeout_s
+        self._closed = False
 
     @contextmanager
     def write(self, *locks: str) -> Iterator[Connection]:
@@ -74,6 +78,7 @@ class Database:
             raise StoreReadOnly(
                 f"the store {self.where} was opened to be read: open it without read_only", where=self.where
             )
+        self._check_open()
         with told(self.where, self.timeout_s), self._writer.begin() as connection:
             for lock in sorted(locks):  # in one order, so that no two wait for each other
                 self._lock(connection, lock)
@@ -82,13 +87,23 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """What was kept at one moment, however long one reads. Raises StoreError."""
+        self._check_open()
         with told(self.where, self.timeout_s), self._reader.begin() as connection:
             yield connection
 
+    def connect(self) -> Connection:
+        """A connection of the caller's own, which it closes."""
+        return self._writer.connect()
+
     def close(self) -> None:
-        """Gives up every connection."""
+        """Gives up every connection, for good."""
+        self._closed = True
         self._writer.dispose()
         self._reader.dispose()
+
+    def _check_open(self) -> None:
+        if self._closed:  # or a pool would silently connect anew, and nobody would ever close that
+            raise CallerError(f"the store {self.where} was closed: open it again")
 
     def prepare(self, *, migrate: bool) -> tuple[str | None, str]:
         """Makes sure that the tables are what this code works with; the revision found, and the one there now.
@@ -152,16 +167,17 @@ class Database:
         """The engine to look with before anything is there."""
         return self._reader if self.read_only else self._writer
 
+    @abstractmethod
     def _lock(self, connection: Connection, name: str) -> None:
-        raise NotImplementedError
+        """Waits until nobody else is in a transaction that names this lock."""
 
+    @abstractmethod
     def _tables(self, connection: Connection) -> set[str]:
         """The tables that are there, as far as they matter."""
-        raise NotImplementedError
 
+    @abstractmethod
     def facts(self, connection: Connection) -> Facts:
         """What is to be told of it."""
-        raise NotImplementedError
 
 
 class SQLite(Database):
@@ -180,11 +196,7 @@ class SQLite(Database):
         self.path = path
         if create and not read_only:
             self._create()
-        elif not path.exists():
-            raise StoreUnreachable(
-                f"there is no store at {path}: council store migrate makes one, --url names another",
-                where=str(path),
-            )
+        self._file = self._found()
         self._writer = self._engine("rw", 1, "BEGIN IMMEDIATE")
         self._reader = self._engine("ro", READERS, "BEGIN")
         event.listen(self._writer, "connect", self._prepare_writer)
@@ -206,6 +218,38 @@ class SQLite(Database):
                 where=self.where,
             ) from error
 
+    def _found(self) -> tuple[int, int]:
+        """Which file stands at the path."""
+        try:
+            found = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreUnreachable(
+                f"there is no store at {self.path}: council store migrate makes one, --url names another",
+                where=self.where,
+            ) from None
+        except OSError as error:
+            raise StoreUnreachable(
+                f"the store {self.where} can't be looked at: {error.strerror}; see to your rights on its folders",
+                where=self.where,
+            ) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise StoreForeign(f"the store {self.where} is no file: name one", where=self.where)
+        return found.st_dev, found.st_ino
+
+    def _check_there(self) -> None:
+        """What went to a file that was removed, or replaced by a copy, would be lost with it (rules 4.7)."""
+        try:
+            found = os.stat(self.path)
+            if (found.st_dev, found.st_ino) == self._file:
+                return
+        except OSError:
+            pass
+        raise StoreUnreachable(
+            f"the store {self.where} was removed, or replaced by another file, while it was open: put it back, "
+            "or end what uses it",
+            where=self.where,
+        )
+
     def _engine(self, mode: str, size: int, begin: str) -> Engine:
         name = f"file:{quote(str(self.path))}?mode={mode}"
 
@@ -222,7 +266,12 @@ class SQLite(Database):
             max_overflow=0,
             pool_timeout=self.timeout_s,
         )
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+
+        def begun(connection: Connection) -> None:
+            self._check_there()
+            connection.exec_driver_sql(begin)
+
+        event.listen(engine, "begin", begun)
         return engine
 
     def _prepare_writer(self, connection: sqlite3.Connection, record: object) -> None:
@@ -292,6 +341,10 @@ class PostgreSQL(Database):
                 connect_args={
                     "connect_timeout": max(2, math.ceil(timeout_s)),
                     "tcp_user_timeout": self._timeout_ms,
+                    # A server whose host is gone is told so after some three of these.
+                    "keepalives_idle": max(1, math.ceil(timeout_s)),
+                    "keepalives_interval": max(1, math.ceil(timeout_s)),
+                    "keepalives_count": 2,
                 },
             )
         except ModuleNotFoundError as error:
@@ -310,6 +363,8 @@ class PostgreSQL(Database):
     def _prepare_connection(self, connection: Any, record: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._timeout_ms}")
+            # In another zone the first and last hours of the years 1 to 9999 can be written, but not read.
+            cursor.execute("SET TIME ZONE 'UTC'")
             cursor.execute("SHOW synchronous_commit")
             # Less than on loses what was acknowledged; more, for standbys, is the server's to say.
             if cursor.fetchone()[0] in ("off", "local", "remote_write"):
@@ -361,21 +416,24 @@ def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) 
 
     Raises CallerError for any other address.
     """
-    if "://" not in url:
-        url = str(Path(url).expanduser().absolute())
-        parsed = URL.create("sqlite", database=url)
-    else:
-        try:
-            parsed = make_url(url)
-        except (ArgumentError, ValueError):
-            raise _no_store("it can't be read") from None
+    if not url or text_problem(url):
+        raise _no_store("it is empty, or holds a NUL or half a character")
+    try:
+        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+    except (ArgumentError, ValueError):
+        raise _no_store("it can't be read") from None
     engine, _, driver = parsed.drivername.partition("+")
     if engine == "sqlite" and driver in ("", "pysqlite"):
         if not parsed.database or parsed.database == ":memory:" or parsed.query:
             raise _no_store("an SQLite store is a file, without options")
-        path = Path(parsed.database).expanduser().absolute()
+        try:
+            path = Path(parsed.database).expanduser().absolute()
+        except RuntimeError:
+            raise _no_store("~ names nobody's folder") from None
         return SQLite(path, create=create, read_only=read_only, timeout_s=timeout_s)
     if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
+        if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
+            raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")
         return PostgreSQL(parsed, read_only=read_only, timeout_s=timeout_s)
     raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
 

@@ -49,7 +49,8 @@ _SQLITE: dict[int, _Told] = {
     ),
     sqlite3.SQLITE_CANTOPEN: (
         StoreUnreachable,
-        "it can't be opened: see that its folder is there, and your rights",
+        "it can't be opened: see that its folder is there, and your rights to write there, which SQLite needs "
+        "also to read; or copy it to where you have them",
     ),
     sqlite3.SQLITE_PERM: (StoreUnreachable, "your rights do not suffice to open it"),
     sqlite3.SQLITE_IOERR: (
@@ -108,7 +109,13 @@ def _of_driver(where: str, error: BaseException, timeout_s: float) -> Exception:
         if state is not None:
             found = _POSTGRESQL.get(state) or _POSTGRESQL.get(state[:2])
         else:  # it was not the server that spoke: for an operation, there was none
-            found = _GONE if "OperationalError" in {kind.__name__ for kind in type(error).__mro__} else None
+            kinds = {kind.__name__ for kind in type(error).__mro__}
+            found = _GONE if "OperationalError" in kinds else None
+            if words.startswith("invalid connection option"):
+                found = (
+                    StoreUnreachable,
+                    "its address has an option that PostgreSQL does not know: remove it",
+                )
     return _told(where, found or (StoreError, "please report this"), words, timeout_s)
 
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Uuid, select, type_coerce
+from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from council.journal import queries
-from council.journal.rows import Ready
 from council.journal.schema import packet_parents, packet_store
-from council.protocol.errors import CallerError, StoreCorrupt, UnknownPacket
+from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage, completed_lineage
 
+Ready = tuple[PacketEnvelope, bytes]  # a packet and its canonical bytes
 RELATIVES_MAX = 10_000  # what one answer may hold in memory; nobody reads a longer one
+_c = packet_store.c
+_LINEAGES = select(_c.packet_id, _c.ttl, _c.envelope["lineage"]).where(queries.among(_c.packet_id))
+_CHILDREN = select(
+    _c.packet_id, _c.parent_ids, _c.envelope[("lineage", "generation")].as_integer().label("generation")
+)
+_CHILDREN_SQLITE = _CHILDREN.join(packet_parents, packet_parents.c.packet == _c.sequence).where(
+    queries.among(packet_parents.c.parent)
+)
+_CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bindparam("ids")))
 
 
 class Relative(NamedTuple):
@@ -31,10 +40,8 @@ def lineages(
     connection: Connection, ids: Iterable[UUID], now: datetime | None
 ) -> dict[UUID, PacketLineage | None]:
     """The lineage of those of ``ids`` that are kept and, where it is ``now``, have not expired."""
-    c = packet_store.c
-    statement = select(c.packet_id, c.ttl, c.envelope["lineage"])
     known: dict[UUID, PacketLineage | None] = {}
-    for packet_id, ttl, found in queries.in_chunks(connection, statement, c.packet_id, ids):
+    for packet_id, ttl, found in queries.in_chunks(connection, _LINEAGES, ids):
         if now is None or ttl is None or ttl > now:
             try:
                 known[packet_id] = None if found is None else PacketLineage.model_validate(found)
@@ -50,16 +57,44 @@ def all_completed(connection: Connection, ready: list[Ready]) -> list[Ready]:
     wanted = {each for packet, _ in ready if packet.lineage for each in packet.lineage.parent_ids}
     if not wanted and all(packet.lineage is None for packet, _ in ready):
         return ready
-    known = lineages(connection, wanted, None)
+    # A parent that had expired by then is none, whether hygiene has run or not.
+    known = lineages(connection, wanted, max(packet.timestamp for packet, _ in ready))
+    kin = below(connection, {packet.packet_id for packet, _ in ready})
     found = []
     for packet, content in ready:
         whole = completed_lineage(packet.lineage, packet.packet_id, known)
+        check_above(packet.packet_id, whole, kin)
         if whole != packet.lineage:
             packet = packet.model_copy(update={"lineage": whole})
             content = packet.canonical()
         known[packet.packet_id] = whole
         found.append((packet, content))
     return found
+
+
+def below(connection: Connection, ids: Set[UUID]) -> dict[UUID, int]:
+    """Of those of ``ids`` that kept packets derive from, the least generation of these.
+
+    An id has such only where a packet of it was kept before, and removed, or is still to be imported.
+    """
+    found: dict[UUID, int] = {}
+    for row in _children(connection, list(ids)):
+        for parent in ids & set(row.parent_ids):
+            found[parent] = min(row.generation or 0, found.get(parent, row.generation or 0))
+    return found
+
+
+def check_above(packet_id: UUID, lineage: PacketLineage | None, below: Mapping[UUID, int]) -> None:
+    """Raises EnvelopeError where ``lineage`` would let a packet derive from what derives from it.
+
+    Generations grow along every line: so long as none stands below its own child's, no line comes back.
+    """
+    least = below.get(packet_id)
+    if least is not None and lineage is not None and (lineage.generation or 0) >= least:
+        raise EnvelopeError(
+            f"lineage.parent_ids: what {packet_id} is to derive from may derive from it; choose a new id",
+            field="lineage.parent_ids",
+        )
 
 
 def relatives(
@@ -73,7 +108,7 @@ def relatives(
     up: bool,
 ) -> list[Relative]:
     """Ancestors or descendants; see ``PacketStore.ancestors``. An expired packet ends its line, unless asked for."""
-    queries.aware("now", now)
+    now = queries.aware("now", now)
     if depth is not None and depth < 1:
         raise CallerError(f"depth is {depth}, expected 1 or more, or none for all")
     level = list(queries.packets_of(connection, [packet_id], where).values())
@@ -84,7 +119,10 @@ def relatives(
     distance = 0
     while level and (depth is None or distance < depth):
         distance += 1
-        ids = _parents(level) if up else _children(connection, [packet.packet_id for packet in level])
+        if up:
+            ids = [each for packet in level if packet.lineage for each in packet.lineage.parent_ids]
+        else:
+            ids = [row.packet_id for row in _children(connection, [packet.packet_id for packet in level])]
         ids = [each for each in dict.fromkeys(ids) if each not in seen]
         seen.update(ids)
         if len(seen) > RELATIVES_MAX:
@@ -100,16 +138,8 @@ def relatives(
     return found
 
 
-def _parents(packets: Iterable[PacketEnvelope]) -> list[UUID]:
-    return [each for packet in packets if packet.lineage for each in packet.lineage.parent_ids]
-
-
-def _children(connection: Connection, ids: Sequence[UUID]) -> list[UUID]:
-    c = packet_store.c
+def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
+    """The rows of those that name one of ``ids`` as a parent."""
     if connection.dialect.name == "sqlite":
-        statement = select(c.packet_id).join(packet_parents, packet_parents.c.packet == c.sequence)
-        rows = queries.in_chunks(connection, statement, packet_parents.c.parent, ids)
-    else:
-        parents = type_coerce(c.parent_ids, ARRAY(Uuid()))
-        rows = connection.execute(select(c.packet_id).where(parents.overlap(list(ids))))
-    return [row.packet_id for row in rows]
+        return queries.in_chunks(connection, _CHILDREN_SQLITE, ids)
+    return connection.execute(_CHILDREN, {"ids": list(ids)})

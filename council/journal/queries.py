@@ -11,12 +11,23 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, literal, or_, select, tuple_, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    bindparam,
+    literal,
+    or_,
+    select,
+    tuple_,
+    type_coerce,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from council.journal.chain import JournalRow, content_hash
@@ -55,17 +66,20 @@ class Question:
 
 
 def aware(name: str, moment: datetime) -> datetime:
-    """``moment``; raises CallerError where it has no offset from UTC, and so is none."""
+    """``moment`` in UTC; raises CallerError where it has no offset from it, or lies outside its years."""
     if moment.utcoffset() is None:
         raise CallerError(f"{name}: {moment.isoformat()} has no offset from UTC; give an aware time")
-    return moment
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise CallerError(f"{name}: {moment.isoformat()} lies outside the years 1 to 9999 in UTC") from None
 
 
 def find(
     connection: Connection, question: Question, now: datetime, limit: int, cursor: str | None, where: str
 ) -> Page:
     """One page; see ``PacketStore.find``."""
-    aware("now", now)
+    now = aware("now", now)
     c = packet_store.c
     statement = select(c.packet_id, c.content, c.content_hash, c.timestamp, c.sequence)
     for condition in _conditions(question, now, connection.dialect.name == "sqlite"):
@@ -131,12 +145,17 @@ def _read_cursor(cursor: str, question: Question) -> tuple[datetime, int]:
 
 
 def _packet(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> PacketEnvelope:
-    if content_hash(content) != kept_hash:
-        raise _damaged(packet_id, where, "its content does not fit its hash")
     try:
-        return PacketEnvelope.from_json(content)
+        return PacketEnvelope.from_json(whole(packet_id, content, kept_hash, where))
     except EnvelopeError as error:
         raise _damaged(packet_id, where, error.message) from error
+
+
+def whole(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> bytes:
+    """``content``; raises StoreCorrupt where it is not what was written."""
+    if content_hash(content) != kept_hash:
+        raise _damaged(packet_id, where, "its content does not fit its hash")
+    return content
 
 
 def _damaged(packet_id: UUID, where: str, why: str) -> StoreCorrupt:
@@ -147,32 +166,33 @@ def _damaged(packet_id: UUID, where: str, why: str) -> StoreCorrupt:
     )
 
 
-def in_chunks(
-    connection: Connection, statement: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
-) -> Iterator[Any]:
-    """The rows of ``statement`` whose ``column`` is one of ``values``, however many these are."""
+def in_chunks(connection: Connection, statement: Select[Any], values: Iterable[Any]) -> Iterator[Any]:
+    """The rows of ``statement``, which asks for ``among``, for all of ``values``, however many these are."""
     each = iter(values)
     while some := list(islice(each, IDS_AT_ONCE)):
-        yield from connection.execute(statement.where(column.in_(some)))
+        yield from connection.execute(statement, {"some": some})
 
 
-def contents(connection: Connection, ids: Collection[UUID]) -> dict[UUID, bytes]:
+def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether ``column`` is one of the values that ``in_chunks`` is given."""
+    return column.in_(bindparam("some", expanding=True))
+
+
+# Built once: to build a statement costs more than to ask it.
+_c = packet_store.c
+_CONTENTS = select(_c.packet_id, _c.content, _c.content_hash).where(among(_c.packet_id))
+
+
+def contents(connection: Connection, ids: Collection[UUID], where: str) -> dict[UUID, bytes]:
     """The canonical bytes of those of ``ids`` that are kept, expired or not."""
-    c = packet_store.c
-    return {
-        row.packet_id: row.content
-        for row in in_chunks(connection, select(c.packet_id, c.content), c.packet_id, ids)
-    }
+    rows = in_chunks(connection, _CONTENTS, ids)
+    return {each: whole(each, content, hashed, where) for each, content, hashed in rows}
 
 
 def packets_of(connection: Connection, ids: Collection[UUID], where: str) -> dict[UUID, PacketEnvelope]:
     """Those of ``ids`` that are kept, expired or not."""
-    c = packet_store.c
-    statement = select(c.packet_id, c.content, c.content_hash)
-    return {
-        row.packet_id: _packet(row.packet_id, row.content, row.content_hash, where)
-        for row in in_chunks(connection, statement, c.packet_id, ids)
-    }
+    rows = in_chunks(connection, _CONTENTS, ids)
+    return {each: _packet(each, content, hashed, where) for each, content, hashed in rows}
 
 
 def records(connection: Connection, journal: str, after: int, limit: int) -> list[JournalRow]:

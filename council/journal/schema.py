@@ -8,7 +8,7 @@ each engine in its own words.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -18,11 +18,19 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from council.protocol.jsondata import text_problem
+
 # The migrations in their order; a test compares them with the files. The last is what this code works with.
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
+NAME_CHARS_MAX = 200
 VERSION_TABLE = "council_version"
 # In the header of an SQLite file, so that one can tell whose it is.
 APPLICATION_ID = int.from_bytes(b"CNCL", "big")
+
+
+def name_fits(text: str) -> bool:
+    """Whether a journal, or who writes it, may be called so."""
+    return 0 < len(text) <= NAME_CHARS_MAX and text_problem(text) is None
 
 
 def moment_text(moment: datetime) -> str:
@@ -74,13 +82,19 @@ class Lapse(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC)  # type: ignore[no-any-return]
 
 
-def _texts(values: Any) -> str:
-    return json.dumps([str(value) for value in values], ensure_ascii=False)
+def words_text(words: Sequence[str]) -> str:
+    """Texts as SQLite keeps them; its triggers read this."""
+    return json.dumps(words, ensure_ascii=False) if words else "[]"
+
+
+def ids_text(ids: Sequence[UUID]) -> str:
+    """Ids as SQLite keeps them."""
+    return '["' + '", "'.join(map(str, ids)) + '"]' if ids else "[]"
 
 
 ID = _Kept(Uuid(), str, UUID)
-IDS = _Kept(ARRAY(Uuid()), _texts, lambda text: [UUID(each) for each in json.loads(text)])
-WORDS = _Kept(ARRAY(Text()), _texts, json.loads)
+IDS = _Kept(ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
+WORDS = _Kept(ARRAY(Text()), words_text, json.loads)
 MOMENT = _Kept(TIMESTAMP(timezone=True), moment_text, datetime.fromisoformat)
 OBJECT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
@@ -118,6 +132,16 @@ epochs = Table(
     Column("epoch", BigInteger, primary_key=True),
     Column("begun_at", MOMENT, nullable=False),
     Column("by", Text, nullable=False),
+)
+
+# What a start needs not replay: a shortcut, which may be removed at any time.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("journal", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("part", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
 )
 
 # SQLite alone, kept by triggers: what GIN indexes are in PostgreSQL.

@@ -1,6 +1,7 @@
 """The store of packets: writes them once, reads them back, removes what has expired. Knows no rules of councils.
 
-Synchronous, and safe to call from several threads. It has no clock: whoever asks says what time it is. The
+Synchronous, and safe to call from several threads. Whoever asks says what time it is; only the beginning of an
+epoch is noted by the machine's clock, for people. The
 council's own packets stand in a journal, a chain of rows that only the newest epoch may lengthen (rules 4.1,
 4.5, 4.6); packets of users stand outside.
 """
@@ -8,9 +9,10 @@ council's own packets stand in a journal, a chain of rows that only the newest e
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import IO, Any, Self
 from uuid import UUID
 
@@ -19,20 +21,34 @@ from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from council.journal import lineage, queries, transfer
-from council.journal.chain import Head, JournalRow
+from council.journal.chain import Head, JournalRow, content_hash
 from council.journal.engines import Database, open_database
-from council.journal.rows import appended, columns, newest_epoch, newest_head, same_packet
-from council.journal.schema import epochs, packet_store
+from council.journal.rows import (
+    Prepared,
+    appended,
+    insert_values,
+    prepared,
+    same_packet,
+    standing,
+    values,
+)
+from council.journal.schema import NAME_CHARS_MAX, epochs, name_fits, packet_store
 from council.protocol.errors import (
     CallerError,
     EnvelopeError,
     EpochFenced,
     OutOfOrder,
     PacketConflict,
+    StoreError,
     StoreLocked,
 )
-from council.protocol.jsondata import text_problem
-from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketWriteResult
+from council.protocol.packet import (
+    TAGS_MAX,
+    PacketEnvelope,
+    PacketEnvelopeIn,
+    PacketLineage,
+    PacketWriteResult,
+)
 
 log = structlog.get_logger("council.store")
 
@@ -40,9 +56,11 @@ TIMEOUT_S = 5.0  # how long somebody else may hold the store before one gives up
 # One transaction of these is over in some 10 ms, so that nobody waits long for a run of hygiene.
 GARBAGE_AT_ONCE = 500
 RECORDS_MAX = 10_000
-NAME_CHARS_MAX = 200
+# One transaction of these takes a second or two, well within what a coordinator beside it waits.
+WRITTEN_MAX = 5_000
 # Two writers that hand in the same packets at the same moment: one of them looks again.
 ATTEMPTS = 3
+Appended = tuple[list[tuple[Any, ...]], Head]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +94,7 @@ class PacketStore:
     """Packets on disk. Every method raises StoreError where the store fails, and has then kept nothing."""
 
     def __init__(self, database: Database, revisions: tuple[str | None, str]) -> None:
-        self._database = database
+        self.database = self._database = database
         self.revision_found, self.revision = revisions
 
     @classmethod
@@ -124,10 +142,11 @@ class PacketStore:
         """
         _fit(journal=journal, by=by)
         with self._database.write(f"journal:{journal}") as connection:
-            epoch = newest_epoch(connection, journal) + 1
+            newest, head = standing(connection, journal)
+            epoch = newest + 1
             row = {"journal": journal, "epoch": epoch, "begun_at": datetime.now(UTC), "by": by}
             connection.execute(insert(epochs), row)
-            return epoch, newest_head(connection, journal)
+            return epoch, head
 
     def append(self, journal: str, epoch: int, packets: Sequence[PacketEnvelope], after: Head) -> Head:
         """Puts ``packets`` behind ``after``, which the caller holds for the head, and gives the new head.
@@ -136,22 +155,47 @@ class PacketStore:
         same head. Lineage is completed. Raises EpochFenced where a newer epoch has begun, OutOfOrder where the
         head is another, PacketConflict for an id that is taken, EnvelopeError for a ttl or an unknown parent.
         """
-        # What can be made beforehand is, so that the lock is held for the writing alone.
-        ready = [(packet, packet.canonical()) for packet in packets]
         for packet in packets:
             if packet.ttl is not None:  # rules 4.4
                 raise EnvelopeError("ttl: a packet of a journal is kept for good; leave it out", field="ttl")
+        ready = [(packet, packet.canonical()) for packet in packets]
+
+        def made(connection: Connection) -> Appended:
+            whole = lineage.all_completed(connection, ready)
+            rows = (prepared(packet, content) for packet, content in whole)
+            return appended(self._database.kind, journal, epoch, rows, after)
+
+        return self._append(journal, epoch, after, made, [packet.packet_id for packet in packets])
+
+    def append_rows(
+        self, journal: str, epoch: int, rows: Sequence[Prepared], after: Head
+    ) -> tuple[Head, list[bytes]]:
+        """As ``append``, for a writer that is trusted: it has made the bytes and the whole lineage itself.
+
+        Neither is looked at again; place, epoch and ids are, as in ``append``. Gives the new head, and the hash
+        of each row.
+        """
+        # All of it is made beforehand, so that the lock is held for the writing alone.
+        made = appended(self._database.kind, journal, epoch, rows, after)
+        head = self._append(journal, epoch, after, lambda _: made, [row.packet_id for row in rows])
+        return head, [row[-1] for row in made[0]]
+
+    def _append(
+        self,
+        journal: str,
+        epoch: int,
+        after: Head,
+        made: Callable[[Connection], Appended],
+        ids: Sequence[UUID],
+    ) -> Head:
         try:
             with self._database.write(f"journal:{journal}") as connection:
-                newest = newest_epoch(connection, journal)
+                newest, head = standing(connection, journal)
                 if epoch != newest:
                     raise _fenced(self.where, journal, epoch, newest)
-                head = newest_head(connection, journal)
-                ready = lineage.all_completed(connection, ready)
-                rows, behind = appended(journal, epoch, ready, after)
+                rows, behind = made(connection)
                 if head == after:
-                    if rows:
-                        connection.execute(insert(packet_store), rows)
+                    insert_values(connection, rows)
                 elif head != behind:  # where it is, these rows and no others stand there: the hash says so
                     raise OutOfOrder(
                         f"the journal {journal} in {self.where} ends at position {head.position}, the writer "
@@ -162,15 +206,23 @@ class PacketStore:
                     )
                 return behind
         except IntegrityError as error:
-            taken = self._taken([packet.packet_id for packet in packets])
+            taken = self._taken(ids)
+            if taken is None:  # it was no id: a row does not fit its columns
+                raise StoreError(
+                    f"the store {self.where} refuses these rows, and kept none: please report this ({error.orig})",
+                    where=self.where,
+                ) from error
             raise PacketConflict(
-                f"packet {taken or 'of these'} is kept already, or twice in one call; a packet is written once",
+                f"packet {taken} is kept already, or twice in one call; a packet is written once",
                 packet_id=taken,
             ) from error
 
     def _taken(self, ids: Sequence[UUID]) -> UUID | None:
+        """One that is kept, or stands there twice."""
+        if len(set(ids)) < len(ids):
+            return next(each for each in ids if ids.count(each) > 1)
         with self._database.read() as connection:
-            return next(iter(queries.contents(connection, ids)), None)
+            return next(iter(queries.contents(connection, ids, self.where)), None)
 
     def records(self, journal: str, after: int = 0, limit: int = 1_000) -> list[JournalRow]:
         """Up to ``limit`` rows of a journal from behind position ``after`` on, as they are; nothing is checked."""
@@ -181,6 +233,21 @@ class PacketStore:
         with self._database.read() as connection:
             return queries.records(connection, journal, after, limit)
 
+    def placed(self, ids: Collection[UUID]) -> dict[UUID, tuple[int, bytes]]:
+        """Of those packets that stand in a journal, the position there and the canonical bytes."""
+        c = packet_store.c
+        statement = select(c.packet_id, c.position, c.content).where(
+            c.position.is_not(None), queries.among(c.packet_id)
+        )
+        with self._database.read() as connection:
+            rows = queries.in_chunks(connection, statement, ids)
+            return {row.packet_id: (row.position, row.content) for row in rows}
+
+    def lineages(self, ids: Collection[UUID]) -> dict[UUID, PacketLineage | None]:
+        """The lineage of those packets that are kept."""
+        with self._database.read() as connection:
+            return lineage.lineages(connection, ids, None)
+
     # Packets of users
 
     def write(self, packets: Iterable[PacketEnvelopeIn], now: datetime) -> list[PacketWriteResult]:
@@ -188,14 +255,17 @@ class PacketStore:
 
         Ids, times and lineage are completed (rules 4.2, 4.3). A packet that is kept already with this content
         is ok and reaches no table; with another it is a conflict. A parent that is not there, or has expired,
-        and a ttl that is not ahead are errors. An ``error_message`` begins with the error's code.
+        and a ttl that is not ahead are errors. An ``error_message`` begins with the error's code. Raises
+        CallerError for more than WRITTEN_MAX packets.
         """
-        queries.aware("now", now)
-        given = [(packet, packet.packet_id or new_id(now)) for packet in packets]
+        now = queries.aware("now", now)
+        given = [(packet, packet.packet_id or new_id(now)) for packet in islice(packets, WRITTEN_MAX + 1)]
+        if len(given) > WRITTEN_MAX:
+            raise CallerError(f"packets: more than {WRITTEN_MAX:,} in one call; write them in several")
         for _ in range(ATTEMPTS):
             try:
                 with self._database.write() as connection:
-                    return _written(connection, given, now)
+                    return _written(connection, given, now, self.where)
             except IntegrityError as error:
                 cause = error
         raise StoreLocked(
@@ -206,7 +276,7 @@ class PacketStore:
 
     def get(self, packet_id: UUID, now: datetime, *, expired: bool = False) -> PacketEnvelope | None:
         """One packet, or None; one that has expired by ``now`` only where ``expired`` ones are asked for."""
-        queries.aware("now", now)
+        now = queries.aware("now", now)
         with self._database.read() as connection:
             found = queries.packets_of(connection, [packet_id], self.where).get(packet_id)
         return None if found is None or (not expired and found.expired(now)) else found
@@ -261,12 +331,12 @@ class PacketStore:
 
     def collect_garbage(self, now: datetime) -> int:
         """Removes the packets of users whose ttl has passed by ``now``, and by the machine's clock; how many."""
+        now = queries.aware("now", now)
         c = packet_store.c
         # The triggers go by the database's clock, and so does this: a caller's wrong one removes nothing early.
         passed = (c.ttl.is_not(None), c.ttl <= now, c.ttl <= self._database.clock, c.journal.is_(None))
         some = select(c.packet_id).where(*passed).limit(GARBAGE_AT_ONCE)
         statement = delete(packet_store).where(c.packet_id.in_(some.scalar_subquery()))
-        queries.aware("now", now)
         removed = 0
         while True:
             with self._database.write("garbage") as connection:
@@ -290,7 +360,7 @@ class PacketStore:
             ]
             journals = tuple(
                 JournalInfo(
-                    row.journal, row.epoch, row.begun_at, row.by, newest_head(connection, row.journal)
+                    row.journal, row.epoch, row.begun_at, row.by, standing(connection, row.journal)[1]
                 )
                 for row in begun
             )
@@ -309,9 +379,12 @@ class PacketStore:
         )
 
     def export(self, stream: IO[bytes]) -> int:
-        """Writes all that is kept, as it is at this moment, as JSON Lines; how many packets that is."""
+        """Writes all that is kept, as it is at this moment, as JSON Lines; how many packets that is.
+
+        Raises StoreCorrupt at the first packet that does not fit its hash: a copy of it would hide the damage.
+        """
         with self._database.read() as connection:
-            return transfer.write_lines(connection, stream)
+            return transfer.write_lines(connection, stream, self.where)
 
     def import_(self, stream: IO[bytes]) -> transfer.Imported:
         """Takes in what ``export`` wrote; what is there already is passed over, so that it can be repeated.
@@ -331,13 +404,14 @@ def new_id(now: datetime) -> UUID:
 
 
 def _written(
-    connection: Connection, given: Sequence[tuple[PacketEnvelopeIn, UUID]], now: datetime
+    connection: Connection, given: Sequence[tuple[PacketEnvelopeIn, UUID]], now: datetime, where: str
 ) -> list[PacketWriteResult]:
     ids = {packet_id for _, packet_id in given}
-    there = queries.contents(connection, ids)
+    there = queries.contents(connection, ids, where)
     parents = {each for packet, _ in given if packet.lineage for each in packet.lineage.parent_ids}
     known = lineage.lineages(connection, parents, now)
-    rows: list[dict[str, Any]] = []
+    below = lineage.below(connection, ids - there.keys()) if parents else {}
+    rows = []
     results = []
     for packet, packet_id in given:
         try:
@@ -355,17 +429,17 @@ def _written(
                     field="ttl",
                 )
             kept = packet.completed(packet_id, now, known)
+            lineage.check_above(packet_id, kept.lineage, below)
             content = kept.canonical()
         except (EnvelopeError, PacketConflict) as error:
             message = f"{error.code}: {error.message}"
             results.append(PacketWriteResult(packet_id=packet_id, status="error", error_message=message))
             continue
-        rows.append(columns(kept, content))
+        rows.append(values(connection.dialect.name, prepared(kept, content), content_hash(content)))
         there[packet_id] = content
         known[packet_id] = kept.lineage
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
-    if rows:
-        connection.execute(insert(packet_store), rows)
+    insert_values(connection, rows)
     return results
 
 
@@ -389,6 +463,8 @@ def _within(name: str, value: int, most: int) -> None:
 
 
 def _words(tags: Collection[str]) -> tuple[str, ...]:
+    if len(tags) > TAGS_MAX:
+        raise CallerError(f"tags: found {len(tags):,}, a packet has at most {TAGS_MAX}")
     if isinstance(tags, str):
         raise CallerError(f"tags: found the text {tags[:40]!r}, expected a list of texts")
     for tag in tags:
@@ -398,7 +474,7 @@ def _words(tags: Collection[str]) -> tuple[str, ...]:
 
 def _fit(**texts: str) -> None:
     for name, value in texts.items():
-        if not 0 < len(value) <= NAME_CHARS_MAX or text_problem(value):
+        if not name_fits(value):
             raise CallerError(
                 f"{name}: expected a text of 1 to {NAME_CHARS_MAX} characters, without NUL or half characters"
             )

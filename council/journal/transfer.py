@@ -18,9 +18,9 @@ from sqlalchemy.exc import IntegrityError
 from council.journal import lineage, queries
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.engines import Database
-from council.journal.rows import columns, newest_epoch, newest_head
-from council.journal.schema import epochs, packet_store
-from council.protocol.errors import EnvelopeError, ImportRefused
+from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
+from council.journal.schema import epochs, name_fits, packet_store
+from council.protocol.errors import CallerError, EnvelopeError, ImportRefused
 from council.protocol.jsondata import read_json
 from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope, PacketLineage, completed_lineage
 
@@ -50,14 +50,18 @@ class _Line(NamedTuple):
     content: bytes
 
 
-def write_lines(connection: Connection, stream: IO[bytes]) -> int:
+def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
     """Writes everything that ``connection`` sees; how many packets that is."""
     stream.write(_json(FORMAT))
     for row in connection.execute(select(epochs).order_by(epochs.c.journal, epochs.c.epoch)):
         stream.write(_json({"epoch": row._asdict() | {"begun_at": row.begun_at.isoformat()}}))
     c = packet_store.c
     place = (c.journal, c.position, c.epoch, c.previous_hash, c.row_hash)
-    statement = select(c.content, *place).order_by(c.sequence).execution_options(yield_per=AT_ONCE)
+    statement = (
+        select(c.packet_id, c.content, c.content_hash, *place)
+        .order_by(c.sequence)
+        .execution_options(yield_per=AT_ONCE)
+    )
     count = 0
     for row in connection.execute(statement):
         chain = b""
@@ -65,7 +69,8 @@ def write_lines(connection: Connection, stream: IO[bytes]) -> int:
             hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
             placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
             chain = _json(placed)[1:-2] + b","
-        stream.write(b"{" + chain + b'"packet":' + row.content + b"}\n")
+        content = queries.whole(row.packet_id, row.content, row.content_hash, where)
+        stream.write(b"{" + chain + b'"packet":' + content + b"}\n")
         count += 1
     stream.write(_json({"end": count}))
     return count
@@ -162,11 +167,11 @@ def _take_epoch(database: Database, number: int, found: object) -> tuple[str, in
             raise ValueError(found)
         row = {**found, "begun_at": queries.aware("begun_at", datetime.fromisoformat(found["begun_at"]))}
         texts = [row["journal"], row["by"]]
-        if type(row["epoch"]) is not int or not all(
-            isinstance(each, str) and "\0" not in each for each in texts
-        ):
+        if type(row["epoch"]) is not int or not 0 < row["epoch"] < 2**63:
             raise ValueError(found)
-    except (TypeError, ValueError):
+        if not all(isinstance(each, str) and name_fits(each) for each in texts):
+            raise ValueError(found)
+    except (TypeError, ValueError, CallerError):
         raise _refused(number, "epoch: expected journal, epoch, begun_at and by") from None
     journal, epoch = row["journal"], row["epoch"]
     with database.write(f"journal:{journal}") as connection:
@@ -176,7 +181,7 @@ def _take_epoch(database: Database, number: int, found: object) -> tuple[str, in
                 raise _refused(
                     number, f"epoch {epoch} of journal {journal} is another here: the two have parted ways"
                 )
-        elif epoch != newest_epoch(connection, journal) + 1:
+        elif epoch != standing(connection, journal)[0] + 1:
             raise _refused(number, f"epoch {epoch} of journal {journal} does not follow the newest here")
         else:
             connection.execute(insert(epochs), row)
@@ -210,15 +215,27 @@ class _Batch:
         self.there = _placed(connection, ids)
         parents = {each for line in lines if line.packet.lineage for each in line.packet.lineage.parent_ids}
         self.known = lineage.lineages(connection, parents, None)
-        self.heads = {journal: newest_head(connection, journal) for journal in journals}
-        self.fenced = {each for each in journals if newest_epoch(connection, each) != newest.get(each, 0)}
+        self.below = lineage.below(connection, set(ids) - self.there.keys())
+        stand = {journal: standing(connection, journal) for journal in journals}
+        self.newest = newest
+        self.heads = {journal: head for journal, (_, head) in stand.items()}
+        c = packet_store.c
+        self.epochs = {
+            journal: connection.execute(
+                select(c.epoch).where(c.journal == journal, c.position == head.position)
+            ).scalar()
+            or 0
+            for journal, head in self.heads.items()
+        }
+        self.fenced = {journal for journal, (epoch, _) in stand.items() if epoch != newest.get(journal, 0)}
 
     def take(self) -> Imported:
         rows = []
         there_already = orphans = 0
         for line in self.lines:
             packet_id = line.packet.packet_id
-            mine = (content_hash(line.content), line.journal, line.row_hash or None)
+            hashed = content_hash(line.content)
+            mine = (hashed, line.journal, line.row_hash or None)
             if packet_id in self.there:
                 if self.there[packet_id] != mine:
                     raise _refused(
@@ -227,16 +244,15 @@ class _Batch:
                 there_already += 1
                 continue
             orphans += self._orphan(line)
-            row = columns(line.packet, line.content)
+            place = OUTSIDE
             if line.journal is not None:
-                self._follow(line, row["content_hash"])
-                row |= {"journal": line.journal, "position": line.position, "epoch": line.epoch}
-                row |= {"previous_hash": line.previous_hash, "row_hash": line.row_hash}
-            rows.append(row)
+                self._follow(line, hashed)
+                place = Place(line.journal, line.position, line.epoch, line.previous_hash, line.row_hash)
+            row = prepared(line.packet, line.content)
+            rows.append(values(self.connection.dialect.name, row, hashed, place))
             self.there[packet_id] = mine
-            self.known[packet_id] = line.packet.lineage
-        if rows:
-            self.connection.execute(insert(packet_store), rows)
+            self._keep(packet_id, line.packet.lineage)
+        insert_values(self.connection, rows)
         return Imported(len(rows), there_already, orphans)
 
     def _follow(self, line: _Line, kept_hash: bytes) -> None:
@@ -245,6 +261,8 @@ class _Batch:
         what = f"journal {line.journal}, position {line.position}"
         if line.journal in self.fenced:
             raise _refused(line.number, f"{what}: a newer epoch than any of the file's has begun here")
+        if line.epoch > self.newest.get(line.journal, 0):
+            raise _refused(line.number, f"{what}: it is of epoch {line.epoch}, which the file does not have")
         head = self.heads[line.journal]
         if line.position != head.position + 1:
             raise _refused(
@@ -256,6 +274,9 @@ class _Batch:
             )
         if line.row_hash != row_hash(line.previous_hash, line.position, line.epoch, kept_hash):
             raise _refused(line.number, f"{what}: its hash does not fit it; the row was changed")
+        if line.epoch < self.epochs[line.journal]:
+            raise _refused(line.number, f"{what}: epoch {line.epoch} follows a newer one")
+        self.epochs[line.journal] = line.epoch
         self.heads[line.journal] = Head(line.position, line.row_hash)
 
     def _orphan(self, line: _Line) -> bool:
@@ -263,21 +284,32 @@ class _Batch:
         given: PacketLineage | None = line.packet.lineage
         if given is None:
             return False
-        whole = given.generation is not None and given.root_packet_id is not None
-        if whole and given.generation and any(each not in self.known for each in given.parent_ids):
-            return True
+        known = self.known
+        gone: set[UUID] = set()
+        if given.generation and given.root_packet_id:
+            # For one that is gone stands what it must have been, beside those that are there.
+            gone = {each for each in given.parent_ids if each not in known}
+            stand_in = PacketLineage(generation=given.generation - 1, root_packet_id=given.root_packet_id)
+            known = {**{each: known.get(each) for each in given.parent_ids}, **dict.fromkeys(gone, stand_in)}
         try:
-            if completed_lineage(given, line.packet.packet_id, self.known) != given:
+            if completed_lineage(given, line.packet.packet_id, known) != given:
                 raise EnvelopeError("lineage: it is not complete", field="lineage")
+            lineage.check_above(line.packet.packet_id, given, self.below)
         except EnvelopeError as error:
             raise _refused(line.number, error.message) from error
-        return False
+        return bool(gone)
+
+    def _keep(self, packet_id: UUID, given: PacketLineage | None) -> None:
+        self.known[packet_id] = given
+        for parent in given.parent_ids if given else ():
+            generation = (given and given.generation) or 0
+            self.below[parent] = min(generation, self.below.get(parent, generation))
 
 
 def _placed(connection: Connection, ids: list[UUID]) -> dict[UUID, tuple[bytes, str | None, bytes | None]]:
     c = packet_store.c
-    statement = select(c.packet_id, c.content_hash, c.journal, c.row_hash)
-    return {row[0]: tuple(row[1:]) for row in queries.in_chunks(connection, statement, c.packet_id, ids)}
+    statement = select(c.packet_id, c.content_hash, c.journal, c.row_hash).where(queries.among(c.packet_id))
+    return {row[0]: tuple(row[1:]) for row in queries.in_chunks(connection, statement, ids)}
 
 
 def _sum(one: Imported, other: Imported) -> Imported:

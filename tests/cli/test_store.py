@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 
 from council.humans import state_dir
+from council.journal.schema import REVISIONS
 from council.journal.store import PacketStore
 from council.protocol.packet import PacketEnvelopeIn
 
@@ -46,7 +47,7 @@ def test_the_default_is_a_file_in_the_state_folder(cli: Cli) -> None:
     said = cli("store", "migrate", "--json")
     assert said.code == 0, said
     path = state_dir() / "store.db"
-    assert document(said.out)["migrated"] == {"where": str(path), "from": None, "to": "0001"}
+    assert document(said.out)["migrated"] == {"where": str(path), "from": None, "to": REVISIONS[-1]}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert "already" in cli("store", "migrate").out
@@ -150,3 +151,55 @@ def test_what_is_no_store_exits_4(cli: Cli, home: Path) -> None:
     assert said.code == 4
     assert document(said.out)["error"]["code"] == "store_foreign"
     assert cli("store", "info", "--url", "mysql://x/y").code == 2
+
+
+@pytest.mark.parametrize("name", ["s.db", "s.db-wal", "link"])
+def test_an_export_does_not_replace_its_own_store(cli: Cli, home: Path, name: str) -> None:
+    """Mutation: the packets are in the file, and the file in the store's place."""
+    path = filled(home / "s.db")
+    (home / "link").symlink_to(path)
+    with PacketStore.open(str(path)):  # holds the log of writes open
+        said = cli("store", "export", name, "--url", str(path))
+        assert said.code == 2
+        assert "the store itself" in said.err
+    assert document(cli("store", "info", "--url", str(path), "--json").out)["store"]["packets"] == 3
+
+
+def test_an_export_replaces_files_alone(cli: Cli, home: Path) -> None:
+    """Mutation: as root, ``/dev/stdout`` itself became a file."""
+    path = filled(home / "s.db")
+    os.mkfifo(home / "pipe")
+    (home / "to_pipe").symlink_to("pipe")
+    for name in ("pipe", "to_pipe", "."):
+        said = cli("store", "export", name, "--url", str(path))
+        assert said.code == 2
+        assert "no file" in said.err
+    assert stat.S_ISFIFO((home / "pipe").lstat().st_mode)
+    (home / "there.jsonl").write_bytes(b"old")
+    (home / "link").symlink_to("there.jsonl")
+    assert cli("store", "export", "link", "--url", str(path)).code == 0
+    assert (home / "link").is_symlink()
+    assert len((home / "there.jsonl").read_bytes().splitlines()) == 6
+
+
+def test_what_cannot_be_read_or_written_to_its_end_is_no_fault_of_the_councils(home: Path) -> None:
+    path = filled(home / "s.db")
+    command = [sys.executable, "-m", "council.cli", "store"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, "export", "-", "--url", str(path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert b"can't be written: No space left" in done.stderr
+    done = subprocess.run(
+        [*command, "import", "/proc/self/mem", "--url", str(path)],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"can't be read to its end" in done.stderr

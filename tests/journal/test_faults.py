@@ -22,6 +22,7 @@ from sqlalchemy.pool import Pool
 
 from council.journal import engines
 from council.journal.chain import Head
+from council.journal.schema import REVISIONS
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CallerError,
@@ -294,7 +295,7 @@ def test_a_newer_store_is_refused_and_left_as_it_is(address: str, opened: Open) 
     for options in ({}, {"read_only": True}, {"migrate": False}):
         with pytest.raises(StoreNewer, match="install the newer version") as caught:
             opened(address, **options)
-        assert (caught.value.found, caught.value.known) == ("9999", "0001")
+        assert (caught.value.found, caught.value.known) == ("9999", REVISIONS[-1])
     assert connection.execute("SELECT version_num FROM council_version").fetchall() == [("9999",)]
     connection.close()
 
@@ -400,7 +401,7 @@ def test_many_open_a_new_store_at_once(address: str, opened: Open) -> None:
         for _ in range(4)
     ]
     assert [each.wait(100) for each in started] == [0] * 4
-    assert opened(address, migrate=False).revision_found == "0001"
+    assert opened(address, migrate=False).revision_found == REVISIONS[-1]
 
 
 @pytest.mark.parametrize(

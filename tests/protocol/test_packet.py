@@ -300,3 +300,18 @@ def test_the_row_has_the_documents_columns() -> None:
 def test_a_write_says_what_it_came_to() -> None:
     result = PacketWriteResult(packet_id=A, written_tables=("packet_store",))
     assert (result.status, result.error_message) == ("ok", None)
+
+
+def test_what_is_not_set_is_not_in_the_bytes() -> None:
+    """Mutation: an empty list beside a list that is not there, and two bytes' forms of one packet."""
+    packet = PacketEnvelope.build(
+        packet_id=UUID(int=1),
+        packet_type="event",
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        payload={},
+        lineage={},
+    )
+    text = (
+        '{"lineage":{},"packet_id":"00000000-0000-0000-0000-000000000001","packet_type":"event","payload":{},'
+    )
+    assert packet.to_json() == text + '"timestamp":"2026-01-01T00:00:00Z"}'
