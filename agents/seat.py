@@ -8,6 +8,7 @@ with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import random
 import threading
@@ -95,6 +96,7 @@ class SeatHost:
         self._weight = 0
         self._started_s = uptime()
         self._attendance = 0
+        self._end_attendance: Callable[[], None] = lambda: None
         self.refused = 0
 
     # What the council calls
@@ -113,6 +115,9 @@ class SeatHost:
         """
         self._attendance += 1
         attendance, beat = self._attendance, 0
+        self._end_attendance()
+        ended = asyncio.Event()
+        self._end_attendance = _from_any_thread(asyncio.get_running_loop(), ended)
         while attendance == self._attendance:
             busy_with = self.busy_with()
             sealed = self._sealed(
@@ -123,7 +128,7 @@ class SeatHost:
             )
             await send(sealed, f"heartbeat {self.name} #{beat} {'busy' if busy_with else 'idle'}")
             beat += 1
-            await asyncio.sleep(self._heartbeat_s * (1 - JITTER * random.random()))
+            await _pause(self._heartbeat_s * (1 - JITTER * random.random()), ended)
 
     def busy_with(self) -> str | None:
         """The proposal that the mind has worked on longest, if it is at work."""
@@ -134,6 +139,7 @@ class SeatHost:
     def close(self) -> None:
         """Ends the heartbeat and gives up all work."""
         self._attendance += 1
+        self._end_attendance()
         for work in list(self._work.values()):
             self._give_up(work)
         self._mailbox.release()
@@ -357,6 +363,22 @@ class SeatHost:
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._said_bytes -= len(self._said.pop(key, b""))
+
+
+async def _pause(seconds: float, ended: asyncio.Event) -> None:
+    """Waits so long, or until ``ended`` is set."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(ended.wait(), seconds)
+
+
+def _from_any_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], None]:
+    """What sets ``event``, which belongs to ``loop``, from wherever it is called."""
+
+    def set_it() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so that nobody waits
+            loop.call_soon_threadsafe(event.set)
+
+    return set_it
 
 
 def _in_words(error: BaseException) -> str:

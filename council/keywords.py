@@ -48,6 +48,7 @@ class Settings(ClientSettings, total=False):
     escalations_max: int | None
     events_kept: int | None
     store: str | None
+    checkpoint: str | None
     ray_address: str | None
 
 

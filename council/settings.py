@@ -20,6 +20,7 @@ SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not
 HUMANS_MAX = 100  # names that an error still lists
 # A variable of our own prefix would be read as a setting.
 _KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
+MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
 _STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
 OPTIONS_MAX = 64  # keyword arguments of one mind
 
@@ -66,12 +67,18 @@ def _may_be_mind(value: Any) -> Any:
 
 def _is_store_address(value: str) -> str:
     """Refuses a path that depends on where one stands, and a password: ``council config`` shows every value."""
-    if not _STORE.match(value):
+    if value != MEMORY and not _STORE.match(value):
         raise ValueError("expected a path or an address")
     if "://" in value:
         parts = urlsplit(value)  # its ValueErrors say what is wrong
         if parts.password is not None or "password" in parse_qs(parts.query):
             raise ValueError("expected an address without a password")
+    return value
+
+
+def _is_path(value: str) -> str:
+    if not value.startswith(("/", "~/")) or "\0" in value:
+        raise ValueError("expected a path that does not depend on where one stands")
     return value
 
 
@@ -170,10 +177,18 @@ class CouncilConfig(BaseModel):
         default=None,
         min_length=1,
         max_length=ADDRESS_CHARS_MAX,
-        description="where packets are kept; unset: an SQLite file in the state folder (4.1)",
+        description="where packets are kept; unset: an SQLite file in the state folder, in process 'memory' (4.1)",
         json_schema_extra={
-            "expected": "/path, ~/path, sqlite:////path or postgresql://user@host/database (a password in ~/.pgpass)"
+            "expected": "/path, ~/path, sqlite:////path, postgresql://user@host/database (a password in ~/.pgpass), "
+            "or 'memory', which keeps nothing"
         },
+    )
+    checkpoint: Annotated[str, AfterValidator(_is_path)] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=PATH_CHARS_MAX,
+        description="the file for signed checkpoints, best on another disk; unset: one in the state folder (4.5)",
+        json_schema_extra={"expected": "/path or ~/path"},
     )
     ray_address: str | None = _label("the Ray cluster to join; unset: one of the council's own", longest=255)
     ray_namespace: str = _name("council", "the Ray namespace of the council's actors")

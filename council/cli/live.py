@@ -21,7 +21,7 @@ from rich.text import Text
 
 from council.cli import show
 from council.cli.report import DONE, Report
-from council.cli.text import clean, line
+from council.cli.text import clean, count, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
@@ -233,6 +233,8 @@ def _told(event: Event) -> tuple[str, str]:
         case "roll":
             how = "active" if data["active"] else "inactive"
             return f"{data['seat']} is {how}: {line(data['why'], 300)}", "green" if data["active"] else "red"
+        case "start":
+            return f"the coordinator started anew, with {count(data['open'], 'open proposal')}", "yellow"
         case "alert":
             return f"{data['kind']}: {line(data['text'], 300)}", "red"
         case "refusal":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from council.cli.report import Report, UsageFault
+from council.cli.report import Report, UsageFault, log_aside
 from council.cli.text import clean
 
 if TYPE_CHECKING:
@@ -82,19 +82,23 @@ def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tu
     """
     if where.inline and (where.launch or where.address is not None):
         raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
-    council, how = _come_by(where, report, sole)
-    try:
-        yield council, how
-    finally:
-        council.close()
+    with log_aside():
+        council, how = _come_by(where, report, sole)
+        try:
+            yield council, how
+        finally:
+            council.close()
 
 
 def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.client import Council
+    from council.settings import MEMORY
 
     config = where.loaded().config
     # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
-    own = config.model_copy(update={"humans": {}})
+    # And it has nothing to go on with another time: unless a store is named, it keeps no journal on disk, so that
+    # it is in the way of no other council of its name.
+    own = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
     if where.inline:
         return Council.inline(own), "inline"
     if where.launch:

@@ -4,7 +4,7 @@
  code   meaning
 ======  ==========================================================================================
    0    approved; or the command did what it was asked to
-   1    rejected or cancelled; for ``doctor``: something does not work
+   1    rejected or cancelled; for ``doctor``: something does not work; for ``verify``: it does not hold
    2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
    3    not decided: it waits for a human, was deferred, no answer came in time, or the council has too
         much open and asks to be tried again
@@ -137,9 +137,9 @@ class Report:
         """A remark beside the result; ``text`` may hold what came from outside."""
         self.print_note(clean(text), style="dim")
 
-    def error(self, error: BaseException) -> int:
-        """Says what went wrong, and returns the exit code of it."""
-        code = error_code(error)
+    def error(self, error: BaseException, code: int | None = None) -> int:
+        """Says what went wrong, and returns the exit code of it: ``code``, where a command knows better."""
+        code = error_code(error) if code is None else code
         if isinstance(error, Unwritable):
             self.as_json = False  # there is nowhere to put the document
         message = (
@@ -233,3 +233,16 @@ def _console(*, stderr: bool) -> Console:
     if console.width > COLUMNS_MAX:
         console.width = COLUMNS_MAX
     return console
+
+
+@contextlib.contextmanager
+def log_aside() -> Iterator[None]:
+    """Within it, the log goes to the standard error: the output is for results."""
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -99,6 +99,13 @@ class AnnounceRoll(Value, frozen=True):
     why: str
 
 
+class AnnounceStart(Value, frozen=True):
+    """A coordinator took over after another, and goes on with ``open`` proposals."""
+
+    epoch: int
+    open: int
+
+
 class RaiseAlert(Value, frozen=True):
     """Something a person should look at: a late ballot that would have escalated the proposal."""
 
@@ -136,6 +143,7 @@ Effect = (
     | AnnounceDecision
     | AnswerAgain
     | AnnounceRoll
+    | AnnounceStart
     | RaiseAlert
     | AnnounceRefusal
     | NoteIgnored

@@ -6,7 +6,7 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 
 from __future__ import annotations
 
-from council.core.state import Answer, Ballot, Ruling, Submission, Value
+from council.core.state import Answer, Ballot, Rules, Ruling, Submission, Value
 
 
 class ProposalSubmitted(Value, frozen=True):
@@ -105,6 +105,14 @@ class EscalationExpired(Value, frozen=True):
     proposal_id: str
 
 
+class CoordinatorStarted(Value, frozen=True):
+    """A coordinator took the council over, the first one or a later: its epoch, and the rules it was given."""
+
+    council_id: str
+    epoch: int
+    rules: Rules
+
+
 class EnvelopeRefused(Value, frozen=True):
     """An envelope was refused: malformed, forged, replayed, or against the rules."""
 
@@ -129,5 +137,6 @@ Event = (
     | SeatFellSilent
     | DeadlinePassed
     | EscalationExpired
+    | CoordinatorStarted
     | EnvelopeRefused
 )

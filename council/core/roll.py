@@ -43,6 +43,18 @@ def silence(seat: Seat, rules: Rules) -> Seat:
     return replace(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
 
 
+def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
+    """A seat as a coordinator that starts finds it: as if it had beaten just now (rules 1.10).
+
+    Unless it is the first, a new run begins: the numbers of heartbeats are not journaled, so that only the run
+    tells an old one.
+    """
+    if seat is None or first:
+        return Seat(name, active=True, last_beat_s=now.uptime_s)
+    why = seat.why if seat.active else "the coordinator started anew"
+    return replace(seat, active=True, last_beat_s=now.uptime_s, boot=seat.boot + 1, beat=-1, why=why)
+
+
 def bury(seat: Seat, why: str) -> Seat:
     """The seat once its actor is known dead: inactive at once, and a new run begins."""
     return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)

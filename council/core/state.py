@@ -8,7 +8,7 @@ is down, a human's (rules 1.9).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Literal
 
 import msgspec
@@ -289,17 +289,20 @@ class CouncilState(msgspec.Struct):
     """All that one council knows. Only the core touches the maps (one step costs the same however many).
 
     ``timers`` and ``wall_timers`` are heaps of ``(deadline, proposal id)``; entries of proposals that have
-    moved on are dropped when they surface.
+    moved on are dropped when they surface. ``epoch`` is the coordinator's, 0 before the first has started;
+    ``ruled_from`` the position from which on ``rules`` are as they are.
     """
 
     rules: Rules
     seats: dict[str, Seat]
     open: dict[str, Proposal] = msgspec.field(default_factory=dict)
-    closed: dict[str, Closed] = msgspec.field(default_factory=dict)
+    closed: MutableMapping[str, Closed] = msgspec.field(default_factory=dict)
     timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     wall_timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     with_human: int = 0
     uptime_s: float = 0.0
+    epoch: int = 0
+    ruled_from: int = 0
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, seat in self.seats.items() if seat.active)

@@ -96,6 +96,8 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return _deadline_passed(state, proposal_id, now)
         case ev.EscalationExpired(proposal_id):
             return _expired(state, proposal_id, now)
+        case ev.CoordinatorStarted():
+            return _started(state, event, now)
         case ev.EnvelopeRefused(sender, msg_id, code, why):
             return [do.AnnounceRefusal(sender, msg_id, code, why)]
         case _:
@@ -143,7 +145,10 @@ def next_deadline(state: CouncilState) -> Deadlines:
 
 
 def _is_due_event(event: ev.Event) -> bool:
-    return isinstance(event, (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired))
+    """Whether an event may find a deadline passed: those that passing brings, and the first after a time down."""
+    return isinstance(
+        event, (ev.DeadlinePassed, ev.SeatFellSilent, ev.EscalationExpired, ev.CoordinatorStarted)
+    )
 
 
 def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
@@ -170,6 +175,33 @@ def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effe
 
 
 # The roll
+
+
+def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> Effects:
+    """A coordinator begins, or goes on where its predecessor ended; time in between is nobody's (rules 1.10)."""
+    if event.epoch <= state.epoch:
+        raise Refused(
+            f"a coordinator of epoch {event.epoch} started, but the newest is {state.epoch}: it was replaced",
+            code="fenced",
+            epoch=event.epoch,
+        )
+    before, first = state.seats, state.epoch == 0
+    state.epoch = event.epoch
+    if first or event.rules != state.rules:
+        state.rules, state.ruled_from = event.rules, now.position
+    state.seats = {name: roll.anew(before.get(name), name, now, first=first) for name in state.rules.seats}
+    if first:
+        return []
+    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open))]
+    for name, seat in state.seats.items():
+        if name not in before or not before[name].active:
+            effects.append(do.AnnounceRoll(name, True, seat.why))
+    for proposal_id in list(state.open):
+        for name in state.seats:  # what was under way to a seat may have been lost
+            effects += _tell_what_is_open(state, state.open[proposal_id], name)
+        proposal = state.open[proposal_id]
+        effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
+    return effects
 
 
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:

@@ -1,11 +1,13 @@
 """How the rows of a journal hold on to each other: one hash for each, over all before it (rules 4.5).
 
-Knows nothing of where rows are kept.
+Beside the chain stands a Merkle tree over the same rows, as RFC 6962 has it, so that one row's place can be shown
+to somebody who does not have the others. Knows nothing of where rows are kept.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 HASH_BYTES = 32
@@ -32,10 +34,94 @@ class JournalRow(NamedTuple):
 
 def content_hash(content: bytes) -> bytes:
     """The hash of a packet's canonical bytes."""
-    return hashlib.sha256(content).digest()
+    return sha256(content).digest()
 
 
 def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: bytes) -> bytes:
     """The hash of a row: SHA-256 of the previous row's, the position and epoch as 8 bytes each, the content's."""
     place = position.to_bytes(8, "big") + epoch.to_bytes(8, "big")
-    return hashlib.sha256(previous_hash + place + content_hash).digest()
+    return sha256(previous_hash + place + content_hash).digest()
+
+
+# A leaf is never taken for an inner node: each is hashed behind a byte of its own.
+_LEAF, _NODE = b"\x00", b"\x01"
+EMPTY_ROOT = sha256(b"").digest()
+
+
+class Tree:
+    """The Merkle tree over the first ``size`` rows of a journal, of which it holds the ``peaks`` alone.
+
+    These are the roots of its whole subtrees, the largest first: some 20 hashes for a million rows.
+    """
+
+    __slots__ = ("_peaks", "size")
+
+    def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
+        self.size = size
+        self._peaks = list(peaks)
+        if size < 0 or len(self._peaks) != size.bit_count() or any(len(p) != HASH_BYTES for p in self._peaks):
+            raise ValueError(f"a tree of {size} rows has {abs(size).bit_count()} peaks of {HASH_BYTES} bytes")
+
+    @property
+    def peaks(self) -> tuple[bytes, ...]:
+        """What it takes to go on later: ``Tree(size, peaks)``."""
+        return tuple(self._peaks)
+
+    def append(self, row_hash: bytes) -> None:
+        """One more row."""
+        node = sha256(_LEAF + row_hash).digest()
+        peaks, size = self._peaks, self.size
+        self.size = size + 1
+        while size & 1:
+            node = sha256(_NODE + peaks.pop() + node).digest()
+            size >>= 1
+        peaks.append(node)
+
+    def root(self) -> bytes:
+        """The hash that speaks for every row."""
+        if not self._peaks:
+            return EMPTY_ROOT
+        *larger, node = self._peaks
+        for peak in reversed(larger):
+            node = sha256(_NODE + peak + node).digest()
+        return node
+
+
+def inclusion(row_hashes: Sequence[bytes], index: int) -> tuple[bytes, ...]:
+    """The path from row ``index``, counted from 0, up to the root of the tree over all of ``row_hashes``.
+
+    Raises IndexError for a row that is not among them.
+    """
+    if not 0 <= index < len(row_hashes):
+        raise IndexError(f"row {index} of {len(row_hashes)}")
+    level = [sha256(_LEAF + each).digest() for each in row_hashes]
+    path = []
+    while len(level) > 1:
+        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, and goes up as it is
+            path.append(level[index ^ 1])
+        odd = level[-1:] if len(level) % 2 else []
+        pairs = zip(level[::2], level[1::2], strict=False)
+        level = [sha256(_NODE + left + right).digest() for left, right in pairs] + odd
+        index //= 2
+    return tuple(path)
+
+
+def rooted(row_hash: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root of the tree of ``size`` rows that ``path`` leads to from row ``index``, counted from 0.
+
+    Raises ValueError where the path is longer or shorter than that row's.
+    """
+    if not 0 <= index < size:
+        raise ValueError(f"row {index} is not among {size}")
+    node = sha256(_LEAF + row_hash).digest()
+    left = list(path)
+    while size > 1:
+        if index ^ 1 < size:
+            if not left:
+                raise ValueError("the path is too short")
+            other = left.pop(0)
+            node = sha256(_NODE + (other + node if index & 1 else node + other)).digest()
+        index, size = index // 2, (size + 1) // 2
+    if left:
+        raise ValueError("the path is too long")
+    return node

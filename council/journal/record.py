@@ -6,28 +6,95 @@ journal in memory lasts as long as its coordinator; a durable one satisfies the 
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+import msgspec
+
+from council.core.effects import Effect
 from council.core.events import Event
 from council.core.state import Moment, Value
+from council.journal.entries import HistoryPage, Wanted
+from council.protocol.errors import ReplayDiverged, StoreError
 
 
 class Record(Value, frozen=True):
-    """An event with its moment, and the sealed envelope that brought it, if one did."""
+    """An event with its moment, the sealed envelope that brought it, if one did, and what followed from it.
+
+    ``msg_id`` is the envelope's, where it has used that one up (rules 1.15); ``key_mark`` tells the key of a
+    proposal's sender, who keeps its name, from others (rules 1.3). Read back, a record has no ``effects`` but
+    their ``mark``.
+    """
 
     moment: Moment
     event: Event
     sealed: bytes | None = None
+    effects: tuple[Effect, ...] = ()
+    msg_id: str | None = None
+    key_mark: bytes | None = None
+    mark: bytes | None = None
 
     @property
     def position(self) -> int:
         return self.moment.position
 
 
+_EFFECTS = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def mark_of(effects: Sequence[Effect]) -> bytes:
+    """Tells these effects, in this order, from all others: a hash of 8 bytes, against accidents alone."""
+    told = [(type(effect).__name__, effect) for effect in effects]
+    return hashlib.blake2b(_EFFECTS.encode(told), digest_size=8).digest()
+
+
+def diverged(record: Record, why: str) -> ReplayDiverged:
+    """What is raised where a record comes to something else than it did."""
+    return ReplayDiverged(
+        f"record {record.position} ({type(record.event).__name__}) was written by other rules than this version's: "
+        f"{why}; run the version that wrote it, and tell its authors",
+        position=record.position,
+    )
+
+
+class Snapshot(NamedTuple):
+    """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it."""
+
+    position: int
+    base: bytes
+    more: bytes
+
+
+class Restorable(Protocol):
+    """Whoever wrote to a journal, and is given back what it kept."""
+
+    def restore(
+        self,
+        position: int,
+        base: bytes,
+        mores: Sequence[bytes],
+        envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
+    ) -> None:
+        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids."""
+
+    def replay(self, record: Record) -> None:
+        """Goes on by one record."""
+
+
 class Journal(Protocol):
-    """Keeps records in the order of their positions."""
+    """Keeps records in the order of their positions. ``epoch`` is that of the coordinator that writes it.
+
+    ``trouble`` is why it can keep nothing at the moment, while that may pass.
+    """
+
+    epoch: int
+    trouble: StoreError | None
+
+    def recover(self, writer: Restorable) -> None:
+        """Hands ``writer`` what earlier ones wrote."""
 
     def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
         """Keeps ``records``: all of them once the awaitable is done, or on return where there is none.
@@ -35,7 +102,23 @@ class Journal(Protocol):
         Raises, or its awaitable does, if they are not kept; then none of them is.
         """
 
-    async def close(self) -> None: ...
+    def snapshot_due(self, position: int) -> bool:
+        """Whether a snapshot as of ``position`` is wanted."""
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot of what all records handed in so far come to."""
+
+    def tend(self) -> None:
+        """Called now and then: whatever is due at a time."""
+
+    async def history(self, asked: Wanted) -> HistoryPage:
+        """A page of what is kept."""
+
+    async def close(self) -> None:
+        """Keeps what was handed in, and lets go."""
+
+    def close_now(self) -> None:
+        """``close`` for a thread that may wait."""
 
 
 # Of the envelopes in it a journal in memory keeps so much: a proposal may hold most of a megabyte.
@@ -44,6 +127,9 @@ MEMORY_BYTES_MAX = 64 * 2**20
 
 class MemoryJournal:
     """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
+
+    epoch = 1
+    trouble: StoreError | None = None
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.records: deque[Record] = deque()
@@ -56,6 +142,26 @@ class MemoryJournal:
             self._bytes_left -= len(record.sealed or b"")
         while len(self.records) > self._kept_max or (self._bytes_left < 0 and self.records):
             self._bytes_left += len(self.records.popleft().sealed or b"")
+
+    def recover(self, writer: Restorable) -> None:
+        """There was nobody before."""
+
+    def snapshot_due(self, position: int) -> bool:
+        return False  # nothing of it outlives its coordinator
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """None is due."""
+
+    def tend(self) -> None:
+        """Nothing is."""
+
+    def close_now(self) -> None:
+        return
+
+    async def history(self, asked: Wanted) -> HistoryPage:
+        from council.journal.history import in_memory  # which loads SQLAlchemy
+
+        return await asyncio.to_thread(in_memory, list(self.records), asked)
 
     async def close(self) -> None:
         return

@@ -19,12 +19,14 @@ import structlog
 from council.agents.exchange import Courier, Mailbox, Reply
 from council.agents.ids import new_id
 from council.core.state import Rules
+from council.journal import entries
 from council.journal.record import Journal
 from council.protocol import signing
-from council.protocol.errors import CouncilError, EnvelopeError, OperatorError, Refused
+from council.protocol.errors import CouncilError, EnvelopeError, EpochFenced, OperatorError, Refused
 from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.messages import Message, Told
+from council.runtime.status import status
 
 log = structlog.get_logger("council")
 
@@ -54,6 +56,11 @@ class Clock:
 
     def now(self) -> tuple[float, float]:
         return self.uptime(), self.wall()
+
+    def going_on(self, from_s: float) -> Clock:
+        """This clock, its uptime going on from ``from_s``: time while the council was down does not count."""
+        ahead_s = from_s - self.uptime()
+        return Clock(uptime=lambda: self.uptime() + ahead_s, wall=self.wall)
 
 
 class Transport(Protocol):
@@ -87,7 +94,8 @@ class Coordinator:
 
     Methods that clients call take and give bytes or plain data, so that they cross process borders alike;
     ``in_process`` says that none is crossed, and what is told to clients need not be sealed. ``humans`` are
-    the keys of all who may answer (rules 1.14).
+    the keys of all who may answer (rules 1.14). The constructor takes back what the journal kept, which may
+    take seconds: a loop that others run on is better not the one that waits for it.
     """
 
     def __init__(
@@ -107,7 +115,7 @@ class Coordinator:
         self._in_process = in_process
         self._transport = transport
         self._journal = journal
-        self._clock = clock
+        self._rules = rules
         self._driver = Driver(
             rules,
             council_id,
@@ -117,6 +125,8 @@ class Coordinator:
             humans=humans,
             events_kept=events_kept,
         )
+        journal.recover(self._driver)
+        self._clock = clock.going_on(self._driver.state.uptime_s)
         self._couriers = {seat: self._courier(seat) for seat in rules.seats}
         self._letters_max = LETTERS_FOR_EACH_OPEN * rules.open_max
         self._lost: dict[str, asyncio.Future[str]] = {}
@@ -124,14 +134,15 @@ class Coordinator:
         self._feed_waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = False
-        self._kept_position = 0
+        self._kept_position = self._driver.position
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._broken: CouncilError | None = None
         self._closing = False
 
     async def open(self) -> None:
-        """Begins to attend to the seats, which must exist."""
+        """Begins, or goes on where an earlier coordinator ended, and attends to the seats, which must exist."""
+        self._driver.begin(self._journal.epoch, self._rules, self._clock.now())
         for seat in self._couriers:
             self._watch_over(seat)
         self._settle()
@@ -162,6 +173,7 @@ class Coordinator:
         """
         self._refuse_if_broken()
         self._drop_idle_sessions()
+        self._refuse_if_troubled()
         self._driver.join(name, role, key)
         session = secrets.token_hex(16)
         own = self._driver.keyring.key(name)
@@ -187,6 +199,8 @@ class Coordinator:
                 raise EnvelopeError(
                     f"envelope: expected bytes, found {type(sealed).__name__}", field="envelope"
                 )
+        if batch:
+            self._refuse_if_troubled()
         known.seen_s = self._clock.uptime()
         now = self._clock.now()
         for sealed in batch:
@@ -206,12 +220,12 @@ class Coordinator:
         self._settle()
 
     async def status(self) -> dict[str, Any]:
-        """The council at a glance, as plain data (``Driver.status``)."""
+        """The council at a glance, as plain data (``runtime.status``)."""
         self._refuse_if_broken()
         sessions = [session.sender for session in self._sessions.values()]
-        status = self._driver.status(self._clock.now())
+        found = status(self._driver, self._clock.now())
         await self._kept()
-        return {**status, "sessions": sessions}
+        return {**found, "sessions": sessions}
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated."""
@@ -224,6 +238,11 @@ class Coordinator:
         escalations = self._driver.escalations()
         await self._kept()
         return messages.escalations_to_bytes(escalations)
+
+    async def history(self, asked: bytes) -> bytes:
+        """A packed page of the journal's records; ``asked`` are the bytes of what is wanted (``journal.entries``)."""
+        self._refuse_if_broken()
+        return entries.to_bytes(await self._journal.history(entries.wanted_from_bytes(asked)))
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
@@ -342,6 +361,8 @@ class Coordinator:
             position = driver.position
             try:
                 keeping = self._journal.append(records) if records else None
+                if records and self._journal.snapshot_due(position):
+                    self._journal.keep(driver.snapshot())
             except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
                 self._break(error)
                 return
@@ -362,6 +383,7 @@ class Coordinator:
             return
         self._writing = False
         self._told(position)
+        self._journal.tend()
         self._write()
 
     def _told(self, position: int) -> None:
@@ -370,10 +392,16 @@ class Coordinator:
         self._deliver()
 
     def _break(self, error: Exception) -> None:
-        """The journal failed: nothing more is told, and everybody who waits hears why."""
+        """The journal failed for good: nothing more is told, and everybody who waits hears why."""
         log.error("journal failed", why=_first_line(error))
         self._writing = True  # for good: nothing is written after a gap
         self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
+        if isinstance(error, CouncilError):
+            self._broken = error
+        if isinstance(error, EpochFenced):  # its seats are another's to attend to
+            self._closing = True
+            for task in self._tasks - {asyncio.current_task()}:
+                task.cancel()
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
@@ -441,6 +469,11 @@ class Coordinator:
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:
             raise copy.copy(self._broken)  # of its own, for a traceback grows with each time one is raised
+
+    def _refuse_if_troubled(self) -> None:
+        """What can't be kept is not taken in: its sender hears why, and nothing is lost (rules 4.7)."""
+        if self._journal.trouble is not None:
+            raise copy.copy(self._journal.trouble)
 
     def _forget(self, name: str, session: _Session) -> None:
         self._driver.forget(name)

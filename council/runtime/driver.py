@@ -9,7 +9,7 @@ event's record is kept (rules 4.7); what only makes seats think leaves at once.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -29,10 +29,9 @@ from council.core.state import (
     Rules,
     Value,
     found,
-    plain,
 )
 from council.core.step import Deadlines, next_deadline, next_due, step
-from council.journal.record import Record
+from council.journal.record import Record, Snapshot, diverged, mark_of
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.protocol.errors import (
@@ -41,26 +40,23 @@ from council.protocol.errors import (
     InternalError,
     Refused,
 )
-from council.runtime.feed import Feed
-from council.runtime.messages import Acknowledged, Failed, Message, Told, reference
+from council.runtime.feed import Feed, Flood
+from council.runtime.messages import MESSAGE_CHARS_MAX, Acknowledged, Message, Told, failure, reference
 from council.runtime.reading import digest, event_of
-from council.runtime.senders import COORDINATOR, Senders
+from council.runtime.senders import COORDINATOR, Senders, Watchers
+from council.runtime.snapshot import Archive, Base, More, base_of, more_of, newer, packed, state_of
 
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
-# Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
-REFUSALS_TOLD_MAX = 200
-# Of an error so much is told and journaled: it may quote what came from outside.
-MESSAGE_CHARS_MAX = 2_000
 
 
 class _Held(Value, frozen=True):
     """What waits for the record at ``position`` to be kept: an effect, or a reply to a session."""
 
     position: int
-    wall_s: float
+    now: tuple[float, float]
     effect: do.Effect | None
     reply: tuple[str, Message] | None = None
 
@@ -84,8 +80,8 @@ class Driver:
         events_kept: int = 20_000,
     ) -> None:
         self.council_id = council_id
-        self.rules = rules
         self.state: CouncilState = found(rules, Moment(*now, 0))
+        self.state.closed = Archive()
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
@@ -102,12 +98,100 @@ class Driver:
         self._held: deque[_Held] = deque()
         self._payloads: dict[str, bytes] = {}
         self._ids: dict[str, str] = {}
-        self._refusals_told = 0
-        self._refusals_from_s = now[0]
-        self._watchers: dict[str, set[str]] = {}
-        self._watched: dict[str, set[str]] = {}
+        self._in_snapshots = (0, 0)
+        self._refusals = Flood(now[0])
+        self._announced = 0
+        self._watchers = Watchers()
         self._owed: Counter[str] = Counter()
         self._leaving: set[str] = set()
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the council is governed by."""
+        return self.state.rules
+
+    def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
+        """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
+        self._woken_at = now
+        self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
+        self.wake(now)
+
+    def replay(self, record: Record) -> None:
+        """Handles what the journal kept of an earlier run, in order; nothing is sent, and nothing kept again.
+
+        Raises ReplayDiverged where this version of the rules makes something else of it.
+        """
+        moment, event = record.moment, record.event
+        if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
+            self.state = found(event.rules, moment)
+            self.state.closed = Archive()
+        self._woken_at = now = moment.uptime_s, moment.wall_s
+        try:
+            self.state, effects = step(self.state, event, moment)
+        except CouncilError as error:
+            raise diverged(record, f"it is refused now: {error.message}") from error
+        if mark_of(effects) != (record.mark or mark_of(record.effects)):
+            names = ", ".join(type(effect).__name__ for effect in effects) or "nothing"
+            raise diverged(record, f"what follows from it now, {names}, is not what followed then")
+        self._position = self._saved = moment.position
+        self._note(record)
+        if record.msg_id is not None and record.sealed is not None:
+            self._ids[record.msg_id] = digest(record.sealed)
+        for effect in effects:
+            if not isinstance(effect, (*_AT_ONCE, do.RequestRuling)) and (
+                told := self._numbered(effect, now)
+            ):
+                self._tell(told, now)
+
+    def snapshot(self) -> Snapshot:
+        """What this council is, all records handed out; see ``restore``."""
+        assert not self.unsaved
+        state, ids, proposers = self.state, self._ids, self.senders.proposers
+        assert isinstance(state.closed, Archive)
+        base = Base(
+            council_id=self.council_id,
+            rules=state.rules,
+            ruled_from=state.ruled_from,
+            epoch=state.epoch,
+            uptime_s=state.uptime_s,
+            seats=list(state.seats.values()),
+            open=list(state.open.values()),
+            announced=self._announced,
+            refusals=self._refusals.now(),
+            decided=dict(self.counts),
+            refused=dict(self.refused),
+        )
+        ids_seen, proposers_seen = self._in_snapshots
+        more = More(state.closed.pack(), newer(ids, ids_seen), newer(proposers, proposers_seen))
+        self._in_snapshots = len(ids), len(proposers)
+        return packed(self._position, base, more)
+
+    def restore(
+        self,
+        position: int,
+        base: bytes,
+        mores: Iterable[bytes],
+        envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
+    ) -> None:
+        """Goes on from snapshots: the newest's ``base``, and what each of them adds, in order.
+
+        ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
+        more. Raises StoreCorrupt where a part can't be read.
+        """
+        now, archive = base_of(base), Archive()
+        for more in map(more_of, mores):
+            archive.add(more.closed)
+            self._ids |= more.ids
+            for name, mark in more.proposers.items():
+                self.senders.proposed(name, mark)
+        self._in_snapshots = len(self._ids), len(self.senders.proposers)
+        self.state = state_of(now, archive)
+        self._position = self._saved = position
+        found = envelopes(self.state.open.keys())
+        self._payloads = {each: signing.payload_of(found[each]) for each in self.state.open}
+        self.feed.position = self._announced = now.announced
+        self._refusals = Flood(*now.refusals)
+        self.counts, self.refused = Counter(now.decided), Counter(now.refused)
 
     # Who may speak
 
@@ -143,8 +227,9 @@ class Driver:
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
             if self._ids.get(msg_id, identity) != identity:
                 self._refuse_used_id(event, sender, msg_id)
-            self._step(event, now, sealed, session)
-            if not isinstance(event, ev.SeatBeat):  # which leaves no record, so that its id is nobody's
+            before = self._position
+            self._step(event, now, sealed, session, msg_id)
+            if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids[msg_id] = identity
         except InternalError:
             raise  # our own fault, not the sender's
@@ -156,8 +241,8 @@ class Driver:
             self._refuse(error, sender, msg_id, now, sealed, session)
             return
         if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
-            self.senders.proposed(sender)
-            self._watch(event.what.proposal_id, session)
+            if session is not None and event.what.proposal_id in self.state.open:
+                self._watchers.add(event.what.proposal_id, session)
         elif session is not None:
             self._reply(session, Acknowledged(reference(sealed)))
 
@@ -198,26 +283,57 @@ class Driver:
         now: tuple[float, float],
         sealed: bytes | None = None,
         session: str | None = None,
+        msg_id: str | None = None,
     ) -> None:
         moment = Moment(*now, self._position + 1)
         self.state, effects = step(self.state, event, moment)
         if _leaves_a_record(event, effects):
             self._position += 1
-            self.unsaved.append(Record(moment, event, sealed))
-        if isinstance(event, ev.ProposalSubmitted) and any(
-            isinstance(e, do.AnnounceProposal) for e in effects
-        ):
-            assert sealed is not None
-            self._payloads[event.what.proposal_id] = signing.payload_of(sealed)
+            mark = None
+            if isinstance(event, ev.ProposalSubmitted):
+                mark = self.senders.mark(event.what.proposer)
+            record = Record(moment, event, sealed, tuple(effects), msg_id, mark)
+            self.unsaved.append(record)
+            self._note(record)
         for effect in effects:
             if not isinstance(effect, _AT_ONCE):
-                self._held.append(_Held(self._position, now[1], effect))
+                if told := self._numbered(effect, now):
+                    self._held.append(_Held(self._position, now, told))
             elif isinstance(effect, do.THINK):
                 self._make_think(effect)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
             elif effect.decision is not None:
                 self._reply(session, Told(effect.decision))
+
+    def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
+        """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
+        if isinstance(effect, do.RequestRuling):
+            return effect
+        if isinstance(effect, do.AnnounceDecision):
+            self.counts[effect.decision.outcome or ""] += 1
+        elif (
+            isinstance(effect, do.AnnounceRefusal)
+            and (why := self._refusals.told(effect.why, now[0])) != effect.why
+        ):
+            if why is None:
+                return None
+            effect = replace(effect, why=why)
+        self._announced += 1
+        return effect
+
+    def _note(self, record: Record) -> None:
+        """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
+        event = record.event
+        if isinstance(event, ev.ProposalSubmitted):
+            assert record.sealed is not None
+            assert record.key_mark is not None
+            self._payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
+            self.senders.proposed(event.what.proposer, record.key_mark)
+        elif isinstance(event, ev.EnvelopeRefused):
+            self.refused[event.code] += 1
+        elif isinstance(event, ev.BallotUnreadable):
+            self.refused["unreadable_ballot"] += 1
 
     def _refuse(
         self,
@@ -228,17 +344,9 @@ class Driver:
         sealed: bytes,
         session: str | None,
     ) -> None:
-        self.refused[error.code] += 1
         self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:MESSAGE_CHARS_MAX]), now)
         if session is not None:
-            failed = Failed(
-                reference(sealed),
-                error.code,
-                type(error).__name__,
-                error.message[:MESSAGE_CHARS_MAX],
-                _told_facts(error),
-            )
-            self._reply(session, failed)
+            self._reply(session, failure(sealed, error))
 
     def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
         """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
@@ -252,7 +360,6 @@ class Driver:
             self._step(event, now, sealed)
         except Refused:
             return False
-        self.refused["unreadable_ballot"] += 1
         return True
 
     # What leaves
@@ -273,7 +380,7 @@ class Driver:
         while self._held and self._held[0].position <= self._saved:
             held = self._held.popleft()
             if held.effect is not None:
-                self._tell(held.effect, held.wall_s)
+                self._tell(held.effect, held.now)
             if held.reply is not None:
                 self._pay(*held.reply)
 
@@ -307,7 +414,7 @@ class Driver:
         )
         self._send(seat, proposal_id, codec.encode(envelope))
 
-    def _tell(self, effect: do.Effect, wall_s: float) -> None:
+    def _tell(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
         match effect:
             case do.RequestRuling(seat, proposal_id, ballots, escalated_for):
@@ -315,31 +422,17 @@ class Driver:
                 return
             case do.AnnounceDecision(decision):
                 self._announce(decision)
-                self.counts[decision.outcome or ""] += 1
                 self._payloads.pop(decision.proposal_id, None)
-                self._unwatch(decision.proposal_id)
+                self._watchers.end(decision.proposal_id)
                 proposer = self.state.closed[decision.proposal_id].proposer
                 if proposer in self._leaving:
                     self.retire(proposer)
             case do.AnnounceEscalation(_, standing):
                 self._announce(standing)
-            case do.AnnounceRefusal():
-                self._tell_refusal(effect, wall_s)
-                return
-        self.feed.append(wall_s, effect)
-
-    def _tell_refusal(self, effect: do.AnnounceRefusal, wall_s: float) -> None:
-        """A flood of garbage must not push everything else out of the feed: what is above is counted only."""
-        if self._woken_at[0] >= self._refusals_from_s + 60.0:
-            self._refusals_from_s, self._refusals_told = self._woken_at[0], 0
-        self._refusals_told += 1
-        if self._refusals_told == REFUSALS_TOLD_MAX:
-            effect = replace(effect, why=f"{effect.why} (more within this minute are counted, not told)")
-        if self._refusals_told <= REFUSALS_TOLD_MAX:
-            self.feed.append(wall_s, effect)
+        self.feed.append(now[1], effect)
 
     def _announce(self, decision: Decision) -> None:
-        for session in self._watchers.get(decision.proposal_id, ()):
+        for session in self._watchers.of(decision.proposal_id):
             self.to_sessions.append((session, Told(decision)))
 
     def _request_ruling(
@@ -363,34 +456,18 @@ class Driver:
 
     # Who waits for what
 
-    def _watch(self, proposal_id: str, session: str | None) -> None:
-        if session is not None and proposal_id in self.state.open:
-            self._watchers.setdefault(proposal_id, set()).add(session)
-            self._watched.setdefault(session, set()).add(proposal_id)
-
-    def _unwatch(self, proposal_id: str) -> None:
-        for session in self._watchers.pop(proposal_id, ()):
-            watched = self._watched[session]
-            watched.discard(proposal_id)
-            if not watched:
-                del self._watched[session]
-
     def owes(self, session: str) -> bool:
         """Whether something will still be told to this session."""
-        return session in self._watched or session in self._owed
+        return self._watchers.waits(session) or session in self._owed
 
     def forget(self, session: str) -> None:
         """The session is gone: nothing is kept for it. What it proposed stays open."""
-        for proposal_id in self._watched.pop(session, ()):
-            watchers = self._watchers[proposal_id]
-            watchers.discard(session)
-            if not watchers:
-                del self._watchers[proposal_id]
+        self._watchers.forget(session)
 
     def _reply(self, session: str | None, message: Message) -> None:
         if session is not None:
             self._owed[session] += 1
-            self._held.append(_Held(self._position, self._woken_at[1], None, (session, message)))
+            self._held.append(_Held(self._position, self._woken_at, None, (session, message)))
 
     def _pay(self, session: str, message: Message) -> None:
         self._owed[session] -= 1
@@ -411,63 +488,9 @@ class Driver:
         """The proposals that wait for a human, oldest first."""
         return [p.escalation for p in self.state.open.values() if p.escalation is not None]
 
-    def status(self, now: tuple[float, float]) -> dict[str, Any]:
-        """The council at a glance, as plain data: seats, what is open, what was decided and refused."""
-        return {
-            "council_id": self.council_id,
-            "uptime_s": now[0],
-            "position": self._position,
-            "events": self.feed.position,
-            "prime": self.rules.prime,
-            "quorum": self.rules.quorum,
-            "seats": [
-                {
-                    "name": seat.name,
-                    "active": seat.active,
-                    "heartbeat_age_s": now[0] - seat.last_beat_s,
-                    "heartbeats": seat.beat + 1,
-                    "restarts": seat.boot,
-                    "why": seat.why,
-                }
-                for seat in self.state.seats.values()
-            ],
-            "inactivity_limit_s": self.rules.inactivity_limit_s,
-            "shared": plain(self.rules.shared),
-            "humans": self.senders.humans,
-            "open": [
-                {
-                    "proposal_id": proposal.what.proposal_id,
-                    "summary": proposal.what.summary,
-                    "proposer": proposal.what.proposer,
-                    "risk_level": proposal.what.risk_level,
-                    "stage": proposal.stage,
-                    "age_s": now[0] - proposal.opened_s,
-                    "time_left_s": proposal.deadline_s - now[0] if proposal.stage != "human" else None,
-                    "voted": {ballot.seat: ballot.vote for ballot in proposal.ballots},
-                    "lost": dict(proposal.lost),
-                    "escalated_for": list(proposal.escalated_for),
-                }
-                for proposal in list(self.state.open.values())[:200]
-            ],
-            "open_count": len(self.state.open) - self.state.with_human,
-            "with_human": self.state.with_human,
-            "decided": dict(self.counts),
-            "refused": dict(self.refused),
-            "ignored": dict(self.ignored),
-        }
-
 
 def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:
     """Whether the event changed something; ordinary heartbeats and duplicates did not (rules 1.10)."""
     if isinstance(event, ev.SeatBeat):
         return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
     return not (len(effects) == 1 and isinstance(effects[0], (do.NoteIgnored, do.AnswerAgain)))
-
-
-def _told_facts(error: CouncilError) -> dict[str, str | int | float]:
-    """The facts of an error that its sender is told: short ones, as they were."""
-    return {
-        name: fact
-        for name, fact in error.facts.items()
-        if type(fact) in (int, float) or (isinstance(fact, str) and len(fact) <= 200)
-    }

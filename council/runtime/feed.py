@@ -19,9 +19,38 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceEscalation: "to_human",
     do.AnnounceDecision: "decision",
     do.AnnounceRoll: "roll",
+    do.AnnounceStart: "start",
     do.RaiseAlert: "alert",
     do.AnnounceRefusal: "refusal",
 }
+# Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
+REFUSALS_TOLD_MAX = 200
+
+
+class Flood:
+    """Keeps a flood of garbage from pushing everything else out of the feed: what is above is counted only.
+
+    Goes by the moments of what it is handed, so that a replay tells the same.
+    """
+
+    def __init__(self, from_s: float, told: int = 0) -> None:
+        self._from_s = from_s
+        self._told = told
+
+    def now(self) -> tuple[float, int]:
+        """What makes another one like this."""
+        return self._from_s, self._told
+
+    def told(self, why: str, uptime_s: float) -> str | None:
+        """What is told of a refusal; None where there were too many within this minute."""
+        if uptime_s >= self._from_s + 60.0:
+            self._from_s, self._told = uptime_s, 0
+        self._told += 1
+        if self._told > REFUSALS_TOLD_MAX:
+            return None
+        if self._told == REFUSALS_TOLD_MAX:
+            return f"{why} (more within this minute are counted, not told)"
+        return why
 
 
 class Feed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from datetime import UTC, datetime
@@ -12,9 +13,9 @@ from council.agents.seat import SeatHost
 from council.core.state import Rules
 from council.humans import enrolled
 from council.importing import build_mind
-from council.journal.record import MemoryJournal
 from council.runtime.coordinator import Clock, Coordinator
-from council.settings import CouncilConfig
+from council.runtime.journals import council_id_of, journal_key, open_journal
+from council.settings import MEMORY, CouncilConfig
 
 
 def rules_of(config: CouncilConfig) -> Rules:
@@ -90,22 +91,39 @@ class InlineTransport:
 
 
 async def start(config: CouncilConfig) -> Coordinator:
-    """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError."""
-    council_id = new_council_id(config.name)
+    """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError.
+
+    It keeps a journal on disk where a store is named, and none otherwise: it comes and goes with its program.
+    """
+    if config.store is None:
+        config = config.model_copy(update={"store": MEMORY})
+    durable = config.store != MEMORY
+    council_id = council_id_of(config, new_council_id(config.name))
+    signing_key = journal_key(config.name) if durable else b""
     keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
     hosts = {name: new_seat(config, name, key, council_id) for name, key in keys.items()}
     transport = InlineTransport(hosts)
-    coordinator = Coordinator(
-        rules_of(config),
-        council_id,
-        keys,
-        transport,
-        MemoryJournal(config.events_kept),
-        system_clock(),
-        humans=enrolled(config, council_id),
-        events_kept=config.events_kept,
-        in_process=True,
-    )
+    humans = enrolled(config, council_id)
+
+    def begun() -> Coordinator:
+        journal = open_journal(config, council_id, signing_key)
+        try:
+            return Coordinator(
+                rules_of(config),
+                council_id,
+                keys,
+                transport,
+                journal,
+                system_clock(),
+                humans=humans,
+                events_kept=config.events_kept,
+                in_process=True,
+            )
+        except BaseException:
+            journal.close_now()
+            raise
+
+    coordinator = await asyncio.to_thread(begun) if durable else begun()
     transport.coordinator = coordinator
     await coordinator.open()
     return coordinator

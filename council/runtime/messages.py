@@ -48,6 +48,8 @@ class Failed(Value, frozen=True, tag_field="kind", tag="failed"):
 
 
 Message = Told | Acknowledged | Failed
+# Of an error so much is told and journaled: it may quote what came from outside.
+MESSAGE_CHARS_MAX = 2_000
 
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
@@ -57,6 +59,18 @@ _ERRORS = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, CouncilError)
 }
+
+
+def failure(sealed: bytes, error: CouncilError) -> Failed:
+    """What the sender of ``sealed`` is told of ``error``: of its facts the short ones, as they were."""
+    facts = {
+        name: fact
+        for name, fact in error.facts.items()
+        if type(fact) in (int, float) or (isinstance(fact, str) and len(fact) <= 200)
+    }
+    return Failed(
+        reference(sealed), error.code, type(error).__name__, error.message[:MESSAGE_CHARS_MAX], facts
+    )
 
 
 def to_bytes(message: Message) -> bytes:

@@ -2,7 +2,7 @@
 
 Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off: a call may
 run twice with them, and retries by envelope id are ours. A seat's actor is restarted by Ray; the
-coordinator's is not, for its memory is the only record: its death is told as such.
+coordinator's too, where its journal is on disk: it goes on where the journal ends.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import contextlib
 import gc
 import os
 import platform
-import secrets
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 # A dead actor is told from a slow one after so long, in milliseconds; Ray's default is a second.
@@ -26,16 +26,18 @@ from ray import exceptions as ray_errors
 
 from council.agents.exchange import Reply, frame, frame_reply, unframe, unframe_reply
 from council.background import Background
-from council.journal.record import MemoryJournal
-from council.protocol.errors import MindError, OperatorError, Refused, Unreachable
+from council.protocol.errors import CouncilError, MindError, OperatorError, Unreachable
 from council.runtime.coordinator import Coordinator
 from council.runtime.inline import new_seat, rules_of, system_clock
+from council.runtime.journals import open_journal
 from council.settings import CouncilConfig
 
 # Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
 COORDINATOR_CALLS_MAX = 5_000
 # Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
 START_TIMEOUT_S = 120.0
+# An actor that was restarted calls itself so often, until that is heard.
+REOPEN_S = 0.05
 # A seat that nobody attends to yet looks so often whether its coordinator still lives.
 WATCH_S = 5.0
 
@@ -77,9 +79,12 @@ class SeatActor:
         return frame_reply(self._background.wait(self._host.exchange(unframe(batch))))
 
     def _watch(self, coordinator: Any) -> None:
-        """Ends this actor where its coordinator dies before it attends to it; from then on ``attend`` sees that."""
+        """Ends this actor where its coordinator dies for good while it does not attend to it."""
         me = ray.get_runtime_context().current_actor
-        while not self._attended.wait(WATCH_S):
+        pause = threading.Event()
+        while not pause.wait(WATCH_S):
+            if self._attended.is_set():
+                continue
             try:
                 ray.get(coordinator.hello.remote(), timeout=WATCH_S)
             except ray_errors.ActorDiedError:
@@ -99,55 +104,94 @@ class SeatActor:
             asyncio.run(self._host.attend(boot, send))  # on this thread, whatever the mind does to its own
         except ray_errors.ActorDiedError:  # not restarting: dead for good, and this seat has nobody to serve
             cast(Any, ray.actor).exit_actor()
+        except ray_errors.RayError:
+            self._attended.clear()  # it may be restarting: ``_watch`` sees what becomes of it
+            raise
 
     @_in_group("heartbeat")
     def pid(self) -> int:
         return os.getpid()
 
 
-@_remote(num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
+class Keys(NamedTuple):
+    """What a coordinator is launched with, and again when it is restarted: fixed at launch (rules 1.14)."""
+
+    seats: dict[str, bytes]
+    humans: dict[str, bytes]
+    journal: bytes
+
+
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
 class CoordinatorActor:
     """A council's coordinator; creates its seats, and ends them when it is closed."""
 
-    def __init__(self, config: CouncilConfig, council_id: str) -> None:
+    def __init__(self, config: CouncilConfig, council_id: str, keys: Keys) -> None:
         _spare_the_collector()
         self._config = config
         self._council_id = council_id
-        self._opening = False
+        self._keys = keys
+        self._opening: asyncio.Future[None] | None = None
         self._coordinator: Coordinator | None = None
+        self._again = ray.get_runtime_context().was_current_actor_reconstructed
+        if self._again:  # there may be nobody else who calls
+            me = ray.get_runtime_context().current_actor
+            threading.Thread(target=self._open_again, args=(me,), name="restart", daemon=True).start()
 
     def __repr__(self) -> str:
         return f"Coordinator of {self._council_id}"
 
-    async def open(self, humans: dict[str, bytes]) -> dict[str, Any]:
-        """Starts the seats; ``humans`` may answer. Not twice: who may is fixed at launch (rules 1.14).
+    def _open_again(self, me: Any) -> None:
+        """Calls ``open``, until it is heard: Ray fails a call to an actor that it still takes to be restarting."""
+        while self._opening is None:
+            with contextlib.suppress(ray_errors.RayError, CouncilError):
+                ray.get(me.open.remote(), timeout=START_TIMEOUT_S)
+            time.sleep(REOPEN_S)
 
-        Raises MindError for a mind that can't be had; then nothing is left running.
+    async def open(self) -> dict[str, Any]:
+        """Starts the seats, or goes on with those there are after a restart. Called again, it is open already.
+
+        Raises MindError for a mind that can't be had, and what is wrong with the journal; at the launch nothing
+        is left running then.
         """
-        if self._opening:
-            raise Refused("this council was opened before, with those who may answer", code="open_already")
-        self._opening = True
-        config = self._config
-        keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
-        me = ray.get_runtime_context().current_actor
-        transport = RayTransport(config, keys, self._council_id, me)
-        try:
-            await transport.start()
-        except BaseException:
-            await transport.close()
-            raise
-        self._coordinator = Coordinator(
-            rules_of(config),
-            self._council_id,
-            keys,
-            transport,
-            MemoryJournal(config.events_kept),
-            system_clock(),
-            humans=humans,
-            events_kept=config.events_kept,
-        )
-        await self._coordinator.open()
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+        await asyncio.shield(self._opening)
         return self.about()
+
+    async def _open(self) -> None:
+        config, keys = self._config, self._keys
+        me = ray.get_runtime_context().current_actor
+        transport = RayTransport(config, keys.seats, self._council_id, me)
+        # Whoever was restarted takes over from the one that died, which may not know it yet.
+        journal = await asyncio.to_thread(
+            open_journal, config, self._council_id, keys.journal, takeover=self._again
+        )
+
+        def begun() -> Coordinator:
+            return Coordinator(
+                rules_of(config),
+                self._council_id,
+                keys.seats,
+                transport,
+                journal,
+                system_clock(),
+                humans=keys.humans,
+                events_kept=config.events_kept,
+            )
+
+        try:
+            if self._again:
+                transport.find()
+            else:
+                await transport.start()
+            coordinator = await asyncio.to_thread(begun)
+            await coordinator.open()
+        except BaseException:
+            if not self._again:
+                await transport.close()
+            await journal.close()
+            raise
+        self._coordinator = coordinator
 
     def about(self) -> dict[str, Any]:
         return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
@@ -179,6 +223,9 @@ class CoordinatorActor:
     async def escalations(self) -> bytes:
         return await self._opened().escalations()
 
+    async def history(self, asked: bytes) -> bytes:
+        return await self._opened().history(asked)
+
     async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
         return await self._opened().events(after, limit, wait_s)
 
@@ -187,9 +234,11 @@ class CoordinatorActor:
             await self._coordinator.close()
 
     def _opened(self) -> Coordinator:
-        if self._coordinator is None:
-            raise Unreachable("the council is still starting; try again", name=self._config.name)
-        return self._coordinator
+        if self._coordinator is not None:
+            return self._coordinator
+        if self._opening is not None and self._opening.done():
+            self._opening.result()  # why it can't go on
+        raise Unreachable("the council is still starting; try again", name=self._config.name)
 
 
 async def result(ref: Any) -> Any:
@@ -214,6 +263,18 @@ class RayTransport:
             self._create(seat.name)
         for name, actor in self._actors.items():
             await self._begun(name, actor)
+
+    def find(self) -> None:
+        """Goes on with the seats of a coordinator that died, and makes those anew that are gone."""
+        for seat in self._config.seats:
+            name = seat.name
+            try:
+                actor: Any = ray.get_actor(
+                    actor_name(self._config.name, name), namespace=self._config.ray_namespace
+                )
+                self._actors[name], self._exchanges[name] = actor, actor.exchange
+            except ValueError:
+                self._create(name)
 
     def _create(self, name: str) -> None:
         seats: Any = SeatActor

@@ -22,14 +22,17 @@ from council.agents.exchange import Reply, frame, unframe_reply
 from council.humans import enrolled
 from council.protocol.errors import CouncilDied, CouncilError, NameTaken, Unreachable, VersionMismatch
 from council.runtime.inline import new_council_id
+from council.runtime.journals import council_id_of, journal_key, settled
 from council.runtime.ray_actors import (
     START_TIMEOUT_S,
     CoordinatorActor,
+    Keys,
     actor_name,
     end_seats,
     versions,
 )
-from council.settings import CouncilConfig
+from council.runtime.session import RETRY_S
+from council.settings import MEMORY, CouncilConfig
 
 # A host that is there answers a connection within a fraction of this.
 PROBE_TIMEOUT_S = 5.0
@@ -40,6 +43,8 @@ GONE_S = 12.0
 # Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
 # it as an error instead, which it does within GONE_S; so Ray is given a week. It keeps this in milliseconds.
 RECONNECT_S = 7 * 86_400
+# A coordinator that was killed is back within so long, its journal replayed.
+RESTART_S = 20.0
 # A coordinator that is well closes at once; one that is not is ended after so long.
 CLOSE_TIMEOUT_S = 15.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
@@ -94,7 +99,7 @@ class RayPort:
         self._looking: asyncio.Task[None] | None = None
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
-        joined: dict[str, Any] = await self._ask(lambda: self._handle.join.remote(name, role, key))
+        joined: dict[str, Any] = await self._ask_again(lambda: self._handle.join.remote(name, role, key))
         return joined
 
     async def leave(self, session: str) -> None:
@@ -120,19 +125,23 @@ class RayPort:
                     self._head.look()
 
     async def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = await self._ask(lambda: self._handle.status.remote())
+        status: dict[str, Any] = await self._ask_again(lambda: self._handle.status.remote())
         return status
 
     async def decision(self, proposal_id: str) -> bytes | None:
-        packed: bytes | None = await self._ask(lambda: self._handle.decision.remote(proposal_id))
+        packed: bytes | None = await self._ask_again(lambda: self._handle.decision.remote(proposal_id))
         return packed
 
     async def escalations(self) -> bytes:
-        packed: bytes = await self._ask(lambda: self._handle.escalations.remote())
+        packed: bytes = await self._ask_again(lambda: self._handle.escalations.remote())
+        return packed
+
+    async def history(self, asked: bytes) -> bytes:
+        packed: bytes = await self._ask_again(lambda: self._handle.history.remote(asked))
         return packed
 
     async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self._ask(
+        found: list[dict[str, Any]] = await self._ask_again(
             lambda: self._handle.events.remote(after, limit, wait_s)
         )
         return found
@@ -149,6 +158,17 @@ class RayPort:
         """Lets go of Ray, if it was started for this council alone."""
         if self._release is not None:
             self._release()
+
+    async def _ask_again(self, call: Callable[[], Any]) -> Any:
+        """A question, asked again while the coordinator may be restarting: it changes nothing, or not twice."""
+        ends_s = time.monotonic() + RESTART_S
+        while True:
+            try:
+                return await self._ask(call)
+            except Unreachable:
+                if time.monotonic() > ends_s:
+                    raise
+                await asyncio.sleep(RETRY_S)
 
     async def _ask(self, call: Callable[[], Any]) -> Any:
         with _as_ours(self._name):
@@ -317,17 +337,22 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     left running.
     """
     name = config.name
-    council_id = new_council_id(name)
-    humans = enrolled(config, council_id)
+    durable = config.store != MEMORY
+    if config.ray_address is None:  # on this machine, whatever the environment of Ray's processes says
+        config = settled(config)
     release = ensure_ray(config.ray_address, dashboard=dashboard)
     try:
+        council_id = _council_id(config)
+        seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+        keys = Keys(seats, enrolled(config, council_id), journal_key(name) if durable else b"")
         try:
             coordinators: Any = CoordinatorActor
             handle = coordinators.options(
                 name=actor_name(name, "coordinator"),
                 namespace=config.ray_namespace,
                 lifetime="detached" if detached else "non_detached",
-            ).remote(config, council_id)
+                max_restarts=-1 if durable else 0,  # an empty council must not answer for a full one
+            ).remote(config, council_id, keys)
         except ValueError as error:
             raise NameTaken(
                 f"a council named {name} runs already in namespace {config.ray_namespace}: connect to it, "
@@ -336,7 +361,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             ) from error
         try:
             with _as_ours(name):
-                ray.get(handle.open.remote(humans), timeout=START_TIMEOUT_S + 30)
+                ray.get(handle.open.remote(), timeout=START_TIMEOUT_S + 30)
         except BaseException:
             ray.kill(handle, no_restart=True)
             end_seats(name, config.ray_namespace)
@@ -346,6 +371,19 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
             release()
         raise
     return RayPort(handle, name, config.ray_namespace, release)
+
+
+def _council_id(config: CouncilConfig) -> str:
+    """The id of the council that this is, or begins to be: where the coordinator will be, its journal is.
+
+    Raises StoreError, Unreachable.
+    """
+    new_id = new_council_id(config.name)
+    if config.ray_address is None or config.store == MEMORY:
+        return council_id_of(config, new_id)
+    look: Any = ray.remote(num_cpus=0, max_retries=0)(council_id_of)
+    with _as_ours(config.name):
+        return cast(str, ray.get(look.remote(config, new_id), timeout=START_TIMEOUT_S))
 
 
 def connect(config: CouncilConfig) -> RayPort:

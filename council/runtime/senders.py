@@ -1,9 +1,9 @@
-"""Who may speak in a council, as what, and with which key. Knows nothing of what they say."""
+"""Who may speak in a council, as what and with which key, and who waits. Knows nothing of what they say."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from council.protocol import signing
 from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
@@ -27,7 +27,7 @@ class Senders:
             self.keyring.add(sender, key)
         self.humans = sorted(humans)
         self.roles = dict.fromkeys(seats, "voter") | dict.fromkeys(humans, "human")
-        self._proposers: dict[str, bytes] = {}
+        self.proposers: dict[str, bytes] = {}
 
     def join(self, name: str, role: str, key: bytes) -> None:
         """Admits a client (``proposer``) with a key of its own, or a human by a greeting (rules 1.14).
@@ -53,7 +53,7 @@ class Senders:
             raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
         self.keyring.add(name, key)
         # Whoever has a name may revise what was proposed under it (rules 1.3): then it is one sender's for good.
-        if self._proposers.get(name) not in (None, _fingerprint(key)):
+        if self.proposers.get(name) not in (None, _fingerprint(key)):
             self.keyring.remove(name)
             raise NameTaken(f"the name {name} was a client's with another key; choose another", name=name)
         self.roles[name] = role
@@ -70,15 +70,52 @@ class Senders:
             return
         raise NotEnrolled(f"{problem}; {what_to_do}", name=name, humans=self.humans)
 
-    def proposed(self, name: str) -> None:
+    def mark(self, name: str) -> bytes:
+        """What tells the key that ``name`` speaks with from all others."""
+        return self.proposers.get(name) or _fingerprint(self.keyring.key(name))
+
+    def proposed(self, name: str, mark: bytes) -> None:
         """Something was proposed under this name, which nobody else gets from now on."""
-        if name not in self._proposers:
-            self._proposers[name] = _fingerprint(self.keyring.key(name))
+        self.proposers.setdefault(name, mark)
 
     def remove(self, name: str) -> None:
         """A client that has gone makes room."""
         self.keyring.remove(name)
         del self.roles[name]
+
+
+class Watchers:
+    """Which sessions wait for which proposals, looked up from both sides."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[str]] = {}
+        self._proposals: dict[str, set[str]] = {}
+
+    def add(self, proposal_id: str, session: str) -> None:
+        self._sessions.setdefault(proposal_id, set()).add(session)
+        self._proposals.setdefault(session, set()).add(proposal_id)
+
+    def of(self, proposal_id: str) -> Collection[str]:
+        return self._sessions.get(proposal_id, ())
+
+    def waits(self, session: str) -> bool:
+        return session in self._proposals
+
+    def end(self, proposal_id: str) -> None:
+        """The proposal is decided."""
+        for session in self._sessions.pop(proposal_id, ()):
+            self._drop(self._proposals, session, proposal_id)
+
+    def forget(self, session: str) -> None:
+        """The session is gone."""
+        for proposal_id in self._proposals.pop(session, ()):
+            self._drop(self._sessions, proposal_id, session)
+
+    @staticmethod
+    def _drop(where: dict[str, set[str]], name: str, one: str) -> None:
+        where[name].discard(one)
+        if not where[name]:
+            del where[name]
 
 
 def _fingerprint(key: bytes) -> bytes:

@@ -925,13 +925,12 @@ def test_beats_are_numbered_named_and_of_their_run() -> None:
 def test_beats_come_between_nine_tenths_and_the_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """rules 1.10: 27 to 30 s, so that a third beat is never late by a hair."""
     pauses: list[float] = []
-    real_sleep = asyncio.sleep
 
-    async def sleep(seconds: float) -> None:
+    async def pause(seconds: float, ended: asyncio.Event) -> None:
         pauses.append(seconds)
-        await real_sleep(0)
+        await asyncio.sleep(0)
 
-    monkeypatch.setattr(seat_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(seat_module, "_pause", pause)
     beats(Bench(agree, heartbeat_s=30.0).host, 200)
     assert len(pauses) == 200
     assert 27.0 <= min(pauses) <= max(pauses) <= 30.0
@@ -1057,5 +1056,26 @@ def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.Monk
         assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
         bench.host.close()
         assert bench.host._weight == 0
+
+    run(scenario())
+
+
+def test_a_later_attendance_ends_an_earlier_one_at_once() -> None:
+    """Mutation: an attendance that sleeps on holds a thread of the seat's for half a minute, each restart one."""
+
+    async def scenario() -> None:
+        host = Bench(agree, heartbeat_s=3_000.0).host
+        heard: list[int] = []
+
+        async def send(sealed: bytes, name: str) -> None:
+            heard.append(1)
+
+        first = asyncio.ensure_future(host.attend(1, send))
+        await until(lambda: len(heard) == 1)
+        second = asyncio.ensure_future(host.attend(2, send))
+        await asyncio.wait_for(first, 5.0)
+        assert not second.done()
+        host.close()
+        await asyncio.wait_for(second, 5.0)
 
     run(scenario())

@@ -52,10 +52,11 @@ async def hang(case: Case) -> Opinion:
     return Opinion.yes("never")
 
 
-class SlowJournal:
+class SlowJournal(MemoryJournal):
     """Keeps what it is given when the test opens the gate; ``error`` makes the next append fail."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.gate = asyncio.Event()
         self.batches: list[list[Record]] = []
         self.kept: list[Record] = []
@@ -63,7 +64,9 @@ class SlowJournal:
         self.at_once: Exception | None = None
         self.closed = False
 
-    def append(self, records: Sequence[Record]) -> Awaitable[None]:
+    def append(self, records: Sequence[Record]) -> Awaitable[None] | None:  # type: ignore[override]  # in its time
+        if records[0].position == 1:
+            return None  # the council's start is not what these tests are about
         if self.at_once is not None:
             raise self.at_once
         self.batches.append(list(records))
@@ -246,7 +249,7 @@ def test_what_comes_in_while_one_append_runs_is_kept_by_the_next() -> None:
             await until(lambda: len(journal.kept) >= 40)
             assert len(journal.batches) <= 4
             positions = [record.position for record in journal.kept]
-            assert positions == list(range(1, len(positions) + 1))
+            assert positions == list(range(2, len(positions) + 2))  # behind the council's start
             await asyncio.gather(*calls)
 
     run(scenario())
@@ -681,7 +684,7 @@ def test_an_item_that_is_no_bytes_is_refused_and_nothing_of_its_call_was_done(it
                 await bench.coordinator.exchange(client.session, [client.proposal(), item])
             assert caught.value.field == "envelope"
             driver = bench.coordinator._driver
-            assert (driver.position, driver.state.open, driver.refused) == (0, {}, {})
+            assert (driver.position, driver.state.open, driver.refused) == (1, {}, {})
             (told,) = await client.exchange(client.proposal())
             assert isinstance(told, Told)
 

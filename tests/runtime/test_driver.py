@@ -22,10 +22,12 @@ from council.protocol.errors import (
     Refused,
 )
 from council.runtime import driver as driver_module
+from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
+from council.runtime.status import status as status_of
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
 
 
@@ -108,7 +110,7 @@ def test_a_heartbeat_names_its_run_and_leaves_no_record(hand: Hand) -> None:
     assert hand.records == []
     hand.wait(20.0)
     hand.save()
-    seats = {seat["name"]: seat for seat in hand.driver.status(hand.now)["seats"]}
+    seats = {seat["name"]: seat for seat in status_of(hand.driver, hand.now)["seats"]}
     assert seats["lite"]["active"]
     assert not seats["codemind"]["active"]
     assert (seats["lite"]["heartbeats"], seats["lite"]["heartbeat_age_s"]) == (1, 20.0)
@@ -446,7 +448,7 @@ def test_garbage_does_not_push_what_happened_out_of_the_feed() -> None:
         hand.receive(b"garbage" + bytes(40) + n.to_bytes(4), "s1")
     hand.save()
     assert hand.driver.refused == {"malformed": 2_000}
-    assert hand.driver.feed.position - began == driver_module.REFUSALS_TOLD_MAX
+    assert hand.driver.feed.position - began == feed_module.REFUSALS_TOLD_MAX
     assert hand.driver.feed.after(0, 1)[0]["kind"] == "proposal"
     assert "more within this minute are counted" in hand.last("refusal")["why"]
     hand.wait(61.0)
@@ -855,8 +857,8 @@ def test_where_nobody_is_enrolled_nobody_answers() -> None:
     driver = Driver(Hand().rules, COUNCIL_ID, {}, (0.0, 0.0), new_id=lambda: "1" * 16)
     with pytest.raises(NotEnrolled, match=r"those who may answer in .*: nobody;"):
         driver.join("ada", "human", greeting("ada"))
-    assert driver.status((0.0, 0.0))["humans"] == []
-    assert Hand().driver.status((0.0, 0.0))["humans"] == ["ada"]
+    assert status_of(driver, (0.0, 0.0))["humans"] == []
+    assert status_of(Hand().driver, (0.0, 0.0))["humans"] == ["ada"]
 
 
 def test_a_human_may_not_have_the_name_of_a_seat() -> None:
@@ -1046,7 +1048,7 @@ def test_status_is_plain_data(hand: Hand) -> None:
     hand.receive(hand.vote("lite", pid))
     hand.receive(b"junk" * 20)
     hand.t += 5.0
-    status = hand.driver.status(hand.now)
+    status = status_of(hand.driver, hand.now)
     assert status["open_count"] == 1
     (open_one,) = status["open"]
     assert (open_one["proposal_id"], open_one["voted"]) == (pid, {"lite": "yes"})
@@ -1055,7 +1057,7 @@ def test_status_is_plain_data(hand: Hand) -> None:
     assert status["council_id"] == COUNCIL_ID
     hand.wait(60.0)
     hand.save()
-    status = hand.driver.status(hand.now)
+    status = status_of(hand.driver, hand.now)
     assert (status["open_count"], status["with_human"]) == (0, 1)
     assert status["open"][0]["time_left_s"] is None
 

@@ -1,0 +1,222 @@
+"""A journal's head, signed, to be kept elsewhere: what shows that a journal was cut or replaced (rules 4.5).
+
+Knows nothing of stores: whoever signs says what stands where, whoever verifies compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from council.files import whole
+from council.humans import kept_key, state_dir
+from council.journal.chain import HASH_BYTES, Head
+from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, OperatorError
+from council.protocol.jsondata import quoted, read_json, text_problem
+from council.settings import NAME_PATTERN
+
+FORMAT = {"format": "council-checkpoint", "version": 1}
+FILE_BYTES_MAX = 16 * 2**10  # ours have some 700
+TEXT_CHARS_MAX = 200
+# Nothing else that the same key might ever sign begins like this.
+_DOMAIN = b"council-runtime checkpoint v1\0"
+_HASHES = ("row_hash", "tree_root")
+SIGNATURE_BYTES = 64
+_HEX = {"key": 64, "signature": 2 * SIGNATURE_BYTES}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a journal stood ``at`` a moment, in the words of the writer of its ``epoch``.
+
+    ``row_hash`` is that of the row at ``position``, ``tree_root`` the root over all rows up to it; ``key`` is
+    an Ed25519 public key, and ``signature`` by it, both in hex. Raises CallerError for what is no checkpoint.
+    """
+
+    journal: str
+    council_id: str
+    epoch: int
+    position: int
+    row_hash: bytes
+    tree_root: bytes
+    at: datetime
+    key: str
+    signature: str
+
+    def __post_init__(self) -> None:
+        for name in ("journal", "council_id"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not 0 < len(text) <= TEXT_CHARS_MAX or text_problem(text):
+                raise CallerError(f"checkpoint.{name}: expected a text of 1 to {TEXT_CHARS_MAX} characters")
+        for name in ("epoch", "position"):
+            number = getattr(self, name)
+            if type(number) is not int or not 0 <= number < 2**63:
+                raise CallerError(f"checkpoint.{name}: expected a whole number of 0 or more")
+        for name in _HASHES:
+            if not isinstance(getattr(self, name), bytes) or len(getattr(self, name)) != HASH_BYTES:
+                raise CallerError(f"checkpoint.{name}: expected {HASH_BYTES} bytes")
+        if not isinstance(self.at, datetime) or self.at.utcoffset() is None:
+            raise CallerError("checkpoint.at: expected a time with its offset from UTC")
+        for name, digits in _HEX.items():
+            text = getattr(self, name)
+            if not isinstance(text, str) or not re.fullmatch(f"[0-9a-f]{{{digits}}}", text):
+                raise CallerError(f"checkpoint.{name}: expected {digits} hex digits")
+
+    def document(self) -> dict[str, Any]:
+        """It as JSON data."""
+        found: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        found |= {name: found[name].hex() for name in _HASHES}
+        found["at"] = self.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return FORMAT | found
+
+    def signed_bytes(self) -> bytes:
+        """What the signature is over: all of ``document`` but itself, in one form alone."""
+        found = self.document()
+        del found["signature"]
+        text = json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        return _DOMAIN + text.encode()
+
+    def check(self, key: str | None = None) -> None:
+        """Raises CheckpointRefused unless it is signed by ``key``, or else by the one that it names itself.
+
+        Anybody can make one that names a key of their own: whoever does not know the key has learnt nothing.
+        """
+        if key is not None and key.lower() != self.key:
+            raise CheckpointRefused(
+                f"the checkpoint of journal {quoted(self.journal)} is signed by the key {self.key}, expected {key}: "
+                "it is another council's, or forged",
+                key=self.key,
+                expected=key,
+            )
+        try:
+            public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
+            public.verify(bytes.fromhex(self.signature), self.signed_bytes())
+        except (InvalidSignature, ValueError):
+            raise CheckpointRefused(
+                f"the checkpoint of journal {quoted(self.journal)} is not signed by the key {self.key} that it "
+                "names: it was changed, or forged",
+                key=self.key,
+            ) from None
+
+    @classmethod
+    def of(cls, found: object) -> Self:
+        """The one that ``document`` gave. Raises CheckpointRefused; the signature is for ``check``."""
+        if not isinstance(found, dict) or found.get("format") != FORMAT["format"]:
+            raise _none("it is no checkpoint of ours")
+        if not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
+            version = quoted(str(found.get("version")))
+            raise _none(f"its version is {version}, this package knows {FORMAT['version']}")
+        given = {name: value for name, value in found.items() if name not in FORMAT}
+        try:
+            for name in _HASHES:
+                given[name] = bytes.fromhex(given[name])
+            given["at"] = datetime.fromisoformat(given["at"])
+            checkpoint = cls(**given)
+        except (KeyError, TypeError, ValueError):
+            raise _none("a part of it is missing, or is something else") from None
+        except CallerError as error:
+            raise _none(error.message) from None
+        if not same_json(
+            checkpoint.document(), found
+        ):  # there is one way to write it, which is the one that is signed
+            raise _none("it is not written as ours are")
+        return checkpoint
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The one in a file. Raises OperatorError where that can't be read, and CheckpointRefused."""
+        try:
+            return cls.of(read_json(read_file(path, FILE_BYTES_MAX), field="checkpoint"))
+        except EnvelopeError as error:
+            raise _none(error.message) from error
+
+    def write(self, path: Path) -> None:
+        """Puts it in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+        write_file(path, json.dumps(self.document(), ensure_ascii=False, indent=1).encode() + b"\n")
+
+
+class Signer:
+    """Signs checkpoints with one key."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, private_bytes: bytes) -> None:
+        self._key = Ed25519PrivateKey.from_private_bytes(private_bytes)
+        self.public: str = self._key.public_key().public_bytes_raw().hex()
+
+    def sign(
+        self, *, journal: str, council_id: str, epoch: int, head: Head, tree_root: bytes, at: datetime
+    ) -> Checkpoint:
+        """The checkpoint of a journal that stands at ``head``. Raises CallerError for what can't be signed."""
+        place = (journal, council_id, epoch, head.position, head.row_hash, tree_root, at, self.public)
+        blank = Checkpoint(*place, signature="0" * _HEX["signature"])
+        return Checkpoint(*place, signature=self.signature(blank.signed_bytes()).hex())
+
+    def signature(self, said: bytes) -> bytes:
+        """The signature over ``said``, which begins with a domain of its own."""
+        return self._key.sign(said)
+
+    def signed(self, said: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` is by this key over ``said``."""
+        try:
+            self._key.public_key().verify(signature, said)
+        except InvalidSignature:
+            return False
+        return True
+
+
+def journal_key(name: str, folder: Path | None = None) -> bytes:
+    """The private key that signs the checkpoints of a council's journal, made when first asked for.
+
+    Raises OperatorError where it can't be kept, is open to others or is no key, and CallerError for what is no
+    council's name.
+    """
+    path = _key_file(name, folder)
+    if path is None:  # it names a file, and must not lead out of the folder
+        raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_PATTERN}")
+    return kept_key(path, f"the journal {name}")
+
+
+def own_public(name: str, folder: Path | None = None) -> str | None:
+    """The public key of the journal of that name, where this user has its private one."""
+    path = _key_file(name, folder)
+    return None if path is None or not path.exists() else Signer(journal_key(name, folder)).public
+
+
+def _key_file(name: str, folder: Path | None) -> Path | None:
+    fit = re.fullmatch(NAME_PATTERN.removesuffix("$"), name)
+    return (folder or state_dir()) / "journals" / f"{name}.key" if fit else None
+
+
+def same_json(one: object, other: object) -> bool:
+    """Whether two values are one as JSON, where true is not 1, nor 1.0."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def read_file(path: Path, bytes_max: int) -> bytes:
+    """What is in a file, up to one byte more than it may hold. Raises OperatorError."""
+    try:
+        with path.open("rb") as file:
+            return file.read(bytes_max + 1)
+    except OSError as error:
+        raise OperatorError(f"{path} can't be read: {error.strerror}") from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Puts ``content`` in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+    try:
+        with whole(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise OperatorError(f"{path} can't be written: {error.strerror}; name another") from error
+
+
+def _none(why: str) -> CheckpointRefused:
+    return CheckpointRefused(f"this is no checkpoint that can be used: {why}; take it from where it was kept")

@@ -1,0 +1,77 @@
+"""Keeps two coordinators from writing one journal by mistake. Knows nothing of what they write.
+
+Epochs alone keep a journal whole, whoever writes (rules 4.6); without this, the second of two councils of one
+name would silently end the first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import text
+
+from council.journal.engines import Database, SQLite
+from council.journal.faults import told
+from council.protocol.errors import JournalHeld, StoreUnreachable
+
+
+@contextmanager
+def held(database: Database, journal: str, *, takeover: bool) -> Iterator[None]:
+    """Within it, this process is the one that writes ``journal``; the system lets go, however that ends.
+
+    Raises JournalHeld while another one lives, unless this is to take over: then the epoch shuts the other out.
+    """
+    kept = _file(database.path, journal) if isinstance(database, SQLite) else _session(database, journal)
+    with kept as (had, by):
+        if not had and not takeover:
+            raise JournalHeld(
+                f"a coordinator that lives{by} writes the journal {journal} in {database.where}: take that council "
+                "down, give this one another name, or store = 'memory' for one that keeps nothing",
+                journal=journal,
+                where=database.where,
+            )
+        yield
+
+
+@contextmanager
+def _file(path: Path, journal: str) -> Iterator[tuple[bool, str]]:
+    """A lock on a file beside the database, which holds the process's number for whoever asks."""
+    beside = path.with_name(f"{path.name}.{journal}.lock")
+    try:
+        descriptor = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreUnreachable(f"{beside} can't be made: {error.strerror}", where=str(path)) from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            by = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+            yield False, f" (process {by})" if by.isdigit() else ""
+            return
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield True, ""
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _session(database: Database, journal: str) -> Iterator[tuple[bool, str]]:
+    """A lock of the server's, for as long as a connection of its own lives."""
+    with told(database.where, database.timeout_s):
+        connection = database.connect()
+    try:
+        with told(database.where, database.timeout_s):
+            key = {"key": f"council:hold:{journal}"}
+            had = connection.execute(
+                text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), key
+            ).scalar_one()
+            connection.commit()
+        yield bool(had), ""
+    finally:
+        connection.invalidate()  # not given back to the pool, where the lock would live on
+        connection.close()

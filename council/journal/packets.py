@@ -1,0 +1,275 @@
+"""A record of the council as a packet, and back: ids, lineage, canonical bytes. Knows nothing of stores.
+
+Each record is one packet, whose payload holds the event, the envelope that brought it and what it decided, so
+that no crash can tear a consequence off its cause (rules 4.6). Its bytes are those of ``PacketEnvelope``,
+made here without building one: a test holds the two to each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, get_args
+from uuid import UUID
+
+import msgspec
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.state import Decision, Escalation, Moment, Value
+from council.journal.record import Record, mark_of
+from council.journal.rows import Prepared
+from council.protocol.errors import StoreCorrupt
+from council.protocol.packet import PARENTS_MAX, SCHEMA_VERSION
+
+# A change of the roll may end all open proposals at once. So much of what it decided stands in its record word
+# for word, the first one always; of the rest the outcome, for the whole follows from the record by replay.
+OUTCOME_BYTES_MAX = 256 * 2**10
+# Packets whose place in their line is remembered: those that ballots on open proposals derive from.
+LINES_KEPT = 50_000
+
+KINDS: dict[type[ev.Event], str] = {
+    ev.ProposalSubmitted: "proposal",
+    ev.BallotCast: "ballot",
+    ev.BallotUnreadable: "ballot_unreadable",
+    ev.WorkFailed: "fault",
+    ev.StreamObserved: "observation",
+    ev.EscalationRaised: "escalation",
+    ev.RulingGiven: "ruling",
+    ev.HumanAnswered: "answer",
+    ev.ProposalCancelled: "cancellation",
+    ev.SeatBeat: "seat_back",
+    ev.SeatDied: "seat_died",
+    ev.SeatFellSilent: "seat_silent",
+    ev.DeadlinePassed: "deadline",
+    ev.EscalationExpired: "expiry",
+    ev.CoordinatorStarted: "start",
+    ev.EnvelopeRefused: "refusal",
+}
+assert KINDS.keys() == set(get_args(ev.Event))
+# The packet types of the council's own; ``council.`` keeps them apart from those of users.
+PREFIX = "council."
+TYPES = tuple(PREFIX + kind for kind in KINDS.values())
+_EVENTS = {kind: msgspec.json.Decoder(event) for event, kind in KINDS.items()}
+
+
+class Line(NamedTuple):
+    """Where a packet stands in its line of descent (rules 4.3)."""
+
+    generation: int
+    root: UUID
+
+
+class Kept(Value, frozen=True):
+    """A record as it is read back: with the decisions and escalations it came to, as far as it holds them."""
+
+    record: Record
+    decisions: tuple[Decision, ...]
+    escalations: tuple[Escalation, ...]
+
+
+class _Payload(msgspec.Struct):
+    kind: str
+    at: tuple[float, float]
+    position: int
+    event: msgspec.Raw
+    effects: str
+    decisions: tuple[Decision, ...] = ()
+    escalations: tuple[Escalation, ...] = ()
+    sealed: str | None = None
+    msg_id: str | None = None
+    key_mark: str | None = None
+
+
+class _Packet(msgspec.Struct):
+    payload: _Payload
+
+
+_PACKET = msgspec.json.Decoder(_Packet)
+
+
+def packet_id(council_id: str, what: str) -> UUID:
+    """The id of the packet of an envelope, by its message id, or of a record without one, by ``#position``.
+
+    A hash of both (UUIDv8), so that whoever knows a proposal's id finds its packet.
+    """
+    number = int.from_bytes(hashlib.blake2b(f"{council_id}\0{what}".encode(), digest_size=16).digest(), "big")
+    return UUID(int=number & ~(0xF << 76 | 0x3 << 62) | 0x8 << 76 | 0x2 << 62)
+
+
+class Packer:
+    """Makes the packets of one council's records, in order. ``look_up`` finds the lines of packets kept before."""
+
+    def __init__(self, council_id: str, look_up: Callable[[Collection[UUID]], Mapping[UUID, Line]]) -> None:
+        self.council_id = council_id
+        self._look_up = look_up
+        self._lines: OrderedDict[UUID, Line] = OrderedDict()
+
+    def packed(self, record: Record) -> Prepared:
+        """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
+        event, moment = record.event, record.moment
+        kind = KINDS[type(event)]
+        own_id = packet_id(self.council_id, record.msg_id or f"#{moment.position}")
+        decisions = [effect.decision for effect in record.effects if isinstance(effect, do.AnnounceDecision)]
+        about = about_of(event)
+        thread = None if about is None else packet_id(self.council_id, about)
+        parents = list(self._parents(record, own_id, about, decisions))[:PARENTS_MAX]
+        timestamp = datetime.fromtimestamp(moment.wall_s, UTC)
+        agent = agent_of(event)
+        tags = tuple(sorted({f"decision:{decision.outcome}" for decision in decisions}))
+        packet: dict[str, Any] = {
+            "packet_id": str(own_id),
+            "packet_type": PREFIX + kind,
+            "timestamp": timestamp.isoformat().replace("+00:00", "Z"),
+            "metadata": {"schema_version": SCHEMA_VERSION, "domain": "council"},
+            "payload": self._payload(record, kind, decisions),
+        }
+        if agent is not None:
+            packet["metadata"]["agent"] = agent
+        if thread is not None:
+            packet["thread_id"] = str(thread)
+        if tags:
+            packet["tags"] = tags
+        if parents or own_id == thread:
+            packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions))
+        content = json.dumps(
+            packet, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        ).encode()
+        return Prepared(
+            own_id, packet["packet_type"], timestamp, agent, "council", thread, tuple(parents), tags, content
+        )
+
+    def _payload(self, record: Record, kind: str, decisions: list[Decision]) -> dict[str, Any]:
+        moment = record.moment
+        payload: dict[str, Any] = {
+            "kind": kind,
+            "at": [moment.uptime_s, moment.wall_s],
+            "position": moment.position,
+            "event": msgspec.to_builtins(record.event),
+            "effects": mark_of(record.effects).hex(),
+        }
+        if record.sealed is not None:
+            payload["sealed"] = b64encode(record.sealed).decode()
+        if record.msg_id is not None:
+            payload["msg_id"] = record.msg_id
+        if record.key_mark is not None:
+            payload["key_mark"] = record.key_mark.hex()
+        escalations = [e.escalation for e in record.effects if isinstance(e, do.AnnounceEscalation)]
+        left = OUTCOME_BYTES_MAX
+        for name, found in (("decisions", decisions), ("escalations", escalations)):
+            for number, each in enumerate(found):
+                if number and (left := left - len(msgspec.json.encode(each))) < 0:
+                    payload[f"more_{name}"] = {
+                        each.proposal_id: getattr(each, "outcome", None) for each in found[number:]
+                    }
+                    break
+                payload.setdefault(name, []).append(msgspec.to_builtins(each))
+        return payload
+
+    def _parents(
+        self, record: Record, own_id: UUID, about: str | None, decisions: list[Decision]
+    ) -> Iterator[UUID]:
+        """The packets that a record follows from: its proposal, and for a decision whatever it rests on."""
+        event = record.event
+        wanted: list[str] = []
+        if isinstance(event, ev.ProposalSubmitted):
+            wanted += [event.what.supersedes] if event.what.supersedes else []
+        elif about is not None:
+            wanted.append(about)
+        wanted += [decision.proposal_id for decision in decisions]
+        for decision in decisions:
+            wanted += [ballot.msg_id for ballot in decision.ballots]
+            wanted += [act.msg_id for act in (decision.ruling, decision.answer) if act is not None]
+        for each in dict.fromkeys(wanted):
+            found = packet_id(self.council_id, each)
+            if found != own_id:
+                yield found
+
+    def _lineage(self, own_id: UUID, parents: list[UUID], derivation: str | None) -> dict[str, Any]:
+        lines = self._lines_of(parents)
+        generation = 1 + max(line.generation for line in lines) if lines else 0
+        line = Line(generation, lines[0].root if lines else own_id)
+        self._remember(own_id, line)
+        lineage: dict[str, Any] = {"generation": line.generation, "root_packet_id": str(line.root)}
+        if parents:
+            lineage["parent_ids"] = [str(parent) for parent in parents]
+        if derivation is not None:
+            lineage["derivation_type"] = derivation
+        return lineage
+
+    def _lines_of(self, parents: list[UUID]) -> list[Line]:
+        missing = [parent for parent in parents if parent not in self._lines]
+        if missing:
+            for found, line in self._look_up(missing).items():
+                self._remember(found, line)
+        try:
+            return [self._lines[parent] for parent in parents]
+        except KeyError as error:
+            raise StoreCorrupt(f"packet {error.args[0]} should be in the journal, and is not") from error
+
+    def _remember(self, own_id: UUID, line: Line) -> None:
+        self._lines[own_id] = line
+        while len(self._lines) > LINES_KEPT:
+            self._lines.popitem(last=False)
+
+
+def unpacked(content: bytes, position: int) -> Kept:
+    """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
+    try:
+        payload = _PACKET.decode(content).payload
+        event = _EVENTS[payload.kind].decode(payload.event)
+        if payload.position != position:
+            raise ValueError(f"it says that it stands at {payload.position}")
+        record = Record(
+            Moment(*payload.at, position),
+            event,
+            None if payload.sealed is None else b64decode(payload.sealed, validate=True),
+            msg_id=payload.msg_id,
+            key_mark=None if payload.key_mark is None else bytes.fromhex(payload.key_mark),
+            mark=bytes.fromhex(payload.effects),
+        )
+    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+        raise StoreCorrupt(
+            f"record {position} is no record of a council: {error}; run council verify", position=position
+        ) from error
+    return Kept(record, payload.decisions, payload.escalations)
+
+
+def about_of(event: ev.Event) -> str | None:
+    """The proposal that an event is about, if it is about one."""
+    match event:
+        case ev.ProposalSubmitted(what):
+            return what.proposal_id
+        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act):
+            return act.proposal_id
+        case _:
+            return getattr(event, "proposal_id", None) or None
+
+
+def agent_of(event: ev.Event) -> str | None:
+    """Who brought an event about: a seat, a client or a human; None for time and the coordinator."""
+    match event:
+        case ev.ProposalSubmitted(what):
+            return what.proposer
+        case ev.BallotCast(ballot):
+            return ballot.seat
+        case ev.RulingGiven(ruling):
+            return ruling.seat
+        case ev.HumanAnswered(answer):
+            return answer.human
+        case ev.StreamObserved():
+            return event.observer
+        case ev.ProposalCancelled() | ev.EnvelopeRefused():
+            return event.sender[:200] or None
+        case _:
+            return getattr(event, "seat", None)
+
+
+def _derivation(event: ev.Event, decisions: list[Decision]) -> str | None:
+    if isinstance(event, ev.ProposalSubmitted):
+        return "transform" if event.what.supersedes else None
+    return "merge" if decisions else "inference"

@@ -1,0 +1,133 @@
+"""Keeps snapshots in the store, signed, and finds the newest that the journal vouches for. Reads none of them.
+
+A snapshot is a shortcut and never the truth: one that is damaged, forged or of another journal is passed over
+with a warning, and its records are replayed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+import structlog
+from sqlalchemy import and_, delete, insert, or_, select
+
+from council.journal.chain import GENESIS, Head
+from council.journal.checkpoint import SIGNATURE_BYTES, Signer
+from council.journal.engines import Database
+from council.journal.record import Snapshot
+from council.journal.rows import standing
+from council.journal.schema import snapshots
+from council.protocol.errors import EpochFenced
+
+log = structlog.get_logger("council.journal")
+
+_DOMAIN = b"council-runtime snapshot v1\0"
+
+
+class Found(NamedTuple):
+    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there."""
+
+    head: Head
+    base: bytes
+    mores: tuple[bytes, ...]
+    peaks: tuple[bytes, ...]
+
+
+class _Base(msgspec.Struct):
+    """A base with what binds it: to the chain, to the tree, and by ``link`` to every ``more`` up to it."""
+
+    position: int
+    row_hash: bytes
+    peaks: tuple[bytes, ...]
+    link: bytes
+    base: bytes
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_Base)
+
+
+class Keeper:
+    """The snapshots of one journal."""
+
+    def __init__(self, database: Database, journal: str, signer: Signer) -> None:
+        self._database = database
+        self._journal = journal
+        self._signer = signer
+        self._kept_to = 0
+        self._link = GENESIS
+        # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
+        self._waiting: list[tuple[int, bytes]] = []
+
+    def keep(self, snapshot: Snapshot, epoch: int, head: Head, peaks: tuple[bytes, ...]) -> None:
+        """Keeps one, which belongs to ``head``. Raises StoreError, EpochFenced; then it is kept with the next."""
+        self._waiting.append((snapshot.position, snapshot.more))
+        link = self._link
+        for _, more in self._waiting:
+            link = _linked(link, more)
+        content = _ENCODER.encode(_Base(head.position, head.row_hash, peaks, link, snapshot.base))
+        signed = self._signer.signature(self._said(content)) + content
+        c = snapshots.c
+        rows = [_row(self._journal, at, "more", more) for at, more in self._waiting]
+        rows.append(_row(self._journal, head.position, "base", signed))
+        with self._database.write(f"journal:{self._journal}") as connection:
+            newest, _ = standing(connection, self._journal)
+            if newest != epoch:
+                raise EpochFenced(
+                    f"epoch {newest} of journal {self._journal} has begun: epoch {epoch} keeps nothing any more",
+                    journal=self._journal,
+                    epoch=epoch,
+                    newest=newest,
+                )
+            # Those behind were passed over, or are of one that was; bases before the last are never read.
+            old = or_(c.position > self._kept_to, and_(c.part == "base", c.position < self._kept_to))
+            connection.execute(delete(snapshots).where(c.journal == self._journal, old))
+            connection.execute(insert(snapshots), rows)
+        self._kept_to, self._link = head.position, link
+        self._waiting = []
+
+    def newest(self, row_hash: Callable[[int], bytes | None]) -> Found | None:
+        """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
+        c = snapshots.c
+        wanted = select(c.position, c.content).where(c.journal == self._journal).order_by(c.position)
+        with self._database.read() as connection:
+            mores = [tuple(row) for row in connection.execute(wanted.where(c.part == "more"))]
+            bases = [tuple(row) for row in connection.execute(wanted.where(c.part == "base"))][::-1]
+        links, link = {}, GENESIS
+        for position, more in mores:
+            link = links[position] = _linked(link, more)
+        for position, signed in bases:
+            base = self._read(signed)
+            if base is None or base.position != position or row_hash(position) != base.row_hash:
+                why = "it is not signed by this journal's key, or does not fit its chain"
+            elif links.get(position) != base.link:
+                why = "a part of it is missing, or was changed"
+            else:
+                self._kept_to, self._link = position, base.link
+                parts = tuple(more for at, more in mores if at <= position)
+                return Found(Head(position, base.row_hash), base.base, parts, base.peaks)
+            log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
+        return None
+
+    def _read(self, signed: bytes) -> _Base | None:
+        signature, content = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
+        if not self._signer.signed(self._said(content), signature):
+            return None
+        try:
+            return _DECODER.decode(content)
+        except msgspec.MsgspecError:
+            return None
+
+    def _said(self, content: bytes) -> bytes:
+        return _DOMAIN + self._journal.encode() + b"\0" + sha256(content).digest()
+
+
+def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, object]:
+    return {"journal": journal, "position": position, "part": part, "content": content}
+
+
+def _linked(link: bytes, more: bytes) -> bytes:
+    return sha256(link + sha256(more).digest()).digest()

@@ -1,0 +1,302 @@
+"""The durable journal of one coordinator: keeps its records in the store, signs, snapshots, and gives them back.
+
+One thread writes, so that the coordinator's loop never waits for a disk: whatever came in while one commit ran
+is written by the next (group commit). Knows nothing of rules; what a snapshot holds is the driver's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+from uuid import UUID
+
+import structlog
+
+from council.core.events import CoordinatorStarted
+from council.journal import history, snapshots
+from council.journal.chain import Head, Tree, content_hash, row_hash
+from council.journal.checkpoint import Checkpoint, Signer
+from council.journal.entries import HistoryPage, Wanted
+from council.journal.hold import held as held_by_us
+from council.journal.packets import Line, Packer, packet_id, unpacked
+from council.journal.record import Record, Restorable, Snapshot
+from council.journal.store import PacketStore
+from council.protocol.errors import (
+    CheckpointRefused,
+    EpochFenced,
+    JournalCorrupt,
+    OperatorError,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreUnreachable,
+)
+
+log = structlog.get_logger("council.journal")
+
+# A checkpoint costs an fsync of its own; what came after the last one is still in the chain.
+CHECKPOINT_S = 10.0
+# Replaying so many records takes a tenth of a second; a snapshot of them some milliseconds.
+SNAPSHOT_RECORDS = 2_000
+# A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
+RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
+PAGE = 5_000
+PASSING = (StoreLocked, StoreUnreachable, StoreFull)
+
+
+class DurableJournal:
+    """One council's records on disk. ``epoch`` is this coordinator's; an older one's appends are refused.
+
+    ``trouble`` is why nothing can be written at the moment, while that may pass; it is tried again meanwhile.
+    """
+
+    def __init__(
+        self,
+        store: PacketStore,
+        name: str,
+        council_id: str,
+        signer: Signer,
+        checkpoint: Path | None,
+        held: contextlib.ExitStack,
+    ) -> None:
+        self.name = name
+        self.council_id = council_id
+        self.trouble: StoreError | None = None
+        self._store = store
+        self._signer = signer
+        self._checkpoint = checkpoint
+        self._held = held
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
+        self._closing = threading.Event()
+        self._packer = Packer(council_id, self._lines)
+        self._snapshots = snapshots.Keeper(store.database, name, signer)
+        self._tree = Tree()
+        self._signed = (0, time.monotonic())
+        self._snapshot_at = 0
+        # Whoever wrote before is shut out from here on: what is read now is what there will be.
+        self.epoch, self._head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
+
+    @classmethod
+    def open(
+        cls,
+        store: PacketStore,
+        name: str,
+        new_council_id: str,
+        key: bytes,
+        *,
+        checkpoint: Path | None = None,
+        takeover: bool = False,
+    ) -> Self:
+        """The journal of the council of that name, made where there is none; it closes ``store`` with itself.
+
+        ``key`` is the Ed25519 seed that signs its checkpoints, ``checkpoint`` the file that they go to. Raises
+        JournalHeld while another coordinator that lives writes it, unless this one is to take it over, and
+        CheckpointRefused where the journal is not the one that the file speaks of, or shorter.
+        """
+        with contextlib.ExitStack() as held:
+            held.callback(store.close)
+            held.enter_context(held_by_us(store.database, name, takeover=takeover))
+            council_id = identity(store, name) or new_council_id
+            signer = Signer(key)
+            if checkpoint is not None:
+                _compare(store, name, council_id, checkpoint, signer)
+            return cls(store, name, council_id, signer, checkpoint, held.pop_all())
+
+    # Back from disk
+
+    def recover(self, writer: Restorable) -> None:
+        """Hands ``writer`` all that was kept, as snapshots and records, each checked against the chain.
+
+        Raises JournalCorrupt that names the first record which does not fit, and what the writer raises.
+        """
+        after = Head()
+        found = self._snapshots.newest(self._row_hash)
+        if found is not None:
+            writer.restore(found.head.position, found.base, found.mores, self._envelopes)
+            after, self._tree = found.head, Tree(found.head.position, found.peaks)
+        self._snapshot_at = after.position
+        for record in self._records(after):
+            writer.replay(record)
+
+    def _records(self, after: Head) -> Iterator[Record]:
+        head = after
+        while head.position < self._head.position:
+            rows = self._store.records(self.name, head.position, PAGE)
+            if not rows:
+                raise self._corrupt(head.position + 1, "it is missing")
+            for row in rows:
+                own = row_hash(head.row_hash, row.position, row.epoch, content_hash(row.content))
+                if row.position != head.position + 1:
+                    raise self._corrupt(head.position + 1, f"record {row.position} stands in its place")
+                if own != row.row_hash or row.previous_hash != head.row_hash:
+                    raise self._corrupt(row.position, "it was changed, or what stands before it")
+                head = Head(row.position, own)
+                self._tree.append(own)
+                yield unpacked(row.content, row.position).record
+        if head != self._head:
+            raise self._corrupt(head.position, "it is not the one that stood there a moment ago")
+
+    def _corrupt(self, position: int, what: str) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"record {position} of journal {self.name} in {self._store.where} can't be trusted: {what}; see council "
+            "verify, and go back to a copy",
+            journal=self.name,
+            position=position,
+        )
+
+    def _row_hash(self, position: int) -> bytes | None:
+        if not 0 < position <= self._head.position:
+            return None
+        rows = self._store.records(self.name, position - 1, 1)
+        return rows[0].row_hash if rows and rows[0].position == position else None
+
+    def _envelopes(self, msg_ids: Collection[str]) -> dict[str, bytes]:
+        """The envelopes of these messages, as they came."""
+        wanted = {packet_id(self.council_id, msg_id): msg_id for msg_id in msg_ids}
+        found = {}
+        for each, (position, content) in self._store.placed(wanted).items():
+            sealed = unpacked(content, position).record.sealed
+            if sealed is not None:
+                found[wanted[each]] = sealed
+        return found
+
+    def _lines(self, ids: Collection[UUID]) -> dict[UUID, Line]:
+        return {
+            each: Line(lineage.generation or 0, lineage.root_packet_id or each)
+            for each, lineage in self._store.lineages(ids).items()
+            if lineage is not None
+        }
+
+    # To disk
+
+    def append(self, records: Sequence[Record]) -> asyncio.Future[None]:
+        """Keeps ``records``, in one transaction; see ``Journal.append``.
+
+        Raises EpochFenced once another coordinator has begun. A store that is locked, full or away is tried
+        again until it is back: what was not told yet may wait, and is not lost (rules 4.7).
+        """
+        return asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
+
+    def _append(self, records: Sequence[Record]) -> None:
+        rows = [self._packer.packed(record) for record in records]
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                self._head, hashes = self._store.append_rows(self.name, self.epoch, rows, self._head)
+                break
+            except PASSING as error:
+                if self.trouble is None:
+                    log.error("journal stalled", journal=self.name, why=error.message)
+                self.trouble = error
+                if self._closing.wait(pause_s):
+                    raise
+                pause_s = min(2 * pause_s, RETRY_LAST_S)
+        for each in hashes:
+            self._tree.append(each)
+        if self.trouble is not None:
+            log.info("journal goes on", journal=self.name, position=self._head.position)
+            self.trouble = None
+
+    def snapshot_due(self, position: int) -> bool:
+        """Whether a snapshot as of ``position`` is worth its while."""
+        return position >= self._snapshot_at + SNAPSHOT_RECORDS
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keeps a snapshot of what the records handed in so far come to, once these are kept."""
+        self._snapshot_at = snapshot.position
+        self._executor.submit(self._keep, snapshot)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        if snapshot.position != self._head.position:
+            return  # what it speaks of was not kept: this coordinator was replaced
+        try:
+            self._snapshots.keep(snapshot, self.epoch, self._head, self._tree.peaks)
+        except (StoreError, EpochFenced) as error:
+            # The journal has it all; only the next start takes longer.
+            log.warning("no snapshot", journal=self.name, why=error.message)
+
+    def tend(self) -> None:
+        """Has a checkpoint written, if one is due; costs the coordinator nothing."""
+        if time.monotonic() - self._signed[1] >= CHECKPOINT_S:
+            self._signed = self._signed[0], time.monotonic()
+            self._executor.submit(self._sign)
+
+    def _sign(self) -> None:
+        if self._checkpoint is None or self._head.position == self._signed[0]:
+            return
+        self._signed = self._head.position, self._signed[1]
+        try:
+            self.checkpoint().write(self._checkpoint)
+        except OperatorError as error:
+            log.warning("no checkpoint", journal=self.name, why=error.message)
+
+    async def history(self, asked: Wanted) -> HistoryPage:
+        """A page of what is kept."""
+        return await asyncio.to_thread(history.page, self._store.database, self.name, asked)
+
+    def checkpoint(self) -> Checkpoint:
+        """A signed statement of how far this journal is (rules 4.5)."""
+        return self._signer.sign(
+            journal=self.name,
+            council_id=self.council_id,
+            epoch=self.epoch,
+            head=self._head,
+            tree_root=self._tree.root(),
+            at=datetime.now(UTC),
+        )
+
+    async def close(self) -> None:
+        """Writes what was handed in, and a last checkpoint; then gives the store up."""
+        await asyncio.get_running_loop().run_in_executor(None, self.close_now)
+
+    def close_now(self) -> None:
+        """``close`` for a thread that may wait."""
+        self._closing.set()  # what waits for a store that is away waits no more
+        self._executor.submit(self._sign)
+        self._executor.shutdown(wait=True)
+        self._held.close()
+
+
+def identity(store: PacketStore, name: str) -> str | None:
+    """The id of the council whose journal this is; None for one that holds nothing. Raises JournalCorrupt."""
+    rows = store.records(name, 0, 1)
+    if not rows:
+        return None
+    event = unpacked(rows[0].content, rows[0].position).record.event
+    if not isinstance(event, CoordinatorStarted):
+        raise JournalCorrupt(
+            f"the journal {name} in {store.where} does not begin with a coordinator's start: see council verify",
+            journal=name,
+            position=rows[0].position,
+        )
+    return event.council_id
+
+
+def _compare(store: PacketStore, name: str, council_id: str, path: Path, signer: Signer) -> None:
+    """Refuses a journal that is not what its last checkpoint says it was, or is shorter (rules 4.5)."""
+    if not path.exists():
+        return
+    last = Checkpoint.read(path)
+    last.check(signer.public)
+    rows = store.records(name, last.position - 1, 1) if last.position else []
+    if last.council_id != council_id or (last.position and not rows):
+        what = "is shorter than it was, or another"
+    elif last.position and rows[0].row_hash != last.row_hash:
+        what = "was changed"
+    else:
+        return
+    raise CheckpointRefused(
+        f"the journal {name} in {store.where} {what}: its checkpoint {path} knows record {last.position} of "
+        f"{last.council_id}; go back to a whole copy, or, to begin anew without it, move that file away",
+        journal=name,
+        position=last.position,
+    )

@@ -1,0 +1,105 @@
+"""Which journal a council of a configuration has, and where. Knows nothing of what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from council.humans import state_dir
+from council.journal.record import Journal, MemoryJournal
+from council.protocol.errors import OperatorError, StoreOutdated, StoreUnreachable
+from council.settings import MEMORY, CouncilConfig
+
+FILE_NAME = "store.db"
+
+
+def store_address(config: CouncilConfig, *, make: bool = False) -> str:
+    """Where packets are kept: as configured, or in a file of this user's; ``make`` its folder if need be.
+
+    Raises OperatorError.
+    """
+    if config.store not in (None, MEMORY):
+        return str(config.store)
+    folder = state_dir()
+    try:
+        if make:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorError(
+            f"the state folder {folder} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can, or store"
+        ) from error
+    return str(folder / FILE_NAME)
+
+
+def settled(config: CouncilConfig) -> CouncilConfig:
+    """The configuration with store and checkpoint named, as they are found here and now."""
+    if config.store == MEMORY:
+        return config
+    address = store_address(config, make=True)
+    where = {"store": address, "checkpoint": config.checkpoint or str(checkpoint_file(config, address))}
+    return config.model_copy(update=where)
+
+
+def checkpoint_file(config: CouncilConfig, where: str) -> Path:
+    """The file of a journal's last checkpoint: as configured, or one for each store and name."""
+    if config.checkpoint is not None:
+        return Path(config.checkpoint).expanduser()
+    mark = hashlib.sha256(where.encode()).hexdigest()[:12]
+    return state_dir() / "journals" / f"{config.name}.{mark}.checkpoint"
+
+
+def council_id_of(config: CouncilConfig, new_id: str) -> str:
+    """The id of the council whose journal this configuration names; ``new_id`` where there is none yet.
+
+    Raises StoreError.
+    """
+    if config.store == MEMORY:
+        return new_id
+    from council.journal.store import PacketStore
+    from council.journal.writer import identity
+
+    address = store_address(config, make=True)
+    try:
+        store = PacketStore.open(address, read_only=True)
+    except StoreUnreachable:
+        return new_id  # there is none yet; whoever is to write it says so where it is out of reach
+    except StoreOutdated:
+        store = PacketStore.open(address)
+    with store:
+        return identity(store, config.name) or new_id
+
+
+def journal_key(name: str) -> bytes:
+    """The key that signs the checkpoints of the journal of that name. Raises OperatorError."""
+    from council.journal import checkpoint
+
+    return checkpoint.journal_key(name)
+
+
+def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover: bool = False) -> Journal:
+    """The journal, ready to be written by the council of ``council_id``; ``key`` signs its checkpoints.
+
+    Raises StoreError of each kind, JournalHeld while another coordinator that lives writes it, and
+    OperatorError where it is another council's.
+    """
+    if config.store == MEMORY:
+        return MemoryJournal(config.events_kept)
+    from council.journal.store import PacketStore
+    from council.journal.writer import DurableJournal
+
+    store = PacketStore.open(store_address(config, make=True))
+    journal = DurableJournal.open(
+        store,
+        config.name,
+        council_id,
+        key,
+        checkpoint=checkpoint_file(config, store.where),
+        takeover=takeover,
+    )
+    if journal.council_id != council_id:
+        journal.close_now()
+        raise OperatorError(
+            f"the journal {config.name} in {store.where} is of {journal.council_id}, begun just now by somebody "
+            "else: launch again"
+        )
+    return journal

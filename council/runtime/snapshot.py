@@ -1,0 +1,147 @@
+"""A council's memory as bytes, and back: what a coordinator that starts needs not replay. Knows nothing of where.
+
+A snapshot has two parts. ``base`` is what is open and counted, and replaces the one before; ``more`` is what
+was decided and said since the one before, and is added to it. So each costs the same, however long the
+journal is. Payloads of open proposals are in neither: their records have them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, MutableMapping
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from council.core.state import Closed, CouncilState, Proposal, Rules, Seat
+from council.journal.record import Snapshot
+from council.protocol.errors import StoreCorrupt
+
+T = TypeVar("T")
+
+
+class Base(msgspec.Struct):
+    """What there is now, and replaces what there was."""
+
+    council_id: str
+    rules: Rules
+    ruled_from: int
+    epoch: int
+    uptime_s: float
+    seats: list[Seat]
+    open: list[Proposal]
+    announced: int
+    refusals: tuple[float, int]
+    decided: dict[str, int]
+    refused: dict[str, int]
+
+
+class More(msgspec.Struct):
+    """What has come since the last one, and is added: decided proposals, used ids, names that are taken."""
+
+    closed: dict[str, bytes]
+    ids: dict[str, str]
+    proposers: dict[str, bytes]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_BASE = msgspec.msgpack.Decoder(Base)
+_MORE = msgspec.msgpack.Decoder(More)
+_CLOSED = msgspec.msgpack.Decoder(Closed)
+
+
+class Archive(MutableMapping[str, Closed]):
+    """The decided proposals: those since the last snapshot as they are, the older ones packed."""
+
+    def __init__(self) -> None:
+        self._fresh: dict[str, Closed] = {}
+        self._packed: dict[str, bytes] = {}
+
+    def __getitem__(self, proposal_id: str) -> Closed:
+        fresh = self._fresh.get(proposal_id)
+        return fresh if fresh is not None else _CLOSED.decode(self._packed[proposal_id])
+
+    def __contains__(self, proposal_id: object) -> bool:
+        return proposal_id in self._fresh or proposal_id in self._packed
+
+    def get(self, proposal_id: str, default: Closed | None = None) -> Closed | None:  # type: ignore[override]
+        # Looked for with every ballot, and mostly not there: without the exception that the mixin would raise.
+        found = self._fresh.get(proposal_id)
+        if found is not None:
+            return found
+        packed = self._packed.get(proposal_id)
+        return default if packed is None else _CLOSED.decode(packed)
+
+    def __setitem__(self, proposal_id: str, closed: Closed) -> None:
+        self._fresh[proposal_id] = closed
+
+    def __delitem__(self, proposal_id: str) -> None:
+        raise TypeError("a decision is never forgotten")
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._packed
+        yield from (each for each in self._fresh if each not in self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed) + sum(each not in self._packed for each in self._fresh)
+
+    def pack(self) -> dict[str, bytes]:
+        """Packs what is new or changed since the last time, and gives it."""
+        packed = {proposal_id: _ENCODER.encode(closed) for proposal_id, closed in self._fresh.items()}
+        self._packed |= packed
+        self._fresh.clear()
+        return packed
+
+    def add(self, packed: dict[str, bytes]) -> None:
+        """Takes in what an earlier ``pack`` gave; later ones win."""
+        self._packed |= packed
+
+
+def packed(position: int, base: Base, more: More) -> Snapshot:
+    """A snapshot of these parts."""
+    return Snapshot(position, _ENCODER.encode(base), _ENCODER.encode(more))
+
+
+def newer(values: dict[str, T], seen: int) -> dict[str, T]:
+    """What a map that only grows holds behind the first ``seen``."""
+    return dict(islice(values.items(), seen, None))
+
+
+def base_of(packed: bytes) -> Base:
+    """Raises StoreCorrupt for what is none of this version's."""
+    return _read(_BASE, packed)
+
+
+def more_of(packed: bytes) -> More:
+    return _read(_MORE, packed)
+
+
+def _read(decoder: msgspec.msgpack.Decoder[T], packed: bytes) -> T:
+    try:
+        return decoder.decode(packed)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"a snapshot can't be read: {error}") from error
+
+
+def state_of(base: Base, closed: Archive) -> CouncilState:
+    """The core's state, its timers armed anew."""
+    state = CouncilState(
+        rules=base.rules,
+        seats={seat.name: seat for seat in base.seats},
+        open={proposal.what.proposal_id: proposal for proposal in base.open},
+        closed=closed,
+        with_human=sum(proposal.stage == "human" for proposal in base.open),
+        uptime_s=base.uptime_s,
+        epoch=base.epoch,
+        ruled_from=base.ruled_from,
+    )
+    for proposal in base.open:
+        _arm(state, proposal)
+    return state
+
+
+def _arm(state: CouncilState, proposal: Proposal) -> None:
+    heapq.heappush(state.timers, (proposal.deadline_s, proposal.what.proposal_id))
+    if proposal.escalation is not None:
+        heapq.heappush(state.wall_timers, (proposal.escalation.expires_wall_s, proposal.what.proposal_id))
