@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 EXIT_CODES = (
-    "Exit codes: 0 approved, or done; 1 rejected or cancelled; 2 wrong usage or configuration; "
+    "Exit codes: 0 approved, or done; 1 rejected or cancelled, or found bad; 2 wrong usage or configuration; "
     "3 not decided (waits for a human, deferred, no answer in time, too much open); "
     "4 the council or its store can't be reached; 70 a fault of its own; "
     "74 the output can't be written; 130 interrupted."

@@ -1,0 +1,300 @@
+"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is what was written, and who else can tell."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from json import loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from council.cli.options import Config, Json
+from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.store import Url, apart, opened
+from council.cli.text import clean, count, line
+
+if TYPE_CHECKING:
+    from council.journal.checkpoint import Checkpoint
+    from council.journal.store import PacketStore
+    from council.journal.verify import Verified
+
+KEY_FILE_BYTES_MAX = 4_096
+_KEY_DIGITS = 64
+
+Journal = Annotated[
+    str | None, typer.Option("--journal", metavar="NAME", help="Which journal; by default the council's.")
+]
+Against = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that was kept elsewhere.")
+]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="HEX|FILE", help="The public key that must have signed.")
+]
+To = Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")]
+
+
+def _judged(command: Callable[..., int]) -> Callable[..., int]:
+    """A command for which what does not hold is a finding, as a failed check of council doctor is: it exits 1."""
+
+    @functools.wraps(command)
+    def run(*, json: bool = False, **options: Any) -> int:
+        from council.protocol.errors import CheckpointRefused, ProofRefused, StoreCorrupt
+
+        try:
+            return command(json=json, **options)
+        except (StoreCorrupt, CheckpointRefused, ProofRefused) as error:
+            return Report(as_json=json).error(error, REJECTED)
+
+    return run
+
+
+@_judged
+def verify(
+    checkpoint: Against = None,
+    key: Key = None,
+    proof: Annotated[
+        Path | None, typer.Option("--proof", metavar="FILE", help="Check a proof instead; needs no store.")
+    ] = None,
+    journal: Journal = None,
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Verify a journal: name its first bad record, or say that it holds.
+
+    Finds records that were changed, moved, put in or lost, also while a council writes. With a checkpoint that
+    was kept elsewhere it finds as well that the end was cut off or the whole was replaced; without one, neither.
+    Exits 1 where the journal, the checkpoint or the proof does not hold.
+    """
+    report = Report(as_json=json)
+    if proof is not None:
+        if checkpoint is not None or url is not None:
+            raise UsageFault(
+                "--proof needs no store and carries its checkpoint: leave --checkpoint and --url out"
+            )
+        return _check(proof, _key(key), journal, report)
+    if key is not None and checkpoint is None:
+        raise UsageFault("--key is for a --checkpoint or a --proof: give one")
+    from council.journal.checkpoint import Checkpoint
+    from council.journal.verify import verify as verified
+
+    kept = None if checkpoint is None else Checkpoint.read(checkpoint)
+    name = _name(journal, config)
+    wanted = _expected(_key(key), name) if kept else None
+    with opened(url, config, read_only=True) as store, _progress(report) as progress:
+        found = verified(store, name, checkpoint=kept, key=wanted, progress=progress)
+    document = _document(found) | ({"key_known": wanted is not None} if kept else {})
+    return _told(report, {"verified": document}, *_lines(found, wanted))
+
+
+@_judged
+def checkpoint(
+    file: To, journal: Journal = None, url: Url = None, config: Config = None, json: Json = False
+) -> int:
+    """Verify a journal, and sign how far it is.
+
+    Keep the file where whoever can write the store can't: council verify --checkpoint then finds whatever was
+    done to the journal up to there.
+    """
+    report = _reporting(file, json)
+    from council.journal.verify import verify as verified
+
+    name = _name(journal, config)
+    with opened(url, config, read_only=True) as store, _progress(report) as progress:
+        apart(file, store)
+        made = _sign(store, verified(store, name, progress=progress))
+    if str(file) == "-":
+        report.say_json(made.document())
+        return DONE
+    made.write(file)
+    document = {"checkpoint": made.document(), "file": str(file)}
+    said = f"journal {line(name)} stands at record {made.position:,}, says {file}; keep it elsewhere"
+    return _told(report, document, said, f"signed by the key {made.key}")
+
+
+@_judged
+def prove(
+    packet: Annotated[str, typer.Argument(metavar="ID", help="The packet's id, or its position.")],
+    file: To,
+    checkpoint: Against = None,
+    key: Key = None,
+    journal: Journal = None,
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Verify a journal, and prove to an outsider that a packet stands in it.
+
+    The file holds the packet and what leads from it to a signed checkpoint, one that is made now or that is
+    given. council verify --proof checks it anywhere, without the store.
+    """
+    report = _reporting(file, json)
+    if key is not None and checkpoint is None:
+        raise UsageFault(
+            "--key is for a --checkpoint that is given; a new one is signed by this journal's own"
+        )
+    from council.journal import proof
+    from council.journal.checkpoint import Checkpoint
+
+    which = _which(packet)
+    name = _name(journal, config)
+    kept = None if checkpoint is None else Checkpoint.read(checkpoint)
+    wanted = None if checkpoint is None else _expected(_key(key), name)
+    with opened(url, config, read_only=True) as store, _progress(report) as progress:
+        apart(file, store)
+        by = kept or functools.partial(_sign, store)
+        made = proof.prove(store, name, which, by, key=wanted, progress=progress)
+    if str(file) == "-":
+        report.say_json(made.document())
+        return DONE
+    made.write(file)
+    document = {"position": made.position, "file": str(file), "key": made.checkpoint.key}
+    said = f"record {made.position:,} of journal {line(name)} is proved by {file}"
+    return _told(report, {"proved": document}, said, f"for whoever knows the key {made.checkpoint.key}")
+
+
+def _check(file: Path, key: str | None, journal: str | None, report: Report) -> int:
+    from council.journal.proof import Proof, check_proof
+    from council.protocol.errors import ProofRefused
+
+    proof = Proof.read(file)
+    kept = proof.checkpoint
+    if journal is not None and kept.journal != journal:
+        raise ProofRefused(f"the proof is of the journal {line(kept.journal)}, not of {line(journal)}")
+    wanted = _expected(key, kept.journal)
+    packet = check_proof(proof, wanted)
+    document = {"position": proof.position, "packet": loads(proof.content), "checkpoint": kept.document()}
+    said = [
+        f"packet {packet.packet_id}, {line(packet.packet_type)} of {packet.timestamp:%Y-%m-%d %H:%M:%S}Z, is record "
+        f"{proof.position:,} of journal {line(kept.journal)} of the council {line(kept.council_id)}",
+        f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
+        _signed_by(kept.key, wanted),
+    ]
+    return _told(report, {"proof": document | {"key_known": wanted is not None}}, *said)
+
+
+def _sign(store: PacketStore, found: Verified) -> Checkpoint:
+    from council.journal.checkpoint import Signer, journal_key
+    from council.journal.writer import identity
+
+    council_id = identity(store, found.journal)
+    if council_id is None:
+        raise UsageFault(f"the journal {line(found.journal)} holds nothing yet, so there is nothing to sign")
+    return Signer(journal_key(found.journal)).sign(
+        journal=found.journal,
+        council_id=council_id,
+        epoch=found.epoch,
+        head=found.head,
+        tree_root=found.tree_root,
+        at=datetime.now(UTC),
+    )
+
+
+def _name(journal: str | None, config: Path | None) -> str:
+    if journal is not None:
+        return journal
+    from council.config import load
+
+    return load(config).config.name
+
+
+def _which(packet: str) -> UUID | int:
+    if re.fullmatch("[1-9][0-9]{0,17}", packet):
+        return int(packet)
+    try:
+        return UUID(packet)
+    except ValueError:
+        raise UsageFault(f"{line(packet, 80)} is neither a packet's id nor a position") from None
+
+
+def _key(given: str | None) -> str | None:
+    """The public key that the command line names, or holds."""
+    if given is None:
+        return None
+    text = given
+    if not re.fullmatch(f"[0-9a-fA-F]{{{_KEY_DIGITS}}}", given):
+        try:
+            with Path(given).expanduser().open("rb") as file:
+                text = file.read(KEY_FILE_BYTES_MAX).decode("ascii", "replace").strip()
+        except (OSError, ValueError):
+            text = ""
+    if not re.fullmatch(f"[0-9a-fA-F]{{{_KEY_DIGITS}}}", text):
+        raise UsageFault(f"--key: expected {_KEY_DIGITS} hex digits, or a file that holds them")
+    return text.lower()
+
+
+def _expected(given: str | None, journal: str) -> str | None:
+    """The key that must have signed: the one given, else this user's own for the journal, if there is one."""
+    from council.journal.checkpoint import own_public
+
+    return given or own_public(journal)
+
+
+def _signed_by(key: str, wanted: str | None) -> str:
+    if wanted is not None:
+        return f"signed by the key {key}, as it should be"
+    return f"signed by the key {key}: nothing here says whose that is; compare it with the council's (--key)"
+
+
+def _reporting(file: Path, json: bool) -> Report:
+    if json and str(file) == "-":
+        raise UsageFault("--json and - both want the output: name a file")
+    return Report(as_json=json)
+
+
+def _told(report: Report, document: dict[str, Any], *lines: str) -> int:
+    """Says what came of it; each line whole, for a hash that is broken is hard to copy."""
+    if report.as_json:
+        return report.result(document, None)
+    for each in lines:
+        report.say(clean(each), markup=False, soft_wrap=True)
+    return DONE
+
+
+@contextmanager
+def _progress(report: Report) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar for those who watch; nothing in a log."""
+    if report.as_json or not report.notes.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("verifying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=report.notes, transient=True) as bar:
+        task = bar.add_task("verifying", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _lines(found: Verified, wanted: str | None) -> Iterator[str]:
+    rows = f"{count(found.rows, 'record')}, epoch {found.epoch}"
+    yield f"journal {line(found.journal)} in {line(found.where)} holds: {rows}"
+    yield f"head {found.head.row_hash.hex()}"
+    yield f"tree {found.tree_root.hex()}"
+    kept = found.checkpoint
+    if kept is None:
+        yield "without a checkpoint it is not found whether its end was cut off, or all of it replaced"
+        return
+    yield (
+        f"it meets the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z at record {kept.position:,}; "
+        f"{count(found.after, 'record')} after it"
+    )
+    yield _signed_by(kept.key, wanted)
+
+
+def _document(found: Verified) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "journal": found.journal,
+        "where": found.where,
+        "rows": found.rows,
+        "row_hash": found.head.row_hash.hex(),
+        "tree_root": found.tree_root.hex(),
+        "epoch": found.epoch,
+        "checkpoint": found.checkpoint and found.checkpoint.document(),
+    }
+    return document | ({"after_checkpoint": found.after} if found.checkpoint else {})

@@ -1,0 +1,157 @@
+"""Proves one packet's place in a journal to somebody who has no store of it. Knows nothing of what packets mean.
+
+A proof is the packet, the path from its row to the root of the journal's Merkle tree, and a signed checkpoint of
+that root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+from council.journal.chain import HASH_BYTES, content_hash, inclusion, rooted, row_hash
+from council.journal.checkpoint import Checkpoint, read_file, same_json, write_file
+from council.journal.store import PacketStore
+from council.journal.verify import Progress, Verified, verify
+from council.protocol.errors import CallerError, EnvelopeError, ProofRefused, UnknownPacket
+from council.protocol.jsondata import quoted, read_json
+from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope
+
+FORMAT = {"format": "council-proof", "version": 1}
+# A packet of the largest size as a JSON text, where its quotes take two bytes each, and the rest.
+FILE_BYTES_MAX = 2 * PACKET_BYTES_MAX + 64 * 2**10
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One row of a journal: the packet's canonical bytes, its place, and the way to the checkpoint's root."""
+
+    content: bytes
+    position: int
+    epoch: int
+    previous_hash: bytes
+    path: tuple[bytes, ...]
+    checkpoint: Checkpoint
+
+    def document(self) -> dict[str, Any]:
+        """It as JSON data."""
+        return FORMAT | {
+            "packet": self.content.decode(),  # as a text, for its very bytes are what was hashed
+            "position": self.position,
+            "epoch": self.epoch,
+            "previous_hash": self.previous_hash.hex(),
+            "path": [each.hex() for each in self.path],
+            "checkpoint": self.checkpoint.document(),
+        }
+
+    @classmethod
+    def of(cls, found: object) -> Self:
+        """The one that ``document`` gave. Raises ProofRefused, CheckpointRefused; ``check_proof`` checks it."""
+        if not isinstance(found, dict) or not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
+            raise _refused("it is no proof of ours, or of another version")
+        try:
+            proof = cls(
+                found["packet"].encode(),
+                found["position"],
+                found["epoch"],
+                bytes.fromhex(found["previous_hash"]),
+                tuple(map(bytes.fromhex, found["path"])),
+                Checkpoint.of(found["checkpoint"]),
+            )
+            if not same_json(proof.document(), found):
+                raise ValueError("not written as ours are")
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise _refused("a part of it is missing, or is something else") from None
+        numbers = all(type(each) is int and 0 < each < 2**63 for each in (proof.position, proof.epoch))
+        if not numbers or any(len(each) != HASH_BYTES for each in (proof.previous_hash, *proof.path)):
+            raise _refused("a number or hash in it is none")
+        return proof
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The one in a file. Raises OperatorError where that can't be read, and as ``of``."""
+        try:
+            return cls.of(read_json(read_file(path, FILE_BYTES_MAX), field="proof", bytes_max=FILE_BYTES_MAX))
+        except EnvelopeError as error:
+            raise _refused(error.message) from error
+
+    def write(self, path: Path) -> None:
+        """Puts it in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+        write_file(path, json.dumps(self.document(), ensure_ascii=False, indent=1).encode() + b"\n")
+
+
+def prove(
+    store: PacketStore,
+    journal: str,
+    which: UUID | int,
+    by: Checkpoint | Callable[[Verified], Checkpoint],
+    *,
+    key: str | None = None,
+    progress: Progress | None = None,
+) -> Proof:
+    """The proof of a packet, by its id or position, under a checkpoint that is there, or that ``by`` signs now.
+
+    The whole journal is verified for it, and its row hashes held: some 70 MB for a million. Raises as ``verify``,
+    UnknownPacket, and CallerError for a packet that the checkpoint does not speak for.
+    """
+    hashes: list[bytes] = []
+    found = which if isinstance(which, int) else 0
+    wanted = None if isinstance(which, int) else str(which)
+
+    def see(position: int, own_hash: bytes, packet_id: str) -> None:
+        nonlocal found
+        hashes.append(own_hash)
+        if packet_id == wanted:
+            found = position
+
+    kept = by if isinstance(by, Checkpoint) else None
+    verified = verify(store, journal, checkpoint=kept, key=key, progress=progress, see=see)
+    if not 0 < found <= len(hashes):
+        raise UnknownPacket(
+            f"journal {quoted(journal)} in {store.where}, of {len(hashes):,} records, holds no packet {which}",
+            packet_id=which,
+        )
+    checkpoint = by if isinstance(by, Checkpoint) else by(verified)
+    if found > checkpoint.position:
+        raise CallerError(
+            f"the packet stands at {found}, and the checkpoint speaks for the first {checkpoint.position:,} records: "
+            "take a newer checkpoint"
+        )
+    row = store.records(journal, after=found - 1, limit=1)[0]
+    path = inclusion(hashes[: checkpoint.position], found - 1)
+    proof = Proof(row.content, found, row.epoch, row.previous_hash, path, checkpoint)
+    check_proof(proof, key)  # the row was read again: nobody is handed what does not prove it
+    return proof
+
+
+def check_proof(proof: Proof, key: str | None = None) -> PacketEnvelope:
+    """The packet that a proof shows to stand in the journal of its checkpoint, signed by ``key``.
+
+    Without ``key`` it is only shown that whoever holds the key that the checkpoint names has said so. Raises
+    CheckpointRefused, and ProofRefused for what does not lead to the checkpoint's root.
+    """
+    checkpoint = proof.checkpoint
+    checkpoint.check(key)
+    own_hash = row_hash(proof.previous_hash, proof.position, proof.epoch, content_hash(proof.content))
+    try:
+        root = rooted(own_hash, proof.position - 1, checkpoint.position, proof.path)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if root != checkpoint.tree_root:
+        raise _refused("its packet, place and path do not lead to the root that is signed")
+    try:
+        packet = PacketEnvelope.from_json(proof.content)
+        canonical = packet.canonical() == proof.content
+    except EnvelopeError as error:
+        raise _refused(error.message) from error
+    if not canonical:
+        raise _refused("its packet is not in the canonical form")
+    return packet
+
+
+def _refused(why: str) -> ProofRefused:
+    return ProofRefused(f"the proof does not hold: {why}; it was changed, or is of something else")

@@ -1,0 +1,338 @@
+"""Reads a journal from its first record to its last, and names the first that is not as it was written (rules 4.5).
+
+Whoever can write the database can also recompute every hash: that is found with a checkpoint that was kept
+elsewhere, and without one not at all; nor is it then found that records were cut off the end. When an epoch was
+begun and by whom, and the tables that only serve searches, stand outside of the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from sqlalchemy import Connection, select, text
+
+from council.journal.chain import Head, Tree, content_hash, row_hash
+from council.journal.checkpoint import Checkpoint
+from council.journal.rows import standing
+from council.journal.schema import epochs
+from council.journal.shape import Lineage, Shape, same_object, shape_of, wrong_column
+from council.journal.store import PacketStore
+from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, JournalCorrupt
+from council.protocol.jsondata import quoted, text_problem
+
+Progress = Callable[[int, int], None]  # how many records are verified, and how many there are
+
+ROWS_AT_ONCE = 1_000
+# Of so many packets and more the lineage is at hand; that of an older parent is read again.
+LINEAGES_KEPT = 100_000
+ADVICE = "put the store aside untouched, and go back to a copy that verifies"
+
+# By ``sequence``, in which the store writes and reads, and past the index on positions, which is not what is
+# verified. SQLite says by itself whether the generated column is one still.
+_ROWS = {
+    "sqlite": """
+        SELECT position, epoch, previous_hash, content_hash, row_hash, content,
+            envelope IS CAST(content AS TEXT), packet_id, packet_type, "timestamp", thread_id, ttl, parent_ids,
+            tags, routing, provenance
+        FROM packet_store NOT INDEXED WHERE journal = :journal ORDER BY sequence
+    """,
+    "postgresql": r"""
+        SELECT position, epoch, previous_hash, content_hash, row_hash, content,
+            CAST(envelope AS text), CAST(packet_id AS text), packet_type,
+            to_char("timestamp" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24\:MI\:SS.US"Z"'),
+            CAST(thread_id AS text), to_char(ttl, 'YYYY-MM-DD"T"HH24\:MI\:SS.US"Z"'),
+            CAST(to_json(parent_ids) AS text), CAST(to_json(tags) AS text),
+            CAST(routing AS text), CAST(provenance AS text)
+        FROM packet_store WHERE journal = :journal ORDER BY sequence
+    """,
+}
+_CONTENT = "SELECT content FROM packet_store WHERE journal = :journal AND position < :before AND packet_id = "
+_PARENT = {"sqlite": f"{_CONTENT}:id", "postgresql": f"{_CONTENT}CAST(:id AS uuid)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A journal that holds: its ``rows``, ``head``, the Merkle ``tree`` over it, and its newest ``epoch``.
+
+    ``checkpoint`` is the one that it was compared with, if any; ``after`` so many rows stand behind that.
+    """
+
+    journal: str
+    where: str
+    rows: int
+    head: Head
+    tree_root: bytes
+    tree_peaks: tuple[bytes, ...]
+    epoch: int
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def after(self) -> int:
+        return self.rows - (self.checkpoint.position if self.checkpoint else 0)
+
+
+def verify(
+    store: PacketStore,
+    journal: str,
+    *,
+    checkpoint: Checkpoint | None = None,
+    key: str | None = None,
+    council_id: str | None = None,
+    progress: Progress | None = None,
+    see: Callable[[int, bytes, str], None] | None = None,
+) -> Verified:
+    """Verifies a journal as it is at this moment, also while a council writes it; with ``checkpoint``, against that.
+
+    ``key`` and ``council_id`` are what the checkpoint must be by and of. ``see`` is told every row's position,
+    hash and packet id. Raises JournalCorrupt with the ``position`` of the first bad record and ``what`` is wrong
+    with it, CheckpointRefused, CallerError for a journal that is not there, and StoreError.
+    """
+    if problem := text_problem(journal):
+        raise CallerError(f"journal: {quoted(journal)} {problem}")
+    if checkpoint is not None:
+        _check(checkpoint, journal, key, council_id)
+    with store._database.read() as connection, _any_text(connection):
+        begun = connection.execute(
+            select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
+        )
+        walk = _Walk(connection, store.where, journal, list(begun.scalars()), checkpoint)
+        _, (total, _) = standing(connection, journal)
+        if not walk.begun and not total and checkpoint is None:
+            raise _no_journal(connection, store.where, journal)
+        for done in walk.through(see):
+            if progress is not None:
+                progress(done, max(done, total) if type(total) is int else done)
+        return walk.result()
+
+
+@contextmanager
+def _any_text(connection: Connection) -> Iterator[None]:
+    """Within it, text that is none is read all the same: the driver would give up, and not say in which row."""
+    driver: Any = connection.connection.driver_connection
+    sqlite = connection.dialect.name == "sqlite"
+    if sqlite:
+        driver.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        if sqlite:
+            driver.text_factory = str
+
+
+def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: str | None) -> None:
+    checkpoint.check(key)
+    for what, found, wanted in (
+        ("journal", checkpoint.journal, journal),
+        ("council", checkpoint.council_id, council_id),
+    ):
+        if wanted is not None and found != wanted:
+            raise CheckpointRefused(
+                f"the checkpoint is of the {what} {quoted(found)}, and {quoted(wanted)} is to be verified: take the "
+                "one that belongs to it",
+                found=found,
+                expected=wanted,
+            )
+
+
+def _no_journal(connection: Connection, where: str, journal: str) -> CallerError:
+    names = connection.execute(select(epochs.c.journal).distinct().limit(10)).scalars()
+    there = ", ".join(sorted(map(quoted, names))) or "none"
+    return CallerError(
+        f"the store {where} has no journal {quoted(journal)}; name one of those there: {there}"
+    )
+
+
+class _Walk:
+    """One way through one journal, up to its first bad record."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        where: str,
+        journal: str,
+        begun: Sequence[Any],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.connection = connection
+        self.where = where
+        self.journal = journal
+        self.begun = frozenset(each for each in begun if type(each) is int and each > 0)
+        self.newest = max(self.begun, default=0)
+        self.checkpoint = checkpoint
+        self.head = Head()
+        self.epoch = 0
+        self.tree = Tree()
+        # Generation and root of packets passed, the newer and the older ones.
+        self.young: dict[str, tuple[int, str]] = {}
+        self.old: dict[str, tuple[int, str]] = {}
+
+    def through(self, see: Callable[[int, bytes, str], None] | None) -> Iterator[int]:
+        """Verifies row by row; how many are, now and then. Raises JournalCorrupt."""
+        self._meet()
+        sqlite = self.connection.dialect.name == "sqlite"
+        statement = text(_ROWS[self.connection.dialect.name])
+        stream = self.connection.execution_options(yield_per=ROWS_AT_ONCE)
+        grow = self.tree.append
+        met = self.checkpoint.position if self.checkpoint else 0
+        # Closed whatever happens: a cursor that an error's traceback keeps open would hold its moment, also for
+        # whoever is given the connection next.
+        with stream.execute(statement, {"journal": self.journal}) as found:
+            for batch in found.partitions(ROWS_AT_ONCE):
+                for row in batch:
+                    position, own_hash, shape = self._read_row(row, sqlite)
+                    grow(own_hash)
+                    self.head = Head(position, own_hash)
+                    if position == met:
+                        self._meet()
+                    if see is not None:
+                        see(position, own_hash, shape.packet_id)
+                yield self.head.position
+
+    def _read_row(self, row: Sequence[Any], sqlite: bool) -> tuple[int, bytes, Shape]:
+        position, epoch, previous, kept_hash, own_hash, content, envelope = row[:7]
+        self._follow(position, epoch, previous, kept_hash, own_hash, content)
+        try:
+            shape = shape_of(content)
+        except EnvelopeError as error:
+            self._bad(position, f"its content is no packet in the canonical form ({error.message})")
+        wrong = wrong_column(shape, row[7:])
+        if wrong is None and not (envelope == 1 if sqlite else same_object(envelope, content)):
+            wrong = "envelope"
+        if wrong is not None:
+            self._bad(position, f"its column {wrong} does not say what its content says")
+        if shape.ttl is not None:
+            self._bad(position, "it has a ttl, and a journal's records are kept for good")
+        self._descend(position, shape)
+        return position, own_hash, shape
+
+    def _follow(
+        self, position: Any, epoch: Any, previous: Any, kept_hash: Any, own_hash: Any, content: Any
+    ) -> None:
+        """Whether a row is the one that must come now, in its place and with its hashes."""
+        expected = self.head.position + 1
+        if type(position) is not int or position != expected:
+            self._misplaced(position, expected)
+        if epoch != self.epoch:
+            self._enter(position, epoch)
+        if type(content) is not bytes or (hashed := content_hash(content)) != kept_hash:
+            self._bad(position, "its content does not fit its content_hash: one of them was changed")
+        if previous != self.head.row_hash:
+            self._bad(
+                position,
+                "its previous_hash is not the hash of the record before it: one of the two was put in, changed or "
+                "replaced, or one between them removed",
+            )
+        if own_hash != row_hash(previous, position, epoch, hashed):
+            self._bad(
+                position, "its row_hash does not fit its place, epoch and content: one of them was changed"
+            )
+
+    def _misplaced(self, position: Any, expected: int) -> NoReturn:
+        if type(position) is not int or position < 1:
+            self._bad(expected, f"its position is {quoted(str(position))}")
+        if position < expected:
+            self._bad(
+                expected, f"in its place stands one of position {position}: it was moved, or put in again"
+            )
+        elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
+        there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
+        if there.scalar_one():
+            self._bad(
+                expected, f"it was moved: record {position} stands in its place, and it somewhere behind"
+            )
+        gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
+        self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
+
+    def _enter(self, position: int, epoch: Any) -> None:
+        if type(epoch) is not int or epoch not in self.begun:
+            self._bad(position, f"its epoch is {quoted(str(epoch))}, which was never begun")
+        if epoch < self.epoch:
+            self._bad(
+                position, f"its epoch is {epoch}, after one of epoch {self.epoch}: a newer one fences it"
+            )
+        self.epoch = epoch
+
+    def _descend(self, position: int, shape: Shape) -> None:
+        """Whether a packet's lineage is what its parents make it (rules 4.3), which stand before it."""
+        given = shape.lineage
+        if given is None:
+            now = (0, shape.packet_id)
+        else:
+            now = self._descent(position, given, shape.packet_id)
+            if given.generation != now[0]:
+                self._bad(
+                    position, f"its lineage says generation {given.generation}, its parents make it {now[0]}"
+                )
+            if given.root_packet_id != now[1]:
+                self._bad(
+                    position, f"its lineage says root {given.root_packet_id}, its parents make it {now[1]}"
+                )
+        self.young[shape.packet_id] = now
+        if len(self.young) == LINEAGES_KEPT:
+            self.young, self.old = {}, self.young
+
+    def _descent(self, position: int, given: Lineage, own_id: str) -> tuple[int, str]:
+        parents = given.parent_ids
+        if not parents:
+            return 0, own_id
+        if len(set(parents)) != len(parents):
+            self._bad(position, "its lineage names a parent twice")
+        known = [self.young.get(each) or self.old.get(each) or self._read(position, each) for each in parents]
+        return 1 + max(generation for generation, _ in known), known[0][1]
+
+    def _read(self, position: int, parent: str) -> tuple[int, str]:
+        """The generation and root of a packet that was passed long ago."""
+        statement = text(_PARENT[self.connection.dialect.name])
+        bound = {"journal": self.journal, "before": position, "id": parent}
+        content = self.connection.execute(statement, bound).scalar_one_or_none()
+        if content is None:
+            self._bad(position, f"its lineage names the parent {parent}, which does not stand before it")
+        lineage = shape_of(content).lineage
+        # Verified when it was passed: it has both, if any.
+        return (0, parent) if lineage is None else (lineage.generation or 0, lineage.root_packet_id or parent)
+
+    def _meet(self) -> None:
+        """Compares with the checkpoint, where that is what stands now."""
+        kept = self.checkpoint
+        if kept is None or kept.position != self.head.position:
+            return
+        if (kept.row_hash, kept.tree_root) != (self.head.row_hash, self.tree.root()):
+            self._bad(
+                kept.position,
+                f"it is not the one of the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z: the journal was replaced, "
+                "this record or one before it",
+            )
+        if kept.epoch < self.epoch:
+            self._bad(kept.position, f"it is of epoch {self.epoch}, the checkpoint of {kept.epoch}")
+        if kept.epoch not in self.begun and kept.epoch:
+            self._bad(kept.position, f"epoch {kept.epoch}, which the checkpoint names, was never begun")
+        self.epoch = kept.epoch  # whoever signed had fenced every older one
+
+    def result(self) -> Verified:
+        """What came of it. Raises JournalCorrupt for what is missing at the end."""
+        end = self.head.position
+        kept = self.checkpoint
+        if kept is not None and kept.position > end:
+            self._bad(
+                end + 1,
+                f"it is missing: the journal ends at {end}, and reached {kept.position} at the checkpoint of "
+                f"{kept.at:%Y-%m-%d %H:%M:%S}Z: its end was cut off",
+            )
+        if len(self.begun) != self.newest:
+            missing = min(set(range(1, self.newest)) - self.begun)
+            self._bad(end + 1, f"epoch {missing} was removed from those begun, and {self.newest} is there")
+        tree = self.tree
+        return Verified(self.journal, self.where, end, self.head, tree.root(), tree.peaks, self.newest, kept)
+
+    def _bad(self, position: int, what: str) -> NoReturn:
+        raise JournalCorrupt(
+            f"journal {quoted(self.journal)} in {self.where}: record {position} is the first bad one: {what}; "
+            f"{ADVICE}",
+            journal=self.journal,
+            where=self.where,
+            position=position,
+            what=what,
+        )

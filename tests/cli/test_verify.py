@@ -1,0 +1,240 @@
+"""``council verify``, ``checkpoint`` and ``prove`` as a shell sees them: exit codes, words, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from council.core.events import CoordinatorStarted
+from council.core.state import Moment, Rules
+from council.humans import state_dir
+from council.journal.checkpoint import Checkpoint, Signer, journal_key
+from council.journal.packets import Packer
+from council.journal.proof import Proof, check_proof
+from council.journal.record import Record
+from council.journal.store import PacketStore
+from council.protocol.packet import PacketEnvelopeIn
+
+from .conftest import Cli
+
+ROWS = 6
+
+
+def document(out: str) -> dict[str, Any]:
+    assert out.count("\n") == 1
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+def whole(number: int, moment: Any) -> Any:
+    packet = PacketEnvelopeIn.build(packet_type="council.fault", payload={"text": f"[red]{number}\x1b"})
+    return packet.completed(UUID(int=number), moment)
+
+
+@pytest.fixture
+def path(home: Path) -> Path:
+    """A store whose journal begins as a council's does."""
+    path = home / "s.db"
+    with PacketStore.open(str(path)) as store:
+        epoch, head = store.begin_epoch("council", "me")
+        event = CoordinatorStarted("council.77", epoch, Rules(("prime", "lite"), "prime"))
+        first = Packer("council.77", lambda ids: {}).packed(Record(Moment(0.0, 1.79e9, 1), event))
+        head, _ = store.append_rows("council", epoch, [first], head)
+        more = [whole(number, first.timestamp) for number in range(2, ROWS + 1)]
+        store.append("council", epoch, more, head)
+        store.begin_epoch("empty", "me")
+    return path
+
+
+def tamper(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    for name in ("packet_store_frozen", "packet_store_kept"):
+        connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+    connection.execute(statement)
+    connection.close()
+
+
+def test_a_journal_that_holds(cli: Cli, path: Path) -> None:
+    said = cli("verify", "--url", str(path))
+    assert said.code == 0, said
+    assert f"journal council in {path} holds: 6 records, epoch 1" in said.out
+    assert "without a checkpoint it is not found" in said.out
+    assert said.err == "", "a bar in a log"
+    found = document(cli("verify", "--url", str(path), "--json").out)
+    assert found["exit_code"] == 0
+    assert (found["verified"]["rows"], found["verified"]["checkpoint"]) == (ROWS, None)
+    with PacketStore.open(str(path), read_only=True) as store:
+        assert found["verified"]["row_hash"] == store.records("council")[-1].row_hash.hex()
+
+
+def test_the_first_bad_record_is_named_and_exits_1(cli: Cli, path: Path) -> None:
+    tamper(path, "UPDATE packet_store SET packet_type = 'x' WHERE position = 4")
+    said = cli("verify", "--url", str(path))
+    assert (said.code, said.out) == (1, "")
+    assert "record 4 is the first bad one: its column packet_type" in said.err
+    assert "go back to a copy" in said.err
+    error = document(cli("verify", "--url", str(path), "--json").out)
+    assert (error["exit_code"], error["error"]["code"]) == (1, "journal_corrupt")
+    assert error["error"]["facts"]["position"] == 4
+    for command in (("checkpoint", "c.json"), ("prove", "2", "p.json")):
+        assert cli(*command, "--url", str(path)).code == 1
+        assert not Path(command[-1]).exists()
+
+
+def test_a_checkpoint_that_is_kept_shows_what_was_cut(cli: Cli, path: Path, home: Path) -> None:
+    said = cli("checkpoint", "c.json", "--url", str(path))
+    assert said.code == 0, said
+    key = Signer(journal_key("council")).public
+    assert key in said.out
+    made = Checkpoint.read(home / "c.json")
+    assert (made.key, made.position, made.council_id, made.epoch) == (key, ROWS, "council.77", 1)
+    assert stat.S_IMODE((home / "c.json").stat().st_mode) == 0o600
+    said = cli("verify", "--checkpoint", "c.json", "--url", str(path))
+    assert said.code == 0, said
+    assert "at record 6; 0 records after it" in said.out
+    assert f"signed by the key {key}, as it should be" in said.out
+    tamper(path, "DELETE FROM packet_store WHERE position > 4")
+    assert cli("verify", "--url", str(path)).code == 0
+    said = cli("verify", "--checkpoint", "c.json", "--url", str(path))
+    assert said.code == 1
+    assert "record 5 is the first bad one: it is missing" in said.err
+
+
+def test_whose_key_it_is(cli: Cli, path: Path, home: Path) -> None:
+    """Given, or this user's own; else it is said that nobody vouches for it."""
+    url = ("--url", str(path))
+    assert cli("checkpoint", "c.json", *url).code == 0
+    key = Signer(journal_key("council")).public
+    found = document(cli("verify", "--checkpoint", "c.json", "--json", *url).out)["verified"]
+    assert (found["key_known"], found["after_checkpoint"]) == (True, 0)
+    (home / "key").write_text(f"{key.upper()}\n", encoding="ascii")
+    for given in (key, "key"):
+        assert cli("verify", "--checkpoint", "c.json", "--key", given, *url).code == 0
+    other = Signer(b"o" * 32).public
+    said = cli("verify", "--checkpoint", "c.json", "--key", other, *url)
+    assert (said.code, "forged" in said.err) == (1, True)
+    (state_dir() / "journals" / "council.key").unlink()
+    said = cli("verify", "--checkpoint", "c.json", *url)
+    assert (said.code, "nothing here says whose that is" in said.out) == (0, True)
+    (state_dir() / "journals" / "council.key").write_bytes(b"o" * 32)
+    (state_dir() / "journals" / "council.key").chmod(0o600)
+    assert cli("verify", "--checkpoint", "c.json", *url).code == 1
+    (home / "c.json").write_text("{}", encoding="ascii")
+    said = cli("verify", "--checkpoint", "c.json", "--json", *url)
+    assert (said.code, document(said.out)["error"]["code"]) == (1, "checkpoint_refused")
+
+
+def test_a_packet_is_proved_to_an_outsider(
+    cli: Cli, path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("prove", str(UUID(int=3)), "p.json", "--url", str(path)).code == 0
+    assert Proof.read(home / "p.json").position == 3
+    key = Signer(journal_key("council")).public
+    path.unlink()
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "elsewhere"))
+    said = cli("verify", "--proof", "p.json", "--key", key)
+    assert said.code == 0, said
+    assert f"packet {UUID(int=3)}, council.fault of " in said.out
+    assert "is record 3 of journal council of the council council.77" in said.out
+    found = document(cli("verify", "--proof", "p.json", "--json").out)["proof"]
+    assert (found["key_known"], found["packet"]["payload"]) == (False, {"text": "[red]3\x1b"})
+    assert not (home / "elsewhere").exists()
+    assert cli("verify", "--proof", "p.json", "--key", "0" * 64).code == 1
+    assert cli("verify", "--proof", "p.json", "--journal", "other").code == 1
+    altered = (home / "p.json").read_text(encoding="utf-8").replace("[red]3", "[red]4")
+    (home / "p.json").write_text(altered, encoding="utf-8")
+    said = cli("verify", "--proof", "p.json")
+    assert (said.code, "the proof does not hold" in said.err) == (1, True)
+
+
+def test_a_proof_under_a_checkpoint_that_is_given(cli: Cli, path: Path, home: Path) -> None:
+    assert cli("checkpoint", "c.json", "--url", str(path)).code == 0
+    said = cli("prove", "2", "p.json", "--checkpoint", "c.json", "--url", str(path), "--json")
+    assert said.code == 0, said
+    assert document(said.out)["proved"]["position"] == 2
+    assert Proof.read(home / "p.json").checkpoint == Checkpoint.read(home / "c.json")
+
+
+def test_to_the_output(path: Path, home: Path) -> None:
+    """What is written there can be read from a file again."""
+    command = [sys.executable, "-m", "council.cli"]
+    for name, arguments in (("council-checkpoint", ("checkpoint",)), ("council-proof", ("prove", "2"))):
+        done = subprocess.run(
+            [*command, *arguments, "-", "--url", str(path)], capture_output=True, timeout=60, check=True
+        )
+        (home / name).write_bytes(done.stdout)
+    Checkpoint.read(home / "council-checkpoint").check()
+    check_proof(Proof.read(home / "council-proof"))
+
+
+def test_the_store_is_not_written_over(cli: Cli, path: Path) -> None:
+    before = path.read_bytes()
+    for command in (("checkpoint",), ("prove", "2")):
+        said = cli(*command, str(path), "--url", str(path))
+        assert (said.code, "is the store itself" in said.err) == (2, True)
+    assert path.read_bytes() == before
+
+
+def test_a_bar_on_a_terminal(path: Path) -> None:
+    """Where somebody watches, on the terminal alone, and gone at the end."""
+    ours, theirs = pty.openpty()
+    try:
+        command = [sys.executable, "-m", "council.cli", "verify", "--url", str(path)]
+        env = {**os.environ, "TERM": "xterm"}
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True, env=env)
+        os.close(theirs)
+        theirs = -1
+        shown = b""
+        while more := _read(ours):
+            shown += more
+    finally:
+        os.close(ours)
+        if theirs >= 0:
+            os.close(theirs)
+    assert b"6/6" in shown
+    assert done.stdout.startswith(b"journal council in ")
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # nobody holds the other end any more
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("verify", "--key", "0" * 64), "--key is for"),
+        (("verify", "--proof", "p.json", "--checkpoint", "c.json"), "leave --checkpoint and --url out"),
+        (("verify", "--proof", "p.json", "--key", "none"), "64 hex digits"),
+        (("verify", "--journal", "other"), "has no journal 'other'"),
+        (("checkpoint", "-", "--json"), "both want the output"),
+        (("checkpoint", "c.json", "--journal", "empty"), "nothing to sign"),
+        (("prove", "x", "p.json"), "neither a packet's id nor a position"),
+        (("prove", "0", "p.json"), "neither a packet's id nor a position"),
+        (("prove", "7", "p.json"), "holds no packet 7"),
+        (("prove", "2", "p.json", "--key", "0" * 64), "--key is for a --checkpoint"),
+    ],
+)
+def test_wrong_usage_exits_2(cli: Cli, path: Path, arguments: tuple[str, ...], told: str) -> None:
+    where = () if "--proof" in arguments else ("--url", str(path))
+    said = cli(*arguments, *where)
+    assert (said.code, told in " ".join(said.err.split())) == (2, True), said
+
+
+def test_what_cannot_be_reached_exits_4(cli: Cli, path: Path, home: Path) -> None:
+    assert cli("verify", "--url", str(home / "none.db")).code == 4
+    assert cli("verify", "--checkpoint", "none.json", "--url", str(path)).code == 4
+    assert cli("checkpoint", "no/such/c.json", "--url", str(path)).code == 4
