@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 from uuid import UUID
 
@@ -92,6 +94,7 @@ class _Packet(msgspec.Struct):
 _PACKET = msgspec.json.Decoder(_Packet)
 
 
+@lru_cache(10_000)  # a proposal's is asked for with each of its ballots
 def packet_id(council_id: str, what: str) -> UUID:
     """The id of the packet of an envelope, by its message id, or of a record without one, by ``#position``.
 
@@ -136,9 +139,7 @@ class Packer:
             packet["tags"] = tags
         if parents or own_id == thread:
             packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions))
-        content = json.dumps(
-            packet, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-        ).encode()
+        content = _canonical(packet, record, decisions)
         return Prepared(
             own_id, packet["packet_type"], timestamp, agent, "council", thread, tuple(parents), tags, content
         )
@@ -215,6 +216,44 @@ class Packer:
         self._lines[own_id] = line
         while len(self._lines) > LINES_KEPT:
             self._lines.popitem(last=False)
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def _canonical(packet: dict[str, Any], record: Record, decisions: list[Decision]) -> bytes:
+    """The canonical bytes of a packet (rules 4.5), in a sixth of the time where that can be had.
+
+    msgspec writes JSON as ``PacketEnvelope`` does, but for numbers so small or large that they have an exponent.
+    """
+    if all(x == 0 or 1e-4 <= x < 1e16 for x in _numbers(record, decisions)):
+        return _ENCODER.encode(packet)
+    text = json.dumps(packet, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return text.encode()
+
+
+def _numbers(record: Record, decisions: list[Decision]) -> Iterator[float]:
+    """The fractions in a record's packet; NaN where it may have more of them than are worth looking for."""
+    yield record.moment.uptime_s
+    yield record.moment.wall_s
+    match record.event:
+        case ev.ProposalSubmitted(what):
+            yield what.confidence
+            yield what.time_budget_s
+        case ev.BallotCast(ballot):
+            yield ballot.confidence
+        case ev.EnvelopeRefused():
+            pass
+        case _:
+            yield math.nan
+    for decision in decisions:
+        yield decision.seconds
+        for ballot in decision.ballots:
+            yield ballot.confidence
+        if decision.ruling is not None or decision.late:
+            yield math.nan
+    if any(isinstance(effect, do.AnnounceEscalation) for effect in record.effects):
+        yield math.nan
 
 
 def unpacked(content: bytes, position: int) -> Kept:

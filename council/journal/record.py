@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from council.core.effects import Effect
-from council.core.events import Event
+from council.core.effects import AnnounceRoll, AnswerAgain, Effect, NoteIgnored
+from council.core.events import Event, SeatBeat
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.protocol.errors import ReplayDiverged, StoreError
@@ -49,6 +49,13 @@ def mark_of(effects: Sequence[Effect]) -> bytes:
     """Tells these effects, in this order, from all others: a hash of 8 bytes, against accidents alone."""
     told = [(type(effect).__name__, effect) for effect in effects]
     return hashlib.blake2b(_EFFECTS.encode(told), digest_size=8).digest()
+
+
+def leaves_one(event: Event, effects: list[Effect]) -> bool:
+    """Whether an event leaves a record: whether it changed something (rules 1.10)."""
+    if isinstance(event, SeatBeat):
+        return any(isinstance(effect, AnnounceRoll) for effect in effects)
+    return not (len(effects) == 1 and isinstance(effects[0], (NoteIgnored, AnswerAgain)))
 
 
 def diverged(record: Record, why: str) -> ReplayDiverged:
@@ -87,10 +94,12 @@ class Restorable(Protocol):
 class Journal(Protocol):
     """Keeps records in the order of their positions. ``epoch`` is that of the coordinator that writes it.
 
-    ``trouble`` is why it can keep nothing at the moment, while that may pass.
+    ``trouble`` is why it can keep nothing at the moment, while that may pass; ``linger_s`` how long a record
+    that nobody waits for may wait for others to be written with it.
     """
 
     epoch: int
+    linger_s: float
     trouble: StoreError | None
 
     def recover(self, writer: Restorable) -> None:
@@ -114,8 +123,8 @@ class Journal(Protocol):
     async def history(self, asked: Wanted) -> HistoryPage:
         """A page of what is kept."""
 
-    async def close(self) -> None:
-        """Keeps what was handed in, and lets go."""
+    async def close(self, last: Sequence[Record] = ()) -> None:
+        """Keeps what was handed in, and the ``last``, where it can; then lets go."""
 
     def close_now(self) -> None:
         """``close`` for a thread that may wait."""
@@ -129,6 +138,7 @@ class MemoryJournal:
     """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
 
     epoch = 1
+    linger_s = 0.0
     trouble: StoreError | None = None
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
@@ -163,5 +173,6 @@ class MemoryJournal:
 
         return await asyncio.to_thread(in_memory, list(self.records), asked)
 
-    async def close(self) -> None:
-        return
+    async def close(self, last: Sequence[Record] = ()) -> None:
+        if last:
+            self.append(last)

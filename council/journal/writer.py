@@ -47,6 +47,8 @@ log = structlog.get_logger("council.journal")
 CHECKPOINT_S = 10.0
 # Replaying so many records takes a tenth of a second; a snapshot of them some milliseconds.
 SNAPSHOT_RECORDS = 2_000
+# Ballots of quick minds come within some milliseconds, and go to disk with their proposal then.
+LINGER_S = 0.005
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 PAGE = 5_000
@@ -71,6 +73,7 @@ class DurableJournal:
         self.name = name
         self.council_id = council_id
         self.trouble: StoreError | None = None
+        self.linger_s = LINGER_S
         self._store = store
         self._signer = signer
         self._checkpoint = checkpoint
@@ -254,8 +257,10 @@ class DurableJournal:
             at=datetime.now(UTC),
         )
 
-    async def close(self) -> None:
-        """Writes what was handed in, and a last checkpoint; then gives the store up."""
+    async def close(self, last: Sequence[Record] = ()) -> None:
+        """Writes what was handed in, the ``last`` records, and a checkpoint; then gives the store up."""
+        if last:
+            self._executor.submit(self._append, last)
         await asyncio.get_running_loop().run_in_executor(None, self.close_now)
 
     def close_now(self) -> None:

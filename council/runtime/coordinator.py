@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -27,6 +27,7 @@ from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.messages import Message, Told
 from council.runtime.status import status
+from council.runtime.surroundings import Clock, Transport
 
 log = structlog.get_logger("council")
 
@@ -45,38 +46,6 @@ REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 EVENTS_MAX = 1_000
 # Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the shell has the time from: monotonic seconds of uptime, and Unix seconds."""
-
-    uptime: Callable[[], float]
-    wall: Callable[[], float]
-
-    def now(self) -> tuple[float, float]:
-        return self.uptime(), self.wall()
-
-    def going_on(self, from_s: float) -> Clock:
-        """This clock, its uptime going on from ``from_s``: time while the council was down does not count."""
-        ahead_s = from_s - self.uptime()
-        return Clock(uptime=lambda: self.uptime() + ahead_s, wall=self.wall)
-
-
-class Transport(Protocol):
-    """How seats are reached. Every method may raise whatever its transport raises when a seat is gone."""
-
-    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        """One call of the seat's ``exchange``."""
-
-    async def attend(self, seat: str, boot: int) -> None:
-        """Has the seat beat as run ``boot``; lasts until the seat is gone."""
-
-    async def revive(self, seat: str) -> None:
-        """Makes sure that the seat exists again."""
-
-    async def close(self) -> None:
-        """Ends all seats."""
 
 
 @dataclass(slots=True)
@@ -135,6 +104,7 @@ class Coordinator:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = False
         self._kept_position = self._driver.position
+        self._lingering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._broken: CouncilError | None = None
@@ -150,9 +120,11 @@ class Coordinator:
     async def close(self) -> None:
         """Ends the council: its seats, timers and parked calls. Open proposals end with it, undecided."""
         self._closing = True
-        self._broken = self._broken or OperatorError("the council was closed; launch it again")
-        if self._timer is not None:
-            self._timer.cancel()
+        was = self._broken
+        self._broken = was or OperatorError("the council was closed; launch it again")
+        for timer in (self._timer, self._lingering):
+            if timer is not None:
+                timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         for courier in self._couriers.values():
@@ -162,7 +134,8 @@ class Coordinator:
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
-        await self._journal.close()
+        # Told to nobody, but what is decided need not be decided again.
+        await self._journal.close(self._driver.unsaved if was is None else ())
 
     # What clients and seats call
 
@@ -349,13 +322,30 @@ class Coordinator:
     def _settle(self) -> None:
         """Sends what may leave, has the rest kept, and arms the timer; after every turn of the driver."""
         self._send_to_seats()
+        if not self._writing and self._driver.awaits_saving:
+            if self._journal.linger_s and not self._driver.hurries:
+                self._linger()
+            else:
+                self._write()
+        self._arm()
+
+    def _linger(self) -> None:
+        """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'."""
+        if self._lingering is None:
+            loop = asyncio.get_running_loop()
+            self._lingering = loop.call_later(self._journal.linger_s, self._write_unless_busy)
+
+    def _write_unless_busy(self) -> None:
+        self._lingering = None
         if not self._writing:
             self._write()
-        self._arm()
 
     def _write(self) -> None:
         """Has what the driver did kept, and tells of it: at once where the journal needs no time."""
         driver = self._driver
+        if self._lingering is not None:
+            self._lingering.cancel()
+            self._lingering = None
         while driver.awaits_saving:
             records, driver.unsaved = driver.unsaved, []
             position = driver.position
@@ -384,7 +374,7 @@ class Coordinator:
         self._writing = False
         self._told(position)
         self._journal.tend()
-        self._write()
+        self._settle()
 
     def _told(self, position: int) -> None:
         self._kept_position = position

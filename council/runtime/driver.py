@@ -31,7 +31,7 @@ from council.core.state import (
     found,
 )
 from council.core.step import Deadlines, next_deadline, next_due, step
-from council.journal.record import Record, Snapshot, diverged, mark_of
+from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.protocol.errors import (
@@ -46,6 +46,8 @@ from council.runtime.reading import digest, event_of
 from council.runtime.senders import COORDINATOR, Senders, Watchers
 from council.runtime.snapshot import Archive, Base, More, base_of, more_of, newer, packed, state_of
 
+# Of what waits for its record, that which somebody waits for; the rest is for those who watch.
+_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling)
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
@@ -96,6 +98,7 @@ class Driver:
         self._saved = 0
         self._woken_at = now
         self._held: deque[_Held] = deque()
+        self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
         self._ids: dict[str, str] = {}
         self._in_snapshots = (0, 0)
@@ -287,7 +290,7 @@ class Driver:
     ) -> None:
         moment = Moment(*now, self._position + 1)
         self.state, effects = step(self.state, event, moment)
-        if _leaves_a_record(event, effects):
+        if leaves_one(event, effects):
             self._position += 1
             mark = None
             if isinstance(event, ev.ProposalSubmitted):
@@ -299,6 +302,8 @@ class Driver:
             if not isinstance(effect, _AT_ONCE):
                 if told := self._numbered(effect, now):
                     self._held.append(_Held(self._position, now, told))
+                if isinstance(effect, _URGENT):
+                    self._urgent_at = self._position
             elif isinstance(effect, do.THINK):
                 self._make_think(effect)
             elif isinstance(effect, do.NoteIgnored):
@@ -368,6 +373,11 @@ class Driver:
     def position(self) -> int:
         """The position of the newest record."""
         return self._position
+
+    @property
+    def hurries(self) -> bool:
+        """Whether somebody waits for what is not kept yet: a client for an answer, a human, or Prime."""
+        return bool(self._held) and self._held[0].position <= self._urgent_at
 
     @property
     def awaits_saving(self) -> bool:
@@ -468,6 +478,7 @@ class Driver:
         if session is not None:
             self._owed[session] += 1
             self._held.append(_Held(self._position, self._woken_at, None, (session, message)))
+            self._urgent_at = self._position
 
     def _pay(self, session: str, message: Message) -> None:
         self._owed[session] -= 1
@@ -487,10 +498,3 @@ class Driver:
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""
         return [p.escalation for p in self.state.open.values() if p.escalation is not None]
-
-
-def _leaves_a_record(event: ev.Event, effects: list[do.Effect]) -> bool:
-    """Whether the event changed something; ordinary heartbeats and duplicates did not (rules 1.10)."""
-    if isinstance(event, ev.SeatBeat):
-        return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
-    return not (len(effects) == 1 and isinstance(effects[0], (do.NoteIgnored, do.AnswerAgain)))

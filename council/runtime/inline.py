@@ -13,8 +13,9 @@ from council.agents.seat import SeatHost
 from council.core.state import Rules
 from council.humans import enrolled
 from council.importing import build_mind
-from council.runtime.coordinator import Clock, Coordinator
+from council.runtime.coordinator import Coordinator
 from council.runtime.journals import council_id_of, journal_key, open_journal
+from council.runtime.surroundings import Clock
 from council.settings import MEMORY, CouncilConfig
 
 

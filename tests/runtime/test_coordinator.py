@@ -29,7 +29,8 @@ from council.protocol.errors import (
 )
 from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
-from council.runtime.coordinator import SESSION_IDLE_S, Clock, Coordinator
+from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
+from council.runtime.surroundings import Clock
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
@@ -78,7 +79,7 @@ class SlowJournal(MemoryJournal):
             raise self.error
         self.kept += records
 
-    async def close(self) -> None:
+    async def close(self, last: Sequence[Record] = ()) -> None:
         self.closed = True
 
 

@@ -1,0 +1,41 @@
+"""What a coordinator is handed: where it has the time from, and its way to the seats. Holds no rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from council.agents.exchange import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the shell has the time from: monotonic seconds of uptime, and Unix seconds."""
+
+    uptime: Callable[[], float]
+    wall: Callable[[], float]
+
+    def now(self) -> tuple[float, float]:
+        return self.uptime(), self.wall()
+
+    def going_on(self, from_s: float) -> Clock:
+        """This clock, its uptime going on from ``from_s``: time while the council was down does not count."""
+        ahead_s = from_s - self.uptime()
+        return Clock(uptime=lambda: self.uptime() + ahead_s, wall=self.wall)
+
+
+class Transport(Protocol):
+    """How seats are reached. Every method may raise whatever its transport raises when a seat is gone."""
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        """One call of the seat's ``exchange``."""
+
+    async def attend(self, seat: str, boot: int) -> None:
+        """Has the seat beat as run ``boot``; lasts until the seat is gone."""
+
+    async def revive(self, seat: str) -> None:
+        """Makes sure that the seat exists again."""
+
+    async def close(self) -> None:
+        """Ends all seats."""
