@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation, Tally
     from council.coroutines import AsyncCouncil
     from council.following import Event
+    from council.journal.entries import Entry, HistoryPage
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved
     from council.settings import CouncilConfig, SeatConfig
@@ -28,9 +29,11 @@ _HOMES = {
     "CouncilConfig": "council.settings",
     "CouncilError": "council.protocol.errors",
     "Decision": "council.core.state",
+    "Entry": "council.journal.entries",
     "Envelope": "council.protocol.envelope",
     "Escalation": "council.core.state",
     "Event": "council.following",
+    "HistoryPage": "council.journal.entries",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",
     "Opinion": "council.agents.mind",
@@ -49,9 +52,11 @@ __all__ = [
     "CouncilConfig",
     "CouncilError",
     "Decision",
+    "Entry",
     "Envelope",
     "Escalation",
     "Event",
+    "HistoryPage",
     "Mind",
     "NotApproved",
     "Opinion",

@@ -24,6 +24,8 @@ from council.core.state import Decision, Escalation, RiskLevel
 from council.coroutines import AsyncCouncil
 from council.following import Events
 from council.humans import answering_key, me, not_enrolled
+from council.journal import entries
+from council.journal.entries import Asked, HistoryPage
 from council.keywords import ClientSettings, Details, Settings, check_seconds, refuse_unknown
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
@@ -302,7 +304,7 @@ class Council:
 
     async def _cancel(self, proposal_id: str, reason: str) -> None:
         self._refuse_if_closed()
-        await self._session.act(_info(self._session, proposal_id, "cancel", reason, {}))
+        await self._session.inform(proposal_id, "cancel", reason, {})
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
@@ -320,7 +322,7 @@ class Council:
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._as_human(me() if human is None else human)
         proposal_id = escalation_id.removeprefix("esc-")
-        await session.act(_info(session, proposal_id, "answer", reason, {"approve": approve}))
+        await session.inform(proposal_id, "answer", reason, {"approve": approve})
         decision = await self._decision(proposal_id)
         assert decision is not None  # the council has taken the answer, which is the decision
         return decision
@@ -371,6 +373,21 @@ class Council:
     async def _status(self) -> dict[str, Any]:
         self._refuse_if_closed()
         return {**await self._session.within(self._port.status(), "status"), "name": self._config.name}
+
+    def history(self, **asked: Unpack[Asked]) -> HistoryPage:
+        """A page of the journal's records, the newest first unless ``newest_first=False``.
+
+        All on one ``proposal`` (its id, or the first 4 or more characters of it), of some ``types`` ("ballot",
+        "decision" …), of one ``seat``, client or human, ``since`` a time and ``until`` another. Up to ``limit``
+        of them; the same question with the page's ``cursor`` goes on, until that is None. With ``envelopes``,
+        each with the one that brought it. Raises CallerError, Refused for an unknown proposal, StoreError.
+        """
+        return self._wait(self._history(asked))
+
+    async def _history(self, asked: Asked) -> HistoryPage:
+        self._refuse_if_closed()
+        packed = entries.to_bytes(entries.wanted(asked))
+        return entries.page_from_bytes(await self._session.within(self._port.history(packed), "history"))
 
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         """Events from position ``after`` on, for ``for`` and ``async for``; with ``follow``, without end.
@@ -461,18 +478,6 @@ class Council:
 
     def __repr__(self) -> str:
         return f"<Council {self.name} as {self.sender}{' (closed)' if self._closed else ''}>"
-
-
-def _info(session: Session, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> Envelope:
-    return Envelope.build(
-        msg_id=new_id(),
-        parent_id=proposal_id,
-        timestamp=datetime.now(UTC),
-        sender=session.name,
-        role="human" if session.role == "human" else "proposer",
-        type="INFO",
-        content={"kind": kind, "text": text, "data": dict(data)},
-    )
 
 
 def _config(config: CouncilConfig | Path | str | None, settings: Mapping[str, Any]) -> CouncilConfig:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from council.core.state import Decision, Escalation, RiskLevel
 from council.following import Events
+from council.journal.entries import Asked, HistoryPage
 from council.keywords import ClientSettings, Details, Settings
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
@@ -135,6 +136,9 @@ class AsyncCouncil:
 
     async def status(self) -> dict[str, Any]:
         return await self._run(self._council._status())
+
+    async def history(self, **asked: Unpack[Asked]) -> HistoryPage:
+        return await self._run(self._council._history(asked))
 
     def draft(self, summary: str, body: str = "", **details: Unpack[Details]) -> Envelope:
         return self._council.draft(summary, body, **details)

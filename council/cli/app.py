@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from council.cli import proposing, store
+from council.cli import log, proposing, replay, store, verify, whole
 from council.cli.options import (
     EXIT_CODES,
     Address,
@@ -64,6 +64,8 @@ def _version(wanted: bool) -> None:
 
 
 app.add_typer(store.app, name="store")
+for _command in (log.log, whole.show, replay.replay, verify.verify, verify.checkpoint, verify.prove):
+    app.command(epilog=EXIT_CODES)(_command)
 
 
 @app.callback()
@@ -351,29 +353,6 @@ def answer(
         decided = council.answer(escalation, approve=approve, reason=reason, human=human)
     proposing.show(decided, report, "connected", DONE)
     return DONE
-
-
-@app.command("show", epilog=EXIT_CODES)
-def show_one(
-    proposal: Annotated[str, typer.Argument(metavar="PROPOSAL", help="The proposal's id.")],
-    name: Name = None,
-    address: Address = None,
-    config: Config = None,
-    json: Json = False,
-) -> int:
-    """Show how a proposal was decided, or stands.
-
-    Exits as propose would.
-    """
-    from council.cli.report import UNDECIDED
-
-    report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
-        decided = council.decision(proposal.removeprefix("esc-"))
-    if decided is None:
-        document = {"proposal_id": proposal, "standing": "deliberating"}
-        return report.result(document, "the seats still deliberate", UNDECIDED)
-    return proposing.show(decided, report, "connected")
 
 
 @app.command("config", epilog=EXIT_CODES)

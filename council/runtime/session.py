@@ -7,11 +7,13 @@ by its id, so that a retry is never a second proposal (rules 1.12). Lives on one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from council.agents.exchange import Courier, Reply
+from council.agents.ids import new_id
 from council.core.state import Decision
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
@@ -39,6 +41,7 @@ class Port(Protocol):
     async def status(self) -> dict[str, Any]: ...
     async def decision(self, proposal_id: str) -> bytes | None: ...
     async def escalations(self) -> bytes: ...
+    async def history(self, asked: bytes) -> bytes: ...
     async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]: ...
     async def close(self) -> None: ...
 
@@ -171,6 +174,19 @@ class Session:
             await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
         finally:
             self._done(reference(sealed))
+
+    async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
+        """``act`` with an INFO of that kind, on a proposal."""
+        envelope = Envelope.build(
+            msg_id=new_id(),
+            parent_id=proposal_id,
+            timestamp=datetime.now(UTC),
+            sender=self.name,
+            role="human" if self.role == "human" else "proposer",
+            type="INFO",
+            content={"kind": kind, "text": text, "data": dict(data)},
+        )
+        await self.act(envelope)
 
     # On its way
 

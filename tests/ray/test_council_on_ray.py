@@ -104,6 +104,19 @@ def test_high_risk_is_ruled_on_by_prime(name: str) -> None:
         assert not decision.early
 
 
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_its_journal_is_told_to_another_client(name: str, tmp_path: Path, store: str) -> None:
+    """Mutation: an error of the history that is Ray's own when it comes to the client."""
+    where = "memory" if store == "memory" else str(tmp_path / "s.db")
+    with launch(name, seats=seats(), store=where) as council, Council.connect(name=name) as other:
+        decision = council.propose("Rotate the staging key", wait_for="all")
+        (last,) = other.history(types=["decision"])
+        assert last.decision == decision
+        assert [each.kind for each in other.history(proposal=decision.proposal_id[:8])][-1] == "proposal"
+        with pytest.raises(Refused):
+            other.history(proposal="00000000")
+
+
 def test_heartbeats_are_heard(name: str) -> None:
     with launch(name, seats=seats()) as council:
         deadline = time.monotonic() + WITHIN_S

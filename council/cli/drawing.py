@@ -1,0 +1,208 @@
+"""Draws one proposal's story, or a single record, for a terminal. Knows nothing of where it was read.
+
+Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from council.cli import show, telling
+from council.cli.show import DIM, text
+from council.cli.text import clean, line, span
+from council.core.state import plain
+from council.journal.entries import Entry
+from council.protocol.envelope import Proposal
+
+if TYPE_CHECKING:
+    from council.cli.whole import Story
+
+BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
+BODY_CHARS_MAX = 4_000
+MARK_SHOWN = 12  # of a packet's id in the tree
+
+
+def story(told: Story, council: str) -> RenderableType:
+    """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what."""
+    parts: list[RenderableType] = []
+    if told.decision is not None:
+        parts.append(show.decision(told.decision, council=council))
+    elif told.escalation is not None:
+        parts.append(show.escalation(told.escalation))
+    else:
+        parts.append(_deliberating(told, council))
+    if told.proposal is not None:
+        parts += [_head("proposed"), _facts(_proposed(told.proposal)), *_body(told.proposal)]
+    else:
+        parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
+    if told.entries:
+        parts += [_head("what happened"), _timeline(told)]
+    if any(entry.packet_id for entry in told.entries):
+        parts += [_head("what follows from what"), _lineage(told), _head("in the journal"), _places(told)]
+    return Group(*parts)
+
+
+def record(entry: Entry, council: str) -> RenderableType:
+    """A record that is about no single proposal."""
+    about = [
+        ("what", telling.said(entry)),
+        ("when", Text(entry.at.astimezone().isoformat(timespec="milliseconds"))),
+        *(("decided", Text.assemble(text(each.proposal_id), f" {each.outcome}")) for each in entry.decisions),
+        *(("decided", text(f"{each} {end or 'to a human'}")) for each, end in entry.more.items()),
+        *(("to a human", text(each.proposal_id)) for each in entry.escalations),
+        ("data", text(json.dumps(plain(entry.data), ensure_ascii=False))),
+    ]
+    title = Text.assemble(
+        (f"record #{entry.position} ", "bold"),
+        (entry.kind, telling.style(entry)),
+        (f"  {clean(council)}", DIM),
+    )
+    return Group(title, _facts((name, said) for name, said in about if said.plain), *_hashes(entry))
+
+
+def _head(title: str) -> RenderableType:
+    return Padding(Text(title, "bold"), (1, 0, 0, 0))
+
+
+def _facts(lines: Iterable[tuple[str, Text]]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for name, value in lines:
+        table.add_row(name, value)
+    return Padding.indent(table, 2)  # type: ignore[return-value]
+
+
+def _deliberating(told: Story, council: str) -> RenderableType:
+    summary = told.proposal.data["what"]["summary"] if told.proposal else told.proposal_id
+    return Group(
+        text(line(summary, 300), "bold"),
+        Text.assemble(
+            ("the seats still deliberate", "yellow"), (f"  ·  {clean(council)} · {told.proposal_id}", DIM)
+        ),
+    )
+
+
+def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
+    what = entry.data["what"]
+    yield "by", text(what["proposer"])
+    yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
+    waits = "every ballot" if what["wait_for"] == "all" else "a majority that no ballot can turn"
+    yield "asks for", Text(f"{waits}, within {span(what['time_budget_s'])}")
+    yield "says", Text(f"{what['risk_level']} risk, {what['confidence']:.2f} sure")
+    if what["supersedes"]:
+        yield "revises", text(what["supersedes"])
+    body = entry.envelope.content if entry.envelope is not None else None
+    if isinstance(body, Proposal) and body.action is not None:
+        yield "action", text(f"{body.action.tool} {line(json.dumps(_unfrozen(body.action.args)), 1_000)}")
+
+
+def _unfrozen(value: object) -> object:
+    from council.protocol.jsondata import plain as thawed
+
+    return thawed(value)
+
+
+def _body(entry: Entry) -> list[RenderableType]:
+    """What was proposed, word for word, as far as it is read on a terminal."""
+    content = entry.envelope.content if entry.envelope is not None else None
+    if not isinstance(content, Proposal) or not content.body.strip():
+        return []
+    whole = content.body.rstrip()
+    lines = whole[:BODY_CHARS_MAX].splitlines()[:BODY_LINES_MAX]
+    shown = "\n".join(lines)
+    parts: list[RenderableType] = ["", Padding.indent(text(shown), 4)]
+    if len(shown) < len(whole.rstrip()):
+        left = len(whole) - len(shown)
+        parts.append(Padding.indent(Text(f"… ({left:,} characters more: --json)", DIM), 4))
+    return parts
+
+
+def _timeline(told: Story) -> RenderableType:
+    """When what happened, counted from the first record."""
+    table = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    table.add_column(justify="right", style=DIM, no_wrap=True)
+    table.add_column(justify="right", style=DIM, no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    began_s = told.entries[0].at_s
+    for entry in told.entries:
+        kind = Text(telling.KINDS.get(entry.kind, entry.kind), telling.style(entry))
+        late = told.decision is not None and entry.kind == "ballot" and _is_late(told, entry)
+        said = Text.assemble(("late: ", "yellow") if late else "", telling.said(entry))
+        table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
+    return Padding.indent(table, 2)
+
+
+def _is_late(told: Story, entry: Entry) -> bool:
+    return told.decision is not None and any(each.msg_id == entry.msg_id for each in told.decision.late)
+
+
+def _lineage(told: Story) -> RenderableType:
+    """What was derived from the proposal; a decision names all that it rests on."""
+    places = {entry.packet_id: entry.position for entry in (*told.revised, *told.entries)}
+    own = told.proposal
+    tree: Tree | None = None
+    branch: Tree | None = None
+    for entry in (*reversed(told.revised), *([own] if own is not None else [])):
+        if tree is None or branch is None:
+            tree = branch = Tree(_node(entry, places), guide_style=DIM)
+        else:
+            branch = branch.add(_node(entry, places))
+    if tree is None or branch is None:
+        tree = branch = Tree(Text(f"proposal {told.proposal_id}", DIM), guide_style=DIM)
+    for entry in told.entries:
+        if entry is not own:
+            branch.add(_node(entry, places))
+    return Padding.indent(tree, 2)
+
+
+def _node(entry: Entry, places: dict[str | None, int]) -> Text:
+    words = telling.told(entry)
+    node = Text.assemble(
+        (f"#{entry.position} ", DIM),
+        (telling.KINDS.get(entry.kind, entry.kind), telling.style(entry)),
+        f" {line(words.act, 60)}",
+    )
+    for decision in entry.decisions[:1]:
+        how = show.word(decision)
+        node.append(f" → {how}", f"bold {show.OUTCOME_STYLES[how]}")
+    if entry.escalations:
+        node.append(" → to a human", "bold yellow")
+    parents = [places.get(parent) for parent in entry.parents or ()]
+    if len(parents) > 1:
+        named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
+        others = sum(place is None for place in parents)
+        node.append(f" from {named}{f' and {others:,} others' if others else ''}", DIM)
+    node.append(f"  {(entry.packet_id or '')[:MARK_SHOWN]}…", DIM)
+    node.no_wrap, node.overflow = True, "ellipsis"
+    return node
+
+
+def _places(told: Story) -> RenderableType:
+    """Where the proposal and what decided it stand, and the hashes that speak for them."""
+    deciding = (e for e in told.entries if any(d.proposal_id == told.proposal_id for d in e.decisions))
+    entries: Sequence[Entry | None] = (told.proposal, next(deciding, None))
+    found = {entry.position: entry for entry in entries if entry is not None and entry.packet_id}
+    return Group(*(part for entry in found.values() for part in _hashes(entry)))
+
+
+def _hashes(entry: Entry) -> list[RenderableType]:
+    if entry.packet_id is None:
+        return []
+    lines = [
+        ("record", Text.assemble((f"#{entry.position}", "bold"), f" {entry.kind}, epoch {entry.epoch}")),
+        ("packet", Text(entry.packet_id)),
+        ("content", Text(entry.content_hash or "")),
+        ("row", Text(entry.row_hash or "")),
+        ("follows", Text(entry.previous_hash or "")),
+    ]
+    return [_facts(lines)]

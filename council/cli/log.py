@@ -1,0 +1,202 @@
+"""``council log``: a journal's records, a line for each. Knows nothing of how they are read."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from council.cli.options import Address, Config
+from council.cli.reach import Where
+from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.sources import Name, Source, reading
+from council.cli.store import Url
+from council.cli.text import count
+
+if TYPE_CHECKING:
+    from council.journal.entries import Asked, Entry
+
+LOOK_S = 0.5  # between two looks for what is new
+PAUSE_S = 2.0  # before another try, while nothing can be read
+SHOWN = 50
+# How a record is printed on a terminal; what is longer is cut, for council show has it whole.
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+_AGO = re.compile(r"(\d{1,9})\s*(s|m|min|h|d|w)")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MOMENT = "[TIME|10m|2h|3d]"
+
+
+def log(
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Of this type alone: ballot, refusal, decision … Repeatable."
+        ),
+    ] = None,
+    proposal: Annotated[
+        str | None, typer.Option(metavar="ID", help="All on one proposal; its first 4 characters may do.")
+    ] = None,
+    seat: Annotated[str | None, typer.Option(metavar="NAME", help="Of this seat, client or human.")] = None,
+    since: Annotated[str | None, typer.Option(metavar=_MOMENT, help="From then on.")] = None,
+    until: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Before then.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="So many, the newest; 0 for all.")] = SHOWN,
+    oldest_first: Annotated[
+        bool, typer.Option("--oldest-first", help="The oldest so many, instead of the newest.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is new, until Ctrl-C.")
+    ] = False,
+    name: Name = None,
+    address: Address = None,
+    url: Url = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each record.")] = False,
+) -> int:
+    """Show what stands in the journal.
+
+    The newest records, in the order in which they were written. From the
+    store, so that no council need be up; one that keeps its journal in memory
+    is asked itself. Exits 1 where a record is damaged.
+    """
+    if follow and (until is not None or oldest_first):
+        raise UsageFault("--follow shows what is new: leave --until and --oldest-first out")
+    now = datetime.now(UTC)
+    asked: Asked = {"proposal": proposal, "types": types, "seat": seat}
+    asked["since"], asked["until"] = moment("--since", since, now), moment("--until", until, now)
+    report = Report(as_json=json)
+    with reading(Where(config, name, address), url, report) as source:
+        shown = _Shown(report)
+        newest = next(iter(source.page({"limit": 1})), None)
+        try:
+            if shown.every(_found(source, asked, limit, oldest_first, report)) and follow:
+                shown.every(
+                    _new(source, asked, max(shown.position, newest.position if newest else 0), report)
+                )
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+    if shown.damaged:
+        report.note(
+            f"{count(shown.damaged, 'record')} damaged: council verify says what is wrong with the journal"
+        )
+    return REJECTED if shown.damaged else DONE
+
+
+def moment(option: str, given: str | None, now: datetime) -> datetime | None:
+    """The moment that ``2h`` or an ISO time means; without an offset it is this machine's time. Raises UsageFault."""
+    if given is None:
+        return None
+    ago = _AGO.fullmatch(given.strip())
+    try:
+        if ago is not None:
+            return now - timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
+        return datetime.fromisoformat(given).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageFault(
+            f"{option}: found {given!r:.60}, expected a time as in 2026-11-21T08:30 or a while ago as in 10m, 2h, 3d"
+        ) from None
+
+
+def _found(source: Source, asked: Asked, limit: int, oldest_first: bool, report: Report) -> Iterator[Entry]:
+    """What is there, in the order of the journal: the oldest or the newest ``limit``."""
+    if oldest_first or not limit:
+        for number, entry in enumerate(_pages(source, asked, newest_first=False, most=limit)):
+            if limit and number == limit:
+                return
+            yield entry
+        return
+    found: list[Entry] = []
+    for entry in _pages(source, asked, newest_first=True, most=limit + 1):
+        if len(found) == limit:
+            if report.out.is_terminal and not report.as_json:
+                report.note(f"older ones are left out: --limit {10 * limit}, or 0 for all")
+            break
+        found.append(entry)
+    yield from reversed(found)
+
+
+def _pages(
+    source: Source, asked: Asked, *, newest_first: bool, behind: int | None = None, most: int = 0
+) -> Iterator[Entry]:
+    """Entries by the page, ``most`` in one where no more are wanted."""
+    from council.journal.entries import PAGE_MAX
+
+    some: Asked = {**asked, "newest_first": newest_first, "cursor": behind}
+    some["limit"] = min(most or PAGE_MAX, PAGE_MAX)
+    while True:
+        page = source.page(some)
+        yield from page
+        if page.cursor is None:
+            return
+        some["cursor"] = page.cursor
+
+
+def _new(source: Source, asked: Asked, position: int, report: Report) -> Iterator[Entry]:
+    """What comes behind ``position``, as it is kept, without end."""
+    from council.protocol.errors import CouncilDied, StoreLocked, StoreUnreachable, Unreachable
+
+    trouble = ""
+    while True:
+        try:
+            newest = next(iter(source.page({"limit": 1})), None)
+            for entry in _pages(source, asked, newest_first=False, behind=position):
+                position = entry.position
+                yield entry
+            position = max(position, newest.position if newest else 0)
+            trouble = ""
+        except CouncilDied:
+            raise
+        except (StoreLocked, StoreUnreachable, Unreachable) as error:
+            if not trouble:
+                report.note(f"nothing can be read, trying again: {error}")
+            trouble = str(error)
+            time.sleep(PAUSE_S)
+        time.sleep(LOOK_S)
+
+
+class _Shown:
+    """What was shown: the last position, its day, and how many were damaged."""
+
+    def __init__(self, report: Report) -> None:
+        self.position = 0
+        self.damaged = 0
+        self._report = report
+        self._day: date | None = None
+
+    def every(self, entries: Iterator[Entry]) -> bool:
+        """Shows them; False once whoever reads has enough."""
+        return all(self._one(entry) for entry in entries)
+
+    def _one(self, entry: Entry) -> bool:
+        from council.cli import telling
+        from council.journal.entries import DAMAGED
+
+        self.position = entry.position
+        self.damaged += entry.kind == DAMAGED
+        report = self._report
+        if report.as_json:
+            return report.say_json(document(entry))
+        if not report.out.is_terminal:
+            return report.say(telling.row(entry, dated=True), soft_wrap=True)
+        on = entry.at.astimezone().date()
+        if on != self._day:
+            self._day = on
+            report.say(telling.day(entry.at))
+        return report.say(telling.row(entry, dated=False), **ONE_LINE)
+
+
+def document(entry: Entry) -> dict[str, Any]:
+    """An entry as data, with its envelope where that was asked for."""
+    import json
+
+    from council.core.state import plain
+
+    told = {"at": entry.at.isoformat(), **plain(entry)}
+    del told["at_s"], told["payload"]
+    if entry.envelope is not None:
+        told["envelope"] = json.loads(entry.envelope.to_json())
+    return told

@@ -1,0 +1,93 @@
+"""Where a command reads a council's history: from the store, or from the council that is up. Shows nothing.
+
+The store needs no council. One that keeps its journal in memory, or that runs elsewhere, is asked itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from council.cli.reach import Where, current, opened
+from council.cli.report import Report, UsageFault
+from council.cli.store import opened as store_opened
+
+if TYPE_CHECKING:
+    from council.client import Council
+    from council.journal.entries import Asked, HistoryPage
+    from council.journal.packets import Kept
+
+Name = Annotated[
+    str | None,
+    typer.Option("--name", "--journal", metavar="NAME", help="Which council; its journal bears its name."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something that has a history; ``council`` is the one that is asked, None where it is the store."""
+
+    name: str
+    where: str
+    page: Callable[[Asked], HistoryPage]  # as ``Council.history``
+    records: Callable[[], Iterator[Kept]] | None = None  # of a store alone
+    council: Council | None = None
+
+
+@contextlib.contextmanager
+def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
+    """The history of the council that ``where`` names.
+
+    From the store at ``url``, or else the one of the settings; where nothing is kept there, from the council
+    that is up. Raises Unreachable where that is not up either, UsageFault, ConfigError, StoreError.
+    """
+    from council.protocol.errors import StoreOutdated, StoreUnreachable, UnknownJournal, Unreachable
+    from council.settings import MEMORY
+
+    config = where.loaded().config
+    if url is not None and where.address is not None:
+        raise UsageFault("--url names a store, --address a council that is up: leave one of them out")
+    with contextlib.ExitStack() as stack:
+        if where.address is not None or (url is None and config.store == MEMORY):
+            yield stack.enter_context(_asked(where, report))
+            return
+        try:
+            source = stack.enter_context(_stored(config.name, url, where))
+        except (UnknownJournal, StoreUnreachable, StoreOutdated) as error:
+            if url is not None:
+                raise
+            if config.ray_address is None and current(config.name, report) is None:
+                raise Unreachable(
+                    f"{error.message}; and no council named {config.name} is up to be asked: name another with "
+                    "--name, or bring it up with council up",
+                    name=config.name,
+                ) from error
+            report.note("the store holds nothing of it: the council that is up is asked")
+            source = stack.enter_context(_asked(where, report))
+        yield source
+
+
+@contextlib.contextmanager
+def _stored(name: str, url: str | None, where: Where) -> Iterator[Source]:
+    from council.journal import history
+    from council.journal.entries import wanted
+
+    with store_opened(url, where.config, read_only=True) as store:
+        history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
+        yield Source(
+            name,
+            store.where,
+            lambda asked: history.page(store.database, name, wanted(asked)),
+            lambda: history.records(store.database, name),
+        )
+
+
+@contextlib.contextmanager
+def _asked(where: Where, report: Report) -> Iterator[Source]:
+    with opened(where, report, sole="running") as (council, _):
+        where_it_is = "the council that is up"
+        yield Source(council.name, where_it_is, lambda asked: council.history(**asked), council=council)

@@ -1,0 +1,192 @@
+"""A journal's records as people and programs read them, and what can be asked for. Knows nothing of where they are.
+
+An entry is one record: what happened, who did it, what was decided by it, and, where a store keeps it, its
+packet and hashes. Pages of them cross process borders as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+
+from council.core.state import Decision, Escalation, Value
+from council.protocol import codec
+from council.protocol.envelope import Envelope
+from council.protocol.errors import CallerError, EnvelopeError
+
+T = TypeVar("T")
+
+LIMIT, PAGE_MAX = 100, 1_000
+# A page crosses process borders: 1,000 proposals with the largest bodies would be most of a gigabyte.
+PAGE_BYTES_MAX = 8 * 2**20
+DAMAGED = "damaged"  # the kind of an entry whose record can't be trusted
+DECISION = "decision"  # not a kind: asks for the records that decided something
+
+
+class Entry(Value, frozen=True):
+    """One record of a journal; ``at_s`` in Unix seconds, ``data`` the event's fields, hashes in hex.
+
+    ``decisions`` and ``escalations`` are what it came to, word for word; ``more`` gives the outcome (None: to a
+    human) of those beyond, where a record ended very many. ``parents`` are the packets that it derives from.
+    What only a store has is None in a council that keeps its journal in memory. ``payload`` are the bytes of
+    the envelope that brought it, where they were asked for.
+    """
+
+    position: int
+    at_s: float
+    kind: str
+    who: str | None
+    proposal_id: str | None
+    data: dict[str, Any]
+    decisions: tuple[Decision, ...] = ()
+    escalations: tuple[Escalation, ...] = ()
+    more: dict[str, str | None] = msgspec.field(default_factory=dict)
+    msg_id: str | None = None
+    payload: bytes | None = None
+    packet_id: str | None = None
+    parents: tuple[str, ...] | None = None
+    epoch: int | None = None
+    content_hash: str | None = None
+    previous_hash: str | None = None
+    row_hash: str | None = None
+
+    @property
+    def at(self) -> datetime:
+        """When it happened, in UTC."""
+        return datetime.fromtimestamp(self.at_s, UTC)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that this record came to, if it came to one; of several the one it is about, or the first."""
+        own = [each for each in self.decisions if each.proposal_id == self.proposal_id]
+        return next(iter((*own, *self.decisions)), None)
+
+    @property
+    def envelope(self) -> Envelope | None:
+        """The envelope that brought it, where envelopes were asked for and it had one that can be read."""
+        try:
+            return None if self.payload is None else codec.decode(self.payload)
+        except EnvelopeError:
+            return None
+
+    def concerns(self, proposal_id: str) -> bool:
+        """Whether it is about that proposal, decides or escalates it, or revises it."""
+        return (
+            proposal_id in (self.proposal_id, *self.more)
+            or any(decision.proposal_id == proposal_id for decision in self.decisions)
+            or any(escalation.proposal_id == proposal_id for escalation in self.escalations)
+            or self.data.get("what", {}).get("supersedes") == proposal_id
+        )
+
+
+class HistoryPage(Value, frozen=True):
+    """Some entries, and where to go on; no ``cursor`` once there are no more.
+
+    ``forgotten`` counts the oldest records of the journal that are kept no more: 0 wherever a store keeps it.
+    """
+
+    entries: tuple[Entry, ...]
+    cursor: int | None = None
+    forgotten: int = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+class Wanted(Value, frozen=True):
+    """What is asked of a history; see ``Council.history``. ``cursor`` is a position to go on behind."""
+
+    proposal: str | None = None
+    types: tuple[str, ...] = ()
+    seat: str | None = None
+    since_s: float | None = None
+    until_s: float | None = None
+    newest_first: bool = True
+    limit: int = LIMIT
+    cursor: int | None = None
+    envelopes: bool = False
+
+    def admits(self, entry: Entry) -> bool:
+        """Whether an entry is asked for, as far as one sees by itself."""
+        decides = bool(entry.decisions or any(entry.more.values()))
+        return (
+            (not self.types or entry.kind in self.types or (DECISION in self.types and decides))
+            and self.seat in (None, entry.who)
+            and (self.since_s is None or entry.at_s >= self.since_s)
+            and (self.until_s is None or entry.at_s < self.until_s)
+            and self.behind(entry.position)
+        )
+
+    def behind(self, position: int) -> bool:
+        """Whether a position lies behind the cursor, as one goes."""
+        if self.cursor is None:
+            return True
+        return position < self.cursor if self.newest_first else position > self.cursor
+
+
+class Asked(TypedDict, total=False):
+    """What ``Council.history`` can be asked; see there."""
+
+    proposal: str | None
+    types: Collection[str] | None
+    seat: str | None
+    since: datetime | None
+    until: datetime | None
+    newest_first: bool
+    limit: int
+    cursor: int | None
+    envelopes: bool
+
+
+def wanted(asked: Asked) -> Wanted:
+    """What a history was asked. Raises CallerError for what can't be meant."""
+    types, since, until = asked.get("types"), asked.get("since"), asked.get("until")
+    unknown = sorted(asked.keys() - Asked.__annotations__.keys())
+    if unknown:
+        raise CallerError(f"history takes no {unknown[0]!r}; it takes {', '.join(Asked.__annotations__)}")
+    if isinstance(types, str):
+        raise CallerError(f"types: found the text {types[:40]!r}, expected a list of texts")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and moment.utcoffset() is None:
+            raise CallerError(f"{name}: {moment.isoformat()} has no offset from UTC; give an aware time")
+    found: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    found |= {"types": list(types or ())}
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None:
+            found[f"{name}_s"] = found.pop(name).timestamp()
+    try:
+        return msgspec.convert(found, Wanted)
+    except msgspec.ValidationError as error:
+        raise CallerError(f"history: {error}") from None
+
+
+_ENCODER = msgspec.json.Encoder()
+_WANTED = msgspec.json.Decoder(Wanted)
+_PAGE = msgspec.json.Decoder(HistoryPage)
+
+
+def to_bytes(value: Entry | Wanted | HistoryPage) -> bytes:
+    """``value``, to be carried to another process."""
+    return _ENCODER.encode(value)
+
+
+def wanted_from_bytes(data: bytes) -> Wanted:
+    """What ``to_bytes`` packed. Raises EnvelopeError for anything else."""
+    return _read(_WANTED, data)
+
+
+def page_from_bytes(data: bytes) -> HistoryPage:
+    return _read(_PAGE, data)
+
+
+def _read(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise EnvelopeError(f"history: not one of this version's: {error}", field="history") from None

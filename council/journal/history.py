@@ -1,0 +1,366 @@
+"""Reads a journal for people: by kind, seat and time, the thread of one proposal, an id by its beginning.
+
+From a store, or from the records that a journal in memory still has. What is read is compared with its own
+hashes; whether the whole holds is for ``verify`` to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    Select,
+    Uuid,
+    func,
+    literal,
+    or_,
+    select,
+    type_coerce,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from council.core import effects as do
+from council.core.events import CoordinatorStarted, ProposalSubmitted
+from council.core.state import plain
+from council.journal import chain
+from council.journal.engines import Database
+from council.journal.entries import (
+    DAMAGED,
+    DECISION,
+    PAGE_BYTES_MAX,
+    PAGE_MAX,
+    Entry,
+    HistoryPage,
+    Wanted,
+    to_bytes,
+)
+from council.journal.packets import KINDS, PREFIX, Kept, about_of, agent_of, packet_id, unpacked
+from council.journal.record import Record
+from council.journal.schema import epochs, packet_parents, packet_store
+from council.protocol import signing
+from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
+from council.protocol.jsondata import quoted
+from council.settings import did_you_mean
+
+# An id is known by so many of its first characters, as long as no other begins so.
+PREFIX_CHARS_MIN = 4
+# Of the proposals that an ambiguous beginning fits, so many are named.
+NAMED_MAX = 8
+ROWS_AT_ONCE = 200
+# Changes of the roll and starts are about no proposal, and may end many.
+_SWEEPING = ("seat_died", "seat_silent", "seat_back", "start")
+_IDS = re.compile("[0-9a-f]{4,32}")
+_c = packet_store.c
+_COLUMNS = (
+    *(_c.position, _c.epoch, _c.previous_hash, _c.content_hash, _c.row_hash),
+    *(_c.content, _c.packet_id, _c.packet_type, _c.timestamp),
+)
+
+
+class _Payload(msgspec.Struct):
+    more_decisions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    more_escalations: dict[str, str | None] = msgspec.field(default_factory=dict)
+
+
+class _Lineage(msgspec.Struct):
+    parent_ids: tuple[str, ...] = ()
+
+
+class _Packet(msgspec.Struct):
+    """What of a packet is told beside its record."""
+
+    payload: _Payload
+    lineage: _Lineage | None = None
+
+
+_PACKET = msgspec.json.Decoder(_Packet)
+
+
+# From a store
+
+
+def page(database: Database, journal: str, asked: Wanted) -> HistoryPage:
+    """A page of a journal's entries. Raises Refused for an unknown proposal, CallerError, StoreError."""
+    _check(asked)
+    with database.read() as connection:
+        council_id = _council_id(connection, database.where, journal)
+        if asked.proposal is not None:
+            proposal_id = _resolved(connection, journal, council_id, asked.proposal)
+            thread = _thread(connection, journal, council_id, proposal_id, asked.envelopes)
+            return _paged(_chosen(thread, asked), asked)
+        rows = _streamed(connection, _asked_for(journal, asked, connection.dialect.name == "sqlite"))
+        with closing(rows):
+            return _paged((_entry(row, asked.envelopes) for row in rows), asked)
+
+
+def records(database: Database, journal: str) -> Iterator[Kept]:
+    """Every record of a journal in order. Raises StoreCorrupt at the first that is damaged or missing."""
+    with database.read() as connection:
+        _council_id(connection, database.where, journal)
+        statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position)
+        previous = chain.GENESIS
+        for row in _streamed(connection, statement):
+            kept = _whole(row)
+            if row.previous_hash != previous:
+                raise _damaged(row.position, "it does not follow from the one before it")
+            previous = row.row_hash
+            yield kept
+
+
+def _council_id(connection: Connection, where: str, journal: str) -> str:
+    statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position).limit(1)
+    row = connection.execute(statement).one_or_none()
+    if row is None:
+        names = connection.execute(select(epochs.c.journal).distinct().limit(NAMED_MAX)).scalars()
+        there = ", ".join(sorted(map(quoted, names))) or "none"
+        raise UnknownJournal(
+            f"the store {where} holds no record of a council {quoted(journal)} (journals there: {there})",
+            journal=journal,
+            where=where,
+        )
+    event = _whole(row).record.event
+    if not isinstance(event, CoordinatorStarted):
+        raise _damaged(row.position, "a journal begins with a coordinator's start")
+    return event.council_id
+
+
+def _streamed(connection: Connection, statement: Select[Any]) -> Generator[Any, None, None]:
+    """Rows as they are needed: one may hold a megabyte."""
+    with closing(connection.execute(statement, execution_options={"yield_per": ROWS_AT_ONCE})) as rows:
+        yield from rows
+
+
+def _asked_for(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
+    statement = select(*_COLUMNS).where(_c.journal == journal)
+    types: list[ColumnElement[bool]] = [
+        _c.packet_type.in_([PREFIX + each for each in asked.types if each != DECISION])
+    ]
+    if DECISION in asked.types:  # the council's packets bear no tags but those of decisions
+        types.append(func.json_array_length(_c.tags) > 0 if sqlite else func.cardinality(_c.tags) > 0)
+    if asked.types:
+        statement = statement.where(or_(*types))
+    if asked.seat is not None:
+        statement = statement.where(_c.routing["agent"].as_string() == asked.seat)
+    if asked.since_s is not None:
+        statement = statement.where(_c.timestamp >= datetime.fromtimestamp(asked.since_s, UTC))
+    if asked.until_s is not None:
+        statement = statement.where(_c.timestamp < datetime.fromtimestamp(asked.until_s, UTC))
+    if asked.cursor is not None:
+        later, earlier = _c.position > asked.cursor, _c.position < asked.cursor
+        statement = statement.where(earlier if asked.newest_first else later)
+    statement = statement.order_by(_c.position.desc() if asked.newest_first else _c.position)
+    return statement.limit(asked.limit + 1)
+
+
+def _whole(row: Any) -> Kept:
+    """The record in a row. Raises StoreCorrupt where it does not fit its hashes, or is none."""
+    hashed = chain.content_hash(row.content)
+    if hashed != row.content_hash:
+        raise _damaged(row.position, "its content does not fit its hash")
+    if chain.row_hash(row.previous_hash, row.position, row.epoch, hashed) != row.row_hash:
+        raise _damaged(row.position, "its place does not fit its hash")
+    return unpacked(row.content, row.position)
+
+
+def _damaged(position: int, why: str) -> StoreCorrupt:
+    return StoreCorrupt(f"record {position} is damaged: {why}; run council verify", position=position)
+
+
+def _entry(row: Any, envelopes: bool) -> Entry:
+    """A row as an entry; one that is damaged says so, and hides no other."""
+    kinds = {"packet_id": str(row.packet_id), "epoch": row.epoch, "content_hash": row.content_hash.hex()}
+    hashes = {**kinds, "previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
+    try:
+        kept = _whole(row)
+        packet = _PACKET.decode(row.content)
+    except (StoreCorrupt, msgspec.MsgspecError) as error:
+        at_s = row.timestamp.timestamp()
+        return Entry(row.position, at_s, DAMAGED, None, None, {"why": str(error)}, **hashes)
+    parents = packet.lineage.parent_ids if packet.lineage else ()
+    more = packet.payload.more_decisions | packet.payload.more_escalations
+    told = _told(kept.record, envelopes)
+    return Entry(
+        **told,
+        **hashes,
+        decisions=kept.decisions,
+        escalations=kept.escalations,
+        more=more,
+        parents=parents,
+    )
+
+
+def _told(record: Record, envelopes: bool) -> dict[str, Any]:
+    """What an entry tells of a record, whoever keeps it."""
+    payload = signing.payload_of(record.sealed) if envelopes and record.sealed is not None else None
+    return {
+        "position": record.position,
+        "at_s": record.moment.wall_s,
+        "kind": KINDS[type(record.event)],
+        "who": agent_of(record.event),
+        "proposal_id": about_of(record.event),
+        "data": plain(record.event),
+        "msg_id": record.msg_id,
+        "payload": payload,
+    }
+
+
+def _thread(
+    connection: Connection, journal: str, council_id: str, proposal_id: str, envelopes: bool
+) -> list[Entry]:
+    """All that concerns a proposal, in order."""
+    own = packet_id(council_id, proposal_id)
+    derived: ColumnElement[bool]
+    if connection.dialect.name == "sqlite":
+        derived = _c.sequence.in_(select(packet_parents.c.packet).where(packet_parents.c.parent == own))
+    else:
+        derived = type_coerce(_c.parent_ids, ARRAY(Uuid())).contains([own])
+    every = select(*_COLUMNS).where(_c.journal == journal)
+    statement = every.where(or_(_c.thread_id == own, derived)).order_by(_c.position)
+    found = [_entry(row, envelopes) for row in _streamed(connection, statement)]
+    first = next((each.position for each in found if each.kind == "proposal"), 0)
+    ended = (each.position for each in found if any(d.proposal_id == proposal_id for d in each.decisions))
+    # A change of the roll may escalate many proposals, and end more than a lineage holds: seen in it alone.
+    statement = every.where(_c.packet_type.in_([PREFIX + each for each in _SWEEPING]), _c.position > first)
+    last = next(ended, None)
+    if last is not None:
+        statement = statement.where(_c.position < last)
+    swept = [_entry(row, envelopes) for row in _streamed(connection, statement)]
+    by_position = {each.position: each for each in found}
+    by_position |= {each.position: each for each in swept if each.concerns(proposal_id)}
+    return [by_position[position] for position in sorted(by_position)]
+
+
+def _resolved(connection: Connection, journal: str, council_id: str, given: str) -> str:
+    """The id of the one proposal that ``given`` is, or begins."""
+    start = _start_of(given)
+    proposals = select(*_COLUMNS).where(_c.journal == journal, _c.packet_type == f"{PREFIX}proposal")
+    whole = proposals.where(_c.packet_id == packet_id(council_id, start))
+    if connection.execute(whole).one_or_none() is not None:
+        return start
+    # In canonical JSON a quote within a text is escaped, so that no text can hold these bytes.
+    needle = literal(f'"proposal_id":"{start}'.encode(), LargeBinary)
+    if connection.dialect.name == "sqlite":
+        holds = func.instr(_c.content, needle) > 0
+    else:
+        holds = func.position(needle.op("IN")(_c.content)) > 0
+    rows = _streamed(connection, proposals.where(holds).order_by(_c.position.desc()))
+    with closing(rows):
+        entries = (_entry(row, False) for row in rows)
+        told = ((e.proposal_id or "", e.data["what"]["summary"]) for e in entries if e.kind != DAMAGED)
+        return _only(start, told)
+
+
+def _start_of(given: str) -> str:
+    start = given.removeprefix("esc-").lower()
+    if not _IDS.fullmatch(start):
+        raise CallerError(
+            f"proposal: found {given[:40]!r}, expected its id, or its first {PREFIX_CHARS_MIN} characters or more "
+            "(0-9, a-f)"
+        )
+    return start
+
+
+def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
+    """The one of these proposals (id, summary) whose id begins so. Raises Refused, and CallerError for several."""
+    found = dict(islice((each for each in proposals if each[0].startswith(start)), NAMED_MAX + 1))
+    if start in found or len(found) == 1:
+        return start if start in found else next(iter(found))
+    if not found:
+        raise Refused(
+            f"no proposal whose id is, or begins with, {start} was ever put to this council",
+            code="unknown_proposal",
+            proposal_id=start,
+        )
+    told = [f"{each} ({quoted(summary)})" for each, summary in found.items()]
+    raise CallerError(
+        f"{start} begins the ids of several proposals: {', '.join(told[:NAMED_MAX])}"
+        f"{', and more' if len(told) > NAMED_MAX else ''}; give more of it",
+        ids=list(found),
+    )
+
+
+# From memory
+
+
+def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
+    """A page of what a journal in memory still has. Raises PositionLost where it would skip what it has no more."""
+    _check(asked)
+    forgotten = next((record.position - 1 for record in kept), 0)
+    if asked.cursor is not None and not asked.newest_first and asked.cursor < forgotten:
+        raise PositionLost(
+            f"records after {asked.cursor} were asked for, but the oldest kept in memory is {forgotten + 1}",
+            asked=asked.cursor,
+            oldest=forgotten + 1,
+        )
+    proposal_id = None if asked.proposal is None else _only(_start_of(asked.proposal), _proposals(kept))
+    turned = reversed(kept) if asked.newest_first else kept
+    entries = (
+        Entry(**_told(record, asked.envelopes), **_came_to(record))
+        for record in turned
+        if asked.behind(record.position)
+    )
+    found = (
+        entry
+        for entry in entries
+        if asked.admits(entry) and (proposal_id is None or entry.concerns(proposal_id))
+    )
+    return msgspec.structs.replace(_paged(found, asked), forgotten=forgotten)
+
+
+def _proposals(kept: Iterable[Record]) -> Iterable[tuple[str, str]]:
+    """Every proposal that is spoken of, with its summary where that is still kept."""
+    summaries: dict[str, str] = {}
+    for record in kept:
+        proposal_id, event = about_of(record.event), record.event
+        if proposal_id is not None:
+            summaries.setdefault(proposal_id, "")
+            if isinstance(event, ProposalSubmitted):
+                summaries[proposal_id] = event.what.summary
+    return summaries.items()
+
+
+def _came_to(record: Record) -> dict[str, Any]:
+    effects = record.effects
+    return {
+        "decisions": tuple(e.decision for e in effects if isinstance(e, do.AnnounceDecision)),
+        "escalations": tuple(e.escalation for e in effects if isinstance(e, do.AnnounceEscalation)),
+    }
+
+
+# From either
+
+
+def _check(asked: Wanted) -> None:
+    unknown = sorted(set(asked.types) - {*KINDS.values(), DECISION, DAMAGED})
+    if unknown:
+        raise CallerError(
+            f"types: there are {', '.join(KINDS.values())}, and {DECISION} for whatever decided something, but no "
+            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*KINDS.values(), DECISION])}"
+        )
+    if not 1 <= asked.limit <= PAGE_MAX:
+        raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")
+
+
+def _chosen(entries: list[Entry], asked: Wanted) -> list[Entry]:
+    return [entry for entry in (entries[::-1] if asked.newest_first else entries) if asked.admits(entry)]
+
+
+def _paged(found: Iterable[Entry], asked: Wanted) -> HistoryPage:
+    """As many as were asked for, and as a page may hold."""
+    entries: list[Entry] = []
+    size = 0
+    for entry in found:
+        size += len(to_bytes(entry))
+        if entries and (len(entries) == asked.limit or size > PAGE_BYTES_MAX):
+            return HistoryPage(tuple(entries), entries[-1].position)
+        entries.append(entry)
+    return HistoryPage(tuple(entries))

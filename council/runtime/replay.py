@@ -1,0 +1,118 @@
+"""Runs a journal through the core again, and compares what follows with what followed. Sends and keeps nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.keeping import Effects
+from council.core.state import CouncilState, Decision, Escalation, Moment, found, plain
+from council.core.step import step
+from council.journal.packets import KINDS, Kept
+from council.journal.record import mark_of
+from council.protocol.errors import CouncilError, Refused, ReplayDiverged
+from council.runtime.snapshot import Archive
+
+# Decided proposals are packed each time that so many records are done, so that a long journal fits in memory.
+PACK_EACH = 5_000
+
+
+class Replay:
+    """One run of the core over a journal, compared with it record by record.
+
+    ``records`` and ``decisions`` count what came to the same so far.
+    """
+
+    def __init__(self) -> None:
+        self.state: CouncilState | None = None
+        self.records = 0
+        self.decisions = 0
+        self.escalations = 0
+
+    def take(self, kept: Kept) -> Effects:
+        """The effects of the next record. Raises ReplayDiverged where they are not those that were kept."""
+        record = kept.record
+        try:
+            self.state, effects = stepped(self.state, record.event, record.moment)
+        except CouncilError as error:
+            raise _diverged(kept, f"it is refused now: {error.message}") from error
+        if why := _difference(kept, effects):
+            raise _diverged(kept, why)
+        self.records += 1
+        self.decisions += sum(isinstance(effect, do.AnnounceDecision) for effect in effects)
+        self.escalations += sum(isinstance(effect, do.AnnounceEscalation) for effect in effects)
+        pack(self.state, self.records)
+        return effects
+
+
+def stepped(state: CouncilState | None, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
+    if state is None:
+        if not isinstance(event, ev.CoordinatorStarted):
+            raise Refused("a journal begins with a coordinator's start", code="no_start")
+        state = found(event.rules, now)
+        state.closed = Archive()
+    return step(state, event, now)
+
+
+def pack(state: CouncilState, count: int) -> None:
+    if count % PACK_EACH == 0 and isinstance(state.closed, Archive):
+        state.closed.pack()
+
+
+def _difference(kept: Kept, effects: Effects) -> str:
+    """What is not as it was kept, in words; nothing where all is."""
+    decisions = [effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision)]
+    escalations = [effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)]
+    # Where very many were ended at once, their record holds the first ones alone; its mark speaks for all.
+    same_mark = kept.record.mark is None or mark_of(effects) == kept.record.mark
+    told: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]
+    told = [(kept.decisions, decisions), (kept.escalations, escalations)]
+    nothing = not kept.decisions and not kept.escalations
+    for then, now in told:
+        if len(then) > len(now) or (now and nothing):
+            was = _named(kept.decisions, kept.escalations)
+            return f"it came to {was}, and now to {_named(decisions, escalations)}"
+        for one, other in zip(then, now, strict=False):
+            if one != other:
+                return _unlike(one, other)
+    if same_mark:
+        return ""
+    names = Counter(type(effect).__name__ for effect in effects)
+    words = (
+        ", ".join(f"{name} × {count}" if count > 1 else name for name, count in names.items()) or "nothing"
+    )
+    return f"what follows from it now ({words}) is not what followed then, of which a hash is kept"
+
+
+def _named(decisions: Iterable[Decision], escalations: Iterable[Escalation]) -> str:
+    told = [f"{each.proposal_id} {each.outcome}" for each in decisions]
+    told += [f"{each.proposal_id} to a human" for each in escalations]
+    return ", ".join(told) or "no decision"
+
+
+def _unlike(then: Decision | Escalation, now: Decision | Escalation) -> str:
+    told = [
+        f"{name} was {_short(getattr(then, name))} and is {_short(getattr(now, name))}"
+        for name in then.__struct_fields__
+        if getattr(then, name) != getattr(now, name)
+    ]
+    what = "the decision on" if isinstance(then, Decision) else "the escalation of"
+    return f"{what} {then.proposal_id}: {'; '.join(told)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(plain(value)) if not isinstance(value, str) else repr(value)
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _diverged(kept: Kept, why: str) -> ReplayDiverged:
+    record = kept.record
+    return ReplayDiverged(
+        f"record {record.position} ({KINDS[type(record.event)]}) comes to something else by this version's rules: "
+        f"{why}; run the version that wrote it, or see council verify",
+        position=record.position,
+        why=why,
+    )
