@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec core import inline ray] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec core import inline ray durable] [--scale 0.1]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import pure, running
+from benchmarks import durable, pure, running
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
@@ -15,6 +15,7 @@ GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "import": lambda scale: pure.import_rows(),
     "inline": running.inline_rows,
     "ray": running.ray_rows,
+    "durable": durable.durable_rows,
 }
 
 

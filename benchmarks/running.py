@@ -28,13 +28,13 @@ async def propose_calls(council: Council, total: int, in_flight: int) -> None:
     await asyncio.gather(*(caller() for _ in range(in_flight)))
 
 
-def _rate(council: Council, total: int, in_flight: int) -> float:
+def rate(council: Council, total: int, in_flight: int) -> float:
     began = time.perf_counter()
     asyncio.run(propose_calls(council, total, in_flight))
     return total / (time.perf_counter() - began)
 
 
-def _timed(work: Callable[[], object], count: int) -> float:
+def timed(work: Callable[[], object], count: int) -> float:
     times = []
     for _ in range(count):
         began = time.perf_counter()
@@ -53,14 +53,14 @@ def ray_rows(scale: float = 1.0) -> list[Row]:
         bare = floor.start()
         rows = []
         ours, theirs, ratio = pairs(
-            lambda: _timed(lambda: council.propose("x"), 40), lambda: _timed(lambda: floor.one(bare), 40), 24
+            lambda: timed(lambda: council.propose("x"), 40), lambda: timed(lambda: floor.one(bare), 40), 24
         )
         rows.append(
             Row("ray", "one decision", ours * 1e3, "ms", theirs * 1e3, ratio, "ratio ≤ 1.3", ratio <= 1.3)
         )
         ours, theirs, ratio = pairs(  # the floor has no early decision: it always gathers three
-            lambda: _timed(lambda: council.propose("x", wait_for="all"), 40),
-            lambda: _timed(lambda: floor.one(bare), 40),
+            lambda: timed(lambda: council.propose("x", wait_for="all"), 40),
+            lambda: timed(lambda: floor.one(bare), 40),
             10,
         )
         rows.append(Row("ray", "one decision on all three ballots", ours * 1e3, "ms", theirs * 1e3, ratio))
@@ -74,15 +74,22 @@ def ray_rows(scale: float = 1.0) -> list[Row]:
                 return total / (time.perf_counter() - began)
 
             def our_rate(total: int = total, level: int = level) -> float:
-                return _rate(council, total, level)
+                return rate(council, total, level)
 
-            rate, floor_is, ratio = pairs(our_rate, floor_rate, 4)
+            found, floor_is, ratio = pairs(our_rate, floor_rate, 4)
             bound, holds = ("ratio > 1", ratio > 1.0) if level >= 10 else ("", None)
             if level == 1000:
-                bound, holds = f"≥ {ON_RAY_RATE:,.0f}/s, ratio > 1", rate >= ON_RAY_RATE and ratio > 1.0
+                bound, holds = f"≥ {ON_RAY_RATE:,.0f}/s, ratio > 1", found >= ON_RAY_RATE and ratio > 1.0
             rows.append(
                 Row(
-                    "ray", f"decisions a second, {level} in flight", rate, "/s", floor_is, ratio, bound, holds
+                    "ray",
+                    f"decisions a second, {level} in flight",
+                    found,
+                    "/s",
+                    floor_is,
+                    ratio,
+                    bound,
+                    holds,
                 )
             )
     with Council.launch(seats=SLOW, name="slow") as council:
@@ -103,8 +110,8 @@ def inline_rows(scale: float = 1.0) -> list[Row]:
             return (await asyncio.gather(agree(), agree(), agree())).count("yes") > 1
 
         ours, theirs, ratio = pairs(
-            lambda: _timed(lambda: council.propose("x"), 200),
-            lambda: _timed(lambda: loop.run_until_complete(gather()), 200),
+            lambda: timed(lambda: council.propose("x"), 200),
+            lambda: timed(lambda: loop.run_until_complete(gather()), 200),
             10,
         )
         rows = [
@@ -112,8 +119,8 @@ def inline_rows(scale: float = 1.0) -> list[Row]:
         ]
         for level in LEVELS:
             total = int(scale * {1: 500, 10: 2_000, 100: 4_000, 1000: 6_000}[level])
-            rate = statistics.median(_rate(council, total, level) for _ in range(3))
-            rows.append(Row("inline", f"decisions a second, {level} in flight", rate, "/s"))
+            found = statistics.median(rate(council, total, level) for _ in range(3))
+            rows.append(Row("inline", f"decisions a second, {level} in flight", found, "/s"))
         loop.close()
     rows.append(growth_row(int(10_000 * scale)))
     with Council.inline(seats=SLOW) as council:

@@ -42,6 +42,9 @@ SQLITE_LEAST = (3, 38, 0)
 SQLITE_WAL_SOUND = (3, 51, 3)
 WAL_BYTES_KEPT = 64 * 2**20  # the file of the log is cut to this after a checkpoint
 READERS = 4
+# A record has some 1.3 kB, of which a page of SQLite's own 4 kB holds two, and wastes a third.
+PAGE_BYTES = 8192
+CACHE_KB = 32 * 2**10  # ids come in no order, so that each touches another page of its index
 # How long a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
 IDLE_S_MAX = 10
 
@@ -281,6 +284,8 @@ class SQLite(Database):
         application, tables = value("PRAGMA application_id"), value("SELECT count(*) FROM sqlite_master")
         if (application, tables) != (0, 0) and application != APPLICATION_ID:
             return  # somebody else's: left as it is, and refused by who looks at its tables
+        if tables == 0:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         if value("PRAGMA journal_mode = WAL") != "wal":
             raise StoreUnreachable(
                 f"the store {self.where} can't keep a write-ahead log there: put it on a local disk",
@@ -292,6 +297,7 @@ class SQLite(Database):
             "foreign_keys = ON",
             "recursive_triggers = ON",
             "cell_size_check = ON",
+            f"cache_size = -{CACHE_KB}",
         ):
             connection.execute(f"PRAGMA {setting}")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}").fetchone()

@@ -9,13 +9,14 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection
 
 from council.journal.chain import Head, content_hash, row_hash
-from council.journal.schema import epochs, ids_text, moment_text, packet_store, words_text
+from council.journal.schema import ids_text, moment_text, words_text
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketMetadata
 
 # Of each column, how PostgreSQL is told its type: a text, an empty list and a null have none of their own.
@@ -38,10 +39,9 @@ _COLUMNS = {
     "row_hash": "::bytea",
 }
 _INTO = f"INSERT INTO packet_store ({', '.join(_COLUMNS)}) VALUES "
-_INSERT = {
-    "sqlite": f"{_INTO}({', '.join('?' for _ in _COLUMNS)})",
-    "postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})",
-}
+_INSERT = {"postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})"}
+# SQLite takes some 32,000 variables in one statement; more rows than these gain nothing.
+ROWS_AT_ONCE = 64
 
 _NO_METADATA = PacketMetadata()
 
@@ -135,8 +135,19 @@ def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) ->
 
 def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
     """Writes rows that ``values`` made."""
-    if rows:
-        connection.exec_driver_sql(_INSERT[connection.dialect.name], list(rows))
+    if connection.dialect.name != "sqlite":
+        if rows:
+            connection.exec_driver_sql(_INSERT["postgresql"], list(rows))
+        return
+    # Many in one statement: for each, Python lets other threads run, and may wait long until it may go on.
+    for begin in range(0, len(rows), ROWS_AT_ONCE):
+        some = rows[begin : begin + ROWS_AT_ONCE]
+        connection.exec_driver_sql(_inserting(len(some)), tuple(chain.from_iterable(some)))
+
+
+@lru_cache(ROWS_AT_ONCE)
+def _inserting(count: int) -> str:
+    return _INTO + ", ".join([f"({', '.join('?' for _ in _COLUMNS)})"] * count)
 
 
 def appended(
@@ -154,23 +165,19 @@ def appended(
     return made, Head(position, previous)
 
 
-_last = (
-    select(packet_store.c.position, packet_store.c.row_hash)
-    .where(packet_store.c.journal == bindparam("journal"))
-    .order_by(packet_store.c.position.desc())
-    .limit(1)
-)
-_newest = select(func.max(epochs.c.epoch)).where(epochs.c.journal == bindparam("journal"))
-# Built once, and one statement for both: a batch of one packet pays for it alone.
-_standing = select(
-    _newest.scalar_subquery(),
-    *(_last.with_only_columns(column).scalar_subquery() for column in _last.selected_columns),
-)
+_STANDING = """
+    SELECT (SELECT max(epoch) FROM epochs WHERE journal = {0}),
+        (SELECT position FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1),
+        (SELECT row_hash FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1)
+"""
+# One statement, past SQLAlchemy's own words: a batch of one packet pays for it alone.
+_STANDING_IN = {"sqlite": _STANDING.format("?"), "postgresql": _STANDING.format("%s")}
 
 
 def standing(connection: Connection, journal: str) -> tuple[int, Head]:
     """The newest epoch of a journal, 0 where none has begun, and its last row."""
-    epoch, position, last_hash = connection.execute(_standing, {"journal": journal}).one()
+    asked = _STANDING_IN[connection.dialect.name]
+    epoch, position, last_hash = connection.exec_driver_sql(asked, (journal,) * 3).one()
     return epoch or 0, Head() if position is None else Head(position, last_hash)
 
 
