@@ -120,7 +120,9 @@ def checkpoint(
 
 @_judged
 def prove(
-    packet: Annotated[str, typer.Argument(metavar="ID", help="The packet's id, or its position.")],
+    packet: Annotated[
+        str, typer.Argument(metavar="ID", help="A proposal, for its decision; a packet's id; or a position, '#12'.")
+    ],
     file: To,
     checkpoint: Against = None,
     key: Key = None,
@@ -129,7 +131,7 @@ def prove(
     config: Config = None,
     json: Json = False,
 ) -> int:
-    """Verify a journal, and prove to an outsider that a packet stands in it.
+    """Verify a journal, and prove to an outsider that a decision, or another packet, stands in it.
 
     The file holds the packet and what leads from it to a signed checkpoint, one that is made now or that is
     given. council verify --proof checks it anywhere, without the store.
@@ -149,6 +151,8 @@ def prove(
     with opened(url, config, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         by = kept or functools.partial(_sign, store)
+        if isinstance(which, str):
+            which = _decided(store, name, which)
         made = proof.prove(store, name, which, by, key=wanted, progress=progress)
     if str(file) == "-":
         report.say_json(made.document())
@@ -204,13 +208,29 @@ def _name(journal: str | None, config: Path | None) -> str:
     return load(config).config.name
 
 
-def _which(packet: str) -> UUID | int:
-    if re.fullmatch("[1-9][0-9]{0,17}", packet):
-        return int(packet)
+def _which(packet: str) -> UUID | int | str:
+    """A position, a packet's id, or what may be a proposal's."""
+    if re.fullmatch("#[1-9][0-9]{0,17}|[1-9][0-9]{0,14}", packet):  # a proposal's id has 16 digits
+        return int(packet.removeprefix("#"))
     try:
         return UUID(packet)
     except ValueError:
-        raise UsageFault(f"{line(packet, 80)} is neither a packet's id nor a position") from None
+        return packet
+
+
+def _decided(store: PacketStore, journal: str, proposal: str) -> int:
+    """The position of the record that decided a proposal."""
+    from council.journal import history
+    from council.journal.entries import DECISION, Wanted
+
+    found = history.page(
+        store.database, journal, Wanted(proposal=proposal, types=(DECISION,), limit=1)
+    ).entries
+    if not found:
+        raise UsageFault(
+            f"{line(proposal, 80)} is not decided yet; council show names its records, to be proved"
+        )
+    return found[0].position
 
 
 def _key(given: str | None) -> str | None:

@@ -67,8 +67,11 @@ def _check_decision(state: CouncilState, decision: Decision) -> None:
     _require(votes == decision.tally, f"1.13: the tally of {proposal_id} counts its ballots")
     missing = {name for name, _ in decision.missing}
     counted = {ballot.seat for ballot in decision.ballots}
-    _require(missing | counted == set(state.rules.seats), f"1.13: {proposal_id} names every missing seat")
+    # Who is missing is said when voting ends; a coordinator with other rules may have started since.
+    earlier = state.ruled_from > 1 and (decision.escalation_id is not None or decision.ruling is not None)
+    unheard = set(state.rules.seats) - counted  # a seat that is one no more may have voted
     _require(not missing & counted, f"1.13: no seat of {proposal_id} is both counted and missing")
+    _require(earlier or missing == unheard, f"1.13: {proposal_id} names every missing seat")
     if decision.answer is not None:
         _require(decision.escalation_id is not None, f"1.9: {proposal_id} was answered, but never asked")
         word = "approved" if decision.answer.approve else "rejected"
@@ -76,10 +79,10 @@ def _check_decision(state: CouncilState, decision: Decision) -> None:
     elif decision.outcome == "deferred":
         _require(decision.escalation_id is not None, f"1.9: {proposal_id} was deferred without a human asked")
     elif decision.outcome in ("approved", "rejected"):
-        _check_voted(state, decision)
+        _check_voted(state, decision, earlier)
 
 
-def _check_voted(state: CouncilState, decision: Decision) -> None:
+def _check_voted(state: CouncilState, decision: Decision, earlier: bool) -> None:
     """What must hold where the council itself approved or rejected."""
     proposal_id, rules = decision.proposal_id, state.rules
     ruling, act = decision.ruling, decision.tie_break
@@ -94,7 +97,7 @@ def _check_voted(state: CouncilState, decision: Decision) -> None:
         named = len(own) == 1 and own[0].seat == act.seat == rules.prime and own[0].vote == act.vote
         _require(named, f"1.6: the tie of {proposal_id} was broken by Prime's own ballot")
         _require(tally.majority(decision.tally) is None, f"1.6: {proposal_id} was no tie")
-    if decision.tally.cast < rules.quorum:
+    if decision.tally.cast < rules.quorum and not earlier:
         alone = rules.sole_seat == "allow-low-risk" and decision.tally.cast == 1 and decision.degraded
         low = all(b.risk_level == "low" for b in decision.ballots)
         _require(alone and low, f"1.11: {proposal_id} was decided without a quorum")

@@ -52,7 +52,8 @@ def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
     if seat is None or first:
         return Seat(name, active=True, last_beat_s=now.uptime_s)
     why = seat.why if seat.active else "the coordinator started anew"
-    return replace(seat, active=True, last_beat_s=now.uptime_s, boot=seat.boot + 1, beat=-1, why=why)
+    began = {"last_beat_s": now.uptime_s, "boot": seat.boot + 1, "beat": -1}
+    return replace(seat, active=True, why=why, handed_on=seat.handed_on + 1, **began)
 
 
 def bury(seat: Seat, why: str) -> Seat:

@@ -92,7 +92,10 @@ class Rules(Value, frozen=True):
 
 
 class Seat(Value, frozen=True):
-    """One seat on the roll. ``boot`` counts the runs of its actor that ended; ``beat`` its last heartbeat."""
+    """One seat on the roll. ``boot`` counts its runs that ended, ``beat`` is the number of its last heartbeat.
+
+    ``handed_on`` says how many of the runs ended because a coordinator did, and not the seat's actor.
+    """
 
     name: str
     active: bool
@@ -100,6 +103,7 @@ class Seat(Value, frozen=True):
     boot: int = 0
     beat: int = -1
     why: str = "at launch"
+    handed_on: int = 0
 
 
 class Submission(Value, frozen=True):

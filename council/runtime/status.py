@@ -27,7 +27,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
                 "active": seat.active,
                 "heartbeat_age_s": now[0] - seat.last_beat_s,
                 "heartbeats": seat.beat + 1,
-                "restarts": seat.boot,
+                "restarts": seat.boot - seat.handed_on,
                 "why": seat.why,
             }
             for seat in state.seats.values()

@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 
+from council import Council
 from council.core.events import CoordinatorStarted
 from council.core.state import Moment, Rules
 from council.humans import state_dir
@@ -158,6 +159,18 @@ def test_a_packet_is_proved_to_an_outsider(
     assert (said.code, "the proof does not hold" in said.err) == (1, True)
 
 
+def test_a_decision_is_proved_by_its_proposal(cli: Cli, home: Path) -> None:
+    store = str(home / "own.db")
+    with Council.inline(name="own", store=store) as council:
+        decision = council.propose("Rotate the staging key")
+    asked = ("--url", store, "--journal", "own")
+    assert cli("prove", decision.proposal_id, "p.json", *asked).code == 0
+    found = document(cli("verify", "--proof", "p.json", "--json").out)["proof"]
+    (kept,) = found["packet"]["payload"]["decisions"]
+    assert (found["position"], kept["outcome"]) == (decision.position, decision.outcome)
+    assert kept["proposal_id"] == decision.proposal_id
+
+
 def test_a_proof_under_a_checkpoint_that_is_given(cli: Cli, path: Path, home: Path) -> None:
     assert cli("checkpoint", "c.json", "--url", str(path)).code == 0
     said = cli("prove", "2", "p.json", "--checkpoint", "c.json", "--url", str(path), "--json")
@@ -222,8 +235,8 @@ def _read(descriptor: int) -> bytes:
         (("verify", "--journal", "other"), "has no journal 'other'"),
         (("checkpoint", "-", "--json"), "both want the output"),
         (("checkpoint", "c.json", "--journal", "empty"), "nothing to sign"),
-        (("prove", "x", "p.json"), "neither a packet's id nor a position"),
-        (("prove", "0", "p.json"), "neither a packet's id nor a position"),
+        (("prove", "x", "p.json"), "expected its id, or its first 4 characters"),
+        (("prove", "0", "p.json"), "expected its id, or its first 4 characters"),
         (("prove", "7", "p.json"), "holds no packet 7"),
         (("prove", "2", "p.json", "--key", "0" * 64), "--key is for a --checkpoint"),
     ],
