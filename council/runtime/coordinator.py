@@ -97,7 +97,8 @@ class Coordinator:
         journal.recover(self._driver)
         self._clock = clock.going_on(self._driver.state.uptime_s)
         self._couriers = {seat: self._courier(seat) for seat in rules.seats}
-        self._letters_max = LETTERS_FOR_EACH_OPEN * rules.open_max
+        # An earlier coordinator may have been let open more.
+        self._letters_max = LETTERS_FOR_EACH_OPEN * max(rules.open_max, len(self._driver.state.open))
         self._lost: dict[str, asyncio.Future[str]] = {}
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
@@ -191,6 +192,7 @@ class Coordinator:
         self._refuse_if_broken()
         self._driver.receive(sealed, self._clock.now())
         self._settle()
+        self._journal.tend()  # also where nothing else happens
 
     async def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data (``runtime.status``)."""
@@ -242,12 +244,8 @@ class Coordinator:
         self._refuse_if_broken()
         position = self._driver.position
         while self._kept_position < position:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._feed_waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._feed_waiters.discard(waiter)
+            self._refuse_if_troubled()
+            await self._something_told()
             self._refuse_if_broken()
 
     # Seats
@@ -286,7 +284,7 @@ class Coordinator:
         pause_s = REVIVE_FIRST_S
         while True:
             began_s = self._clock.uptime()
-            boot = self._driver.boot(seat)
+            boot = await self._begun_run(seat)
             why = await self._until_gone(seat, boot)
             log.warning("seat lost", seat=seat, why=why)
             self._couriers[seat].drop()  # it will be told anew what is open
@@ -302,6 +300,21 @@ class Coordinator:
                     break
                 except Exception as error:  # noqa: BLE001 - tried again, and visible in the log and on the roll
                     log.warning("seat not back yet", seat=seat, why=_first_line(error))
+
+    async def _begun_run(self, seat: str) -> int:
+        """The number of a seat's run, once its record is kept: one that a crash undid would be given out again."""
+        boot, position = self._driver.boot(seat), self._driver.position
+        while self._kept_position < position:
+            await self._something_told()
+        return boot
+
+    async def _something_told(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._feed_waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._feed_waiters.discard(waiter)
 
     async def _until_gone(self, seat: str, boot: int) -> str:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -74,6 +74,7 @@ class ByHand:
         self.rules = rules
         self.roll = {name: OnRoll(uptime_s) for name in rules.seats}
         self.cases: dict[str, Case] = {}
+        self.epoch = 0
 
     def active(self) -> set[str]:
         return {name for name, seat in self.roll.items() if seat.active}
@@ -82,7 +83,7 @@ class ByHand:
 
     def feed(self, event: Any, now: Any) -> None:
         kind = type(event).__name__
-        if kind not in ("DeadlinePassed", "SeatFellSilent", "EscalationExpired"):
+        if kind not in ("DeadlinePassed", "SeatFellSilent", "EscalationExpired", "CoordinatorStarted"):
             self._nothing_was_missed(now)
         getattr(self, f"_{kind}")(event, now)
 
@@ -246,6 +247,19 @@ class ByHand:
         over = now.wall_s > case.wall_until or now.uptime_s > case.until
         assert over, "an escalation expired too soon"
         self._decide(case, "deferred")
+
+    def _CoordinatorStarted(self, event: Any, now: Any) -> None:
+        """Nobody was silent while there was no coordinator, and nothing that was sent is sure to have arrived."""
+        assert event.epoch > self.epoch, "an older coordinator took over"
+        again, self.epoch, self.rules = self.epoch > 0, event.epoch, event.rules
+        runs = {name: seat.run + again for name, seat in self.roll.items()}
+        self.roll = {name: OnRoll(now.uptime_s, run=runs.get(name, 0)) for name in self.rules.seats}
+        for case in self.cases.values() if again else ():
+            if case.phase == "vote":
+                case.given |= {
+                    name for name in self.roll if not case.has_cast(name) and name not in case.gone
+                }
+            self._settle(case, now)
 
     def _EnvelopeRefused(self, event: Any, now: Any) -> None:
         pass

@@ -40,6 +40,7 @@ class Watched(Hand):
         self.alarms: Counter[str] = Counter()
         self.sent: list[ev.Event] = []
         self.launched = self.moment()
+        self._step(ev.CoordinatorStarted("council", 1, self.rules))
 
     def _step(self, event: ev.Event) -> list[do.Effect]:
         now = self.moment()
@@ -146,6 +147,7 @@ KINDS = (
     "again",
     "due",
     "refused envelope",
+    "started",
 )
 WAITS = (*["none"] * 12, "little", "to the deadline", "past the deadline", "30 s", "91 s", "wall +", "wall -")
 # One of them: (kind, seat, proposal, variant, how long to wait before)
@@ -225,6 +227,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.ProposalCancelled(pid, "client" if variant % 4 == 0 else "mallory", "")
         case "again":
             return hand.sent[-1 - variant % len(hand.sent)] if hand.sent else None
+        case "started":  # variant 0: one that was replaced wakes up
+            return ev.CoordinatorStarted("council", hand.state.epoch + (variant % 6 > 0), hand.rules)
         case "due":
             return (ev.DeadlinePassed(pid), ev.SeatFellSilent(seat), ev.EscalationExpired(pid))[variant % 3]
         case _:

@@ -30,9 +30,9 @@ from council.protocol.errors import (
 from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
 from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
-from council.runtime.surroundings import Clock
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
+from council.runtime.surroundings import Clock
 from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
 
 
@@ -214,6 +214,27 @@ def test_each_client_is_told_its_own_and_nobody_elses() -> None:
 
 
 # The journal
+
+
+def test_a_seat_beats_only_once_the_record_of_its_run_is_kept() -> None:
+    """Mutation: a run that a crash undid gives its number to the next, whose heartbeats then seem old."""
+
+    class Slower(SlowJournal):
+        def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
+            self.batches.append(list(records))
+            return self._keep(list(records))
+
+    async def scenario() -> None:
+        journal = Slower()
+        async with Bench(journal=journal) as bench:
+            await until(lambda: journal.batches)
+            await asyncio.sleep(0.02)
+            seats = bench.coordinator._driver.state.seats
+            assert [seat.beat for seat in seats.values()] == [-1, -1, -1]
+            journal.gate.set()
+            await until(lambda: all(seat.beat == 0 for seat in seats.values()))
+
+    run(scenario())
 
 
 def test_a_decision_is_told_only_once_it_is_kept() -> None:

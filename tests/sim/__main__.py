@@ -8,53 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 
+from tests.sim.many import many, mutations
 from tests.sim.plan import make
 from tests.sim.shrink import shrink
 from tests.sim.truth import Violation
 from tests.sim.world import World
-
-# Seeds of one task: enough that handing them out costs nothing, few enough that both ends stay busy.
-CHUNK = 50
-FAILURES_SHOWN = 10
-
-
-def one(seed: int) -> tuple[float, set[str], str | None]:
-    """Virtual seconds of a seed's history, what it came to, and what it broke."""
-    world = World(make(seed))
-    try:
-        world.run()
-    except Violation as violation:
-        return world.t, world.oracle.reached, str(violation)
-    return world.t, world.oracle.reached, None
-
-
-def replay_command(seed: int) -> str:
-    return f"python -m tests.sim --seed {seed} --story"
-
-
-def many(first: int, count: int, processes: int) -> int:
-    """Runs seeds ``first`` to ``first + count``. Returns how many failed."""
-    began = time.monotonic()
-    virtual_s, failed, reached = 0.0, 0, Counter[str]()
-    seeds = range(first, first + count)
-    with ProcessPoolExecutor(processes) as pool:
-        for seed, (lasted_s, came_to, broken) in zip(
-            seeds, pool.map(one, seeds, chunksize=CHUNK), strict=True
-        ):
-            virtual_s += lasted_s
-            reached.update(came_to)
-            if broken is not None:
-                failed += 1
-                if failed <= FAILURES_SHOWN:
-                    print(f"seed {seed}: {broken[:500]}\n  {replay_command(seed)} --shrink", flush=True)
-    took_s = time.monotonic() - began
-    print(f"{count} seeds, {virtual_s / 3600:.0f} simulated hours, {took_s:.0f} s; {failed} failed")
-    print(", ".join(f"{what}: {times}" for what, times in reached.most_common()))
-    return failed
 
 
 def story(seed: int, *, tell: bool, small: bool) -> int:
@@ -89,7 +48,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="run this one only")
     parser.add_argument("--story", action="store_true", help="with --seed: tell what happens")
     parser.add_argument("--shrink", action="store_true", help="with --seed: leave out what does not matter")
+    parser.add_argument(
+        "--mutations", action="store_true", help="plant bugs, and tell how soon each is found"
+    )
     given = parser.parse_args(arguments)
+    if given.mutations:
+        return 1 if mutations(given.seeds, given.processes) else 0
     if given.seed is not None:
         return story(given.seed, tell=given.story, small=given.shrink)
     return 1 if many(given.first, given.seeds, given.processes) else 0

@@ -27,6 +27,7 @@ class Callers:
     to_council: Callable[..., None]
     _arrive: Callable[..., None]
     _nudged: Callable[[float, str], float]
+    asked_humans: set[str]
 
     # Clients and humans
 
@@ -66,6 +67,17 @@ class Callers:
         said = people.intruding(self, pid, label)
         self.at(self.t + 0.01, self._arrive, said, "ann" if said.sender == "ann" else None, label)
 
+    def _usurp(self, what: str, pid: str, label: str) -> None:
+        """Somebody rules or answers on what is another's to rule on or to answer."""
+        label = f"{label}/usurper"
+        seats = [name for name in self.plan.seats if what == "answer" or name != self.plan.prime]
+        if self.fires("intrude", label):
+            by = pick((*seats, *self.plan.clients), self.plan.seed, "usurps", label)
+            data = {"approve": True} if what == "answer" else {"proposal_id": pid, "ruling": "confirm"}
+            said = self.pens[by].info("illegal", pid, label, "", data, word=what)
+            in_s = 0.02 * self.u("usurps in", label)
+            self.after(in_s, self._arrive, said, by if by in self.plan.clients else None, label)
+
     def _vote_unasked(self, pid: str, label: str) -> None:
         case = self.oracle.cases.get(pid)
         unasked = [name for name in self.plan.seats if case is None or name not in case.given]
@@ -74,8 +86,12 @@ class Callers:
 
     def _ask_humans(self, escalation: Any) -> None:
         pid = escalation.proposal_id
+        if pid in self.asked_humans:
+            return
+        self.asked_humans.add(pid)
         self.tell("{} waits for a human: {}", pid, escalation.reason)
         compare.hold("1.9", 2 <= len(escalation.options) <= 3, f"{pid} offers {escalation.options}")
+        self._usurp("answer", pid, f"answer/{pid}")
         left_s = escalation.expires_wall_s - self.wall_s
         for human in self.plan.humans:
             label = f"answer/{human}/{pid}"

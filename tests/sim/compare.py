@@ -126,17 +126,85 @@ def _alone(oracle: Oracle, case: Case, theirs: Any) -> None:
         )
 
 
+def packet(record: Any, kept: Any) -> None:
+    """What is read back from the disk is what happened, but for its effects, of which it has the outcome."""
+    told = record.event, record.moment, record.sealed, record.msg_id, record.key_mark
+    again = kept.record
+    read = again.event, again.moment, again.sealed, again.msg_id, again.key_mark
+    if told != read:
+        raise Violation("4.6", f"record {record.position} was {told}, and is read as {read}")
+    for name, found in (("decision", kept.decisions), ("escalation", kept.escalations)):
+        made = [each for effect in record.effects if (each := getattr(effect, name, None)) is not None]
+        if tuple(made) != found:
+            raise Violation("4.6", f"record {record.position} came to {made}, its packet says {found}")
+
+
+def live(driver: Any, shadow: Any, *, all_of_it: bool = False) -> None:
+    """The council as it runs is what a replay of its journal comes to; heartbeats are in none (rules 1.10)."""
+    same(_known(driver), _known(shadow), "the council that runs")
+    if all_of_it:
+        same(_ended(driver), _ended(shadow), "the council that ran")
+
+
+def recovered(driver: Any, shadow: Any) -> None:
+    """A council that has recovered, from a snapshot or not, is what a replay of the whole journal comes to."""
+    same(_known(driver), _known(shadow), "a council that has recovered")
+    same(_ended(driver), _ended(shadow), "a council that has recovered")
+    hold("4.6", driver.feed.position == shadow.feed.position, "its feed goes on at another number")
+    for pid in driver.state.open:
+        hold("4.6", driver._payloads[pid] == shadow._payloads[pid], f"it has other bytes of {pid}")
+
+
+def kept_for_good(told: dict[str, Any], acknowledged: list[Any], closed: Any) -> None:
+    """What anybody was ever told is in the journal at the end, whoever wrote it meanwhile (rules 4.7)."""
+    for pid, said in told.items():
+        hold("4.7", pid in closed and essence(closed[pid].decision) == said, f"{pid} was told as {said[:3]}")
+    for said in acknowledged:
+        decision = closed[said.pid].decision
+        if said.kind == "cancel":
+            right = decision.outcome == "cancelled"
+        else:
+            right = decision.answer is not None and decision.answer.msg_id == said.msg_id
+        hold("4.7", right, f"the {said.kind} {said.label} was acknowledged; {said.pid} is {decision.outcome}")
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any], who: str) -> None:
+    for name, value in ours.items():
+        if value != theirs[name]:
+            raise Violation("4.6", f"{who}: {name} is {value}, a replay has {theirs[name]}")
+
+
+def _known(driver: Any) -> dict[str, Any]:
+    state = driver.state
+    return {
+        "position": driver.position,
+        "roll": {name: (seat.active, seat.boot, seat.why) for name, seat in state.seats.items()},
+        "rules": (state.rules, state.ruled_from, state.epoch, state.with_human),
+        "open": state.open,
+        "counts": driver.counts,
+        "refused": driver.refused,
+        "announced": driver._announced,
+        "proposers": driver.senders.proposers,
+        "flood": driver._refusals.now(),
+    }
+
+
+def _ended(driver: Any) -> dict[str, Any]:
+    closed = driver.state.closed
+    return {"closed": dict(closed), "how many": len(closed), "ids": driver._ids}
+
+
 def words(oracle: Oracle, told: Any, kept: Any, by: str) -> None:
     """What somebody is told is what the journal on disk makes of it, and what all others were told."""
     pid = told.proposal_id
     hold("4.7", kept is not None, f"{by} told {told.outcome or 'escalated'} on {pid} before it was kept")
     if kept.final and not told.final:
         return  # it was kept, told and overtaken by its end, all in one breath of the journal
-    same = essence(told) == essence(kept)
-    hold("4.7", same, f"{by} told {essence(told)} on {pid}; the journal makes it {essence(kept)}")
-    if told.final:
-        first = oracle.told.setdefault(pid, essence(told))
-        hold("1.12", first == essence(told), f"{by} told {essence(told)} on {pid}, others {first}")
+    said = essence(told)
+    if said != essence(kept):
+        raise Violation("4.7", f"{by} told {said} on {pid}; the journal makes it {essence(kept)}")
+    if told.final and (first := oracle.told.setdefault(pid, said)) != said:
+        raise Violation("1.12", f"{by} told {said} on {pid}, others {first}")
 
 
 def essence(decision: Any) -> tuple[Any, ...]:

@@ -31,6 +31,7 @@ class OnRoll:
 class Case:
     said: Said
     until_s: float
+    heard_s: float
     given: set[str]
     phase: str = "vote"  # then prime, human, over
     cast: dict[str, Said] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Oracle:
         self.roll = {name: OnRoll() for name in seats}
         self.cases: dict[str, Case] = {}
         self.live: dict[str, Case] = {}  # those that are not over
+        self.begun = False
         self.dirty: set[str] = set()
         self.told: dict[str, tuple[Any, ...]] = {}
         self.votes: dict[str, Said] = {}  # every ballot that a seat really cast, by msg_id
@@ -96,9 +98,13 @@ class Oracle:
             if t > case.until_s + self.lateness_s + HAIR_S:
                 raise Violation("1.7", f"the deadline of {pid} passed at {case.until_s:.3f} s, unhandled")
 
-    def pass_time(self, t: float, wall_s: float) -> None:
-        """What time has brought when the council is next awake, in the order in which it fell due."""
-        while True:
+    def pass_time(self, t: float, wall_s: float, most: float = math.inf) -> None:
+        """What time has brought when the council is next awake, in the order in which it fell due.
+
+        Each is a record of the journal; a crash may leave the first of them only, ``most`` then says how many.
+        """
+        while most > 0:
+            most -= 1
             due = [(case.until_s, 0, pid) for pid, case in self.live.items() if t > case.until_s]
             due += [
                 (seat.heard_s + SILENCE_S, 1, name)
@@ -106,9 +112,18 @@ class Oracle:
                 if seat.active and t > seat.heard_s + SILENCE_S
             ]
             if not due:
+                due = [
+                    (case.expires_wall_s, 2, pid)
+                    for pid, case in self.live.items()
+                    if wall_s > case.expires_wall_s
+                ]
+            if not due:
                 break
-            _, what, name = min(due)
-            if what == 1:
+            # Of what falls due at one moment, seats come in the order of the roll.
+            _, what, name = min(due, key=lambda each: (*each[:2], each[2] if each[1] != 1 else ""))
+            if what == 2:
+                self._over(self.live[name], "deferred")
+            elif what == 1:
                 self.roll[name].active = False
                 self.reached.add("silent")
                 self._look_again(t, wall_s)
@@ -120,20 +135,34 @@ class Oracle:
                     self._over(case, "deferred")
                 else:
                     self._settle(case, t, wall_s, expired=True)
-        for pid in sorted(self.live, key=lambda pid: (self.live[pid].expires_wall_s, pid)):
-            if wall_s > self.live[pid].expires_wall_s:
-                self._over(self.live[pid], "deferred")
 
     # What is heard
 
     def heard(self, said: Said, t: float, wall_s: float) -> str:
-        """Taken, noted (counted as ignored or refused, and nothing else), retry, or free (not counted)."""
+        """Taken, ignored, refused, noted (either of the two, and nothing else), retry, or free (not counted)."""
         self.pass_time(t, wall_s)
         if said.kind in ("forged", "illegal"):
             return "refused"
         if said.kind == "vote":
             self.votes[said.msg_id] = said
         return str(getattr(self, f"_{said.kind}")(said, t, wall_s))
+
+    def started(self, t: float, wall_s: float) -> None:
+        """A coordinator began, or took over: time while there was none is nobody's silence (rules 1.10)."""
+        first, self.begun = not self.begun, True
+        for seat in self.roll.values():
+            seat.active, seat.heard_s, seat.number = True, t, -1
+            seat.run += not first
+        for case in list(self.live.values()):
+            if case.phase == "vote":
+                back = {name for name in self.seats if name not in case.cast and name not in case.gone}
+                case.given |= back
+                self.to_hand |= {(name, case.said.pid) for name in back}
+                self._settle(case, t, wall_s)
+            elif case.phase == "prime":
+                self.to_ask.add(case.said.pid)
+        if not first:
+            self.reached.add("restarted")
 
     def died(self, name: str, run: int, t: float, wall_s: float) -> None:
         self.pass_time(t, wall_s)
@@ -162,6 +191,7 @@ class Oracle:
                     self.to_hand.add((said.sender, case.said.pid))
                 elif case.phase == "prime" and said.sender == self.prime:
                     self.to_ask.add(case.said.pid)
+            self._look_again(t, wall_s)  # who is back, and alone, may have voted before
         return "taken"
 
     def _proposal(self, said: Said, t: float, wall_s: float) -> str:
@@ -177,7 +207,7 @@ class Oracle:
             return "noted"
         if old is not None and old.phase != "over":
             self._over(old, "cancelled")
-        case = Case(said, t + said.facts["budget"], self.active(), grave=said.grave)
+        case = Case(said, t + said.facts["budget"], t, self.active(), grave=said.grave)
         self.cases[said.pid] = self.live[said.pid] = case
         self.to_hand |= {(name, said.pid) for name in case.given}
         self.dirty.add(said.pid)
@@ -226,8 +256,8 @@ class Oracle:
 
     def _fault(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)
-        if case is None:
-            return "noted"
+        if case is None:  # it can't know yet that all is decided, and does no wrong
+            return "ignored" if said.pid in self.cases else "noted"
         if said.facts["task"] == "ruling":
             if case.phase != "prime" or said.sender != self.prime:
                 return "noted"

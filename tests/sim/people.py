@@ -90,11 +90,12 @@ class Seat:
 
     # Heartbeats
 
-    def attend(self, run: int) -> None:
+    def attend(self, run: int, by: int) -> None:
+        """Beats from now on as this run, for the coordinator of that number."""
         self.attendance += 1
-        self._beat(self.attendance, run, 0)
+        self._beat(self.attendance, run, by, 0)
 
-    def _beat(self, attendance: int, run: int, number: int) -> None:
+    def _beat(self, attendance: int, run: int, by: int, number: int) -> None:
         if attendance != self.attendance:
             return
         label = f"beat/{self.name}/{run}/{self.life}/{attendance}/{number}"
@@ -107,11 +108,11 @@ class Seat:
             content,
             role="observer",
             parent_id=f"{run:08x}",
-            facts={"run": run, "number": number},
+            facts={"run": run, "number": number, "by": by, "sign": (self.life, attendance, number)},
         )
         self.world.to_council(said, link=self.name)
         wait_s = BEAT_S * (1 - JITTER * unit(self.world.plan.seed, "beat after", label))
-        self.after(wait_s, self._beat, attendance, run, number + 1)
+        self.after(wait_s, self._beat, attendance, run, by, number + 1)
 
     # What arrives
 
@@ -192,7 +193,7 @@ class Seat:
         if vote == other_than:
             vote = "no" if vote == "yes" else "yes"
         doubtful = world.fires("doubt", label)
-        confidence = pick((0.0, 0.2999999, 0.3, 0.31), seed, "doubt", label) if doubtful else 0.8
+        confidence = pick((0.0, 1e-7, 0.2999999, 0.3, 0.31), seed, "doubt", label) if doubtful else 0.8
         risk = "high" if world.fires("risk", label) else pick(("low",) * 4 + ("med",), seed, "sees", label)
         gate = world.fires("gate", label)
         packet = {"safety_gates": {"requires_user_approval": True}} if gate else None

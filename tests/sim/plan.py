@@ -48,6 +48,20 @@ FAULTS = {
     "risk": 0.25,
     "gate": 0.15,
     "poll": 0.5,
+    "kill": 1.0,
+    "kill_stepped": 0.05,
+    "kill_unwritten": 0.05,
+    "kill_syncing": 0.08,
+    "kill_untold": 0.08,
+    "kill_told": 0.05,
+    "kill_recovering": 0.6,
+    "takeover": 1.0,
+    "misled": 0.6,
+    "jump_down": 0.6,
+    "disk_full": 1.0,
+    "torn": 0.6,
+    "snapshot": 0.4,
+    "snapshot_lost": 0.6,
 }
 BUDGETS = (0.5, 2.0, 10.0, 30.0, 60.0, 60.0, 60.0, 90.0, 120.0, 250.0)
 
@@ -71,7 +85,7 @@ def name_of(seed: int, *about: object, digits: int = 16) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Motion:
-    """One proposal that will be made; ``at_s`` is seconds of the coordinator's uptime."""
+    """One proposal that will be made; ``at_s`` is seconds after the launch."""
 
     number: int
     at_s: float
@@ -103,6 +117,11 @@ class Plan:
     crashes: list[tuple[str, str, float, float, float]] = field(default_factory=list)
     false_deaths: list[tuple[str, str, float]] = field(default_factory=list)
     wall_jumps: list[tuple[str, float, float]] = field(default_factory=list)
+    # deaths of the coordinator at a moment; others come where they hurt most (see coordinators.py)
+    kills: list[tuple[str, float]] = field(default_factory=list)
+    takeovers: list[tuple[str, float]] = field(default_factory=list)
+    full: list[tuple[str, float, float]] = field(default_factory=list)
+    transaction_max: int = 128
 
 
 def make(seed: int) -> Plan:
@@ -131,6 +150,7 @@ def make(seed: int) -> Plan:
         escalations_max=10_000 if u("escalations") < 0.9 else 1 + int(3 * u("few escalations")),
         calm_s=span_s,
         rates=rates,
+        transaction_max=(1, 1, 2, 128)[int(u("transactions") * 4)],
         motions=[_motion(seed, n, span_s, seats, rates) for n in range(count)],
     )
     _add_troubles(plan, u)
@@ -145,7 +165,7 @@ def _motion(seed: int, n: int, span_s: float, seats: tuple[str, ...], rates: dic
         return u(name) < rates.get(name, 0.0)
 
     proposer = pick(("ann", "bob", "ann", pick(seats, seed, "seat proposes", n)), seed, "proposer", n)
-    doubt = pick((0.0, 0.1, 0.29999, 0.3, 0.30001), seed, "motion doubt", n) if has("doubt") else 0.9
+    doubt = pick((0.0, 1e-5, 0.1, 0.29999, 0.3, 0.30001), seed, "motion doubt", n) if has("doubt") else 0.9
     return Motion(
         number=n,
         at_s=span_s * 0.8 * u("at"),
@@ -172,7 +192,7 @@ def _add_troubles(plan: Plan, u: object) -> None:
         return plan.seats[int(u("seat", *about) * len(plan.seats))]
 
     for n in range(4):
-        for kind in ("partition", "crash", "false_death", "wall_jump"):
+        for kind in ("partition", "crash", "false_death", "wall_jump", "kill", "takeover", "disk_full"):
             if u(kind, n) >= plan.rates.get(kind, 0.0):
                 continue
             identity, at_s = f"{kind}/{n}", moment(kind, n)
@@ -184,5 +204,11 @@ def _add_troubles(plan: Plan, u: object) -> None:
                 plan.crashes.append((identity, seat(kind, n), at_s, at_s + length_s, noticed_s))
             elif kind == "false_death":
                 plan.false_deaths.append((identity, seat(kind, n), at_s))
+            elif kind == "kill":
+                plan.kills.append((identity, min(at_s, plan.calm_s)))
+            elif kind == "takeover":
+                plan.takeovers.append((identity, min(at_s, plan.calm_s)))
+            elif kind == "disk_full":
+                plan.full.append((identity, at_s, at_s + 0.3 * length_s))
             else:
                 plan.wall_jumps.append((identity, at_s, 400.0 * (u("by", n) - 0.3)))

@@ -17,10 +17,11 @@ from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.agents.seat import SeatHost
 from council.core.state import Rules
-from council.journal.record import Record
+from council.journal.record import MemoryJournal, Record
 from council.protocol.errors import Unreachable
-from council.runtime.coordinator import Clock, Coordinator
+from council.runtime.coordinator import Coordinator
 from council.runtime.session import Session
+from council.runtime.surroundings import Clock
 from tests.sim.plan import name_of, pick, unit
 
 WALL_0 = 1_700_000_000.0
@@ -125,19 +126,16 @@ class Whim:
         return Ruling(word, "so be it")  # type: ignore[arg-type]  # one of the three
 
 
-class SlowJournal:
+class SlowJournal(MemoryJournal):
     """Keeps records after a while."""
 
     def __init__(self, weather: Weather) -> None:
-        self.records: list[Record] = []
+        super().__init__()
         self._weather = weather
 
-    async def append(self, records: Sequence[Record]) -> None:
+    async def append(self, records: Sequence[Record]) -> None:  # type: ignore[override]  # it may be awaited
         await self._weather.pass_through("journal")
-        self.records.extend(records)
-
-    async def close(self) -> None:
-        return
+        super().append(records)
 
 
 class LossyTransport:

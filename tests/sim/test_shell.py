@@ -17,8 +17,9 @@ from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
 from council.runtime.messages import escalations_from_bytes, from_bytes
 from council.runtime.session import Session
+from tests.sim.bugs import SHELL_BUGS, Bug
 from tests.sim.plan import name_of, pick, unit
-from tests.sim.planted import SHELL_BUGS, Bug, planted
+from tests.sim.planted import planted
 from tests.sim.shell import CALL_TIMEOUT_S, Shell, in_virtual_time
 
 TTL_S = 100.0

@@ -1,0 +1,190 @@
+"""Bugs to plant in the council, one line of one function each: the measure of what the tests can find.
+
+A bug whose function or line is no longer there can't be planted, which is an error: mend its entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    name: str
+    place: str  # module:function, below council
+    line: str
+    instead: str
+    found_by: str = ""  # a named test, where no simulated council can come upon it
+
+
+BUGS = (
+    Bug("90 s are 89", "core.roll:silent_from", "rules.inactivity_limit_s", "rules.inactivity_limit_s - 1"),
+    Bug("90 s are 91", "core.roll:silent_from", "rules.inactivity_limit_s", "rules.inactivity_limit_s + 1"),
+    Bug(
+        "a deadline passes at the deadline",
+        "core.step:next_due",
+        "now.uptime_s > timer[0]",
+        "now.uptime_s >= timer[0]",
+    ),
+    Bug("no timer for deadlines", "core.step:next_deadline", "silent.append(timer[0])", "pass"),
+    Bug(
+        "an old run's heartbeat counts",
+        "core.roll:hear",
+        "boot < seat.boot or beat <= seat.beat",
+        "beat <= seat.beat",
+    ),
+    Bug(
+        "a replayed heartbeat counts",
+        "core.roll:hear",
+        "boot < seat.boot or beat <= seat.beat",
+        "boot < seat.boot",
+    ),
+    Bug("a death begins no new run", "core.roll:bury", "boot=seat.boot + 1", "boot=seat.boot"),
+    Bug("a tie goes by list order", "core.tally:break_tie", "ballot.seat == prime and ", ""),
+    Bug("an abstention is a yes", "core.tally:count", 'ballot.vote == "yes"', 'ballot.vote != "no"'),
+    Bug("half is a majority", "core.tally:carried", "> reach", ">= reach"),
+    Bug(
+        "a late ballot counts",
+        "core.voices:ballot",
+        'proposal.stage != "deliberating"',
+        'proposal.stage == "human"',
+    ),
+    Bug(
+        "a second ballot counts",
+        "core.voices:_is_repeated",
+        "if first.seat == ballot.seat:",
+        "if first.digest == ballot.digest:",
+    ),
+    Bug(
+        "ballots of the unasked count",
+        "core.voices:_is_repeated",
+        "if ballot.seat not in asked:",
+        "if False:",
+    ),
+    Bug("early though all are awaited", "core.closing:conclude", ' or proposal.what.wait_for == "all"', ""),
+    Bug(
+        "early though escalated",
+        "core.closing:conclude",
+        "bool(proposal.escalated_for) or asks_human",
+        "asks_human",
+    ),
+    Bug("no ruling is needed", "core.closing:conclude", "    if proposal.escalated_for:", "    if False:"),
+    Bug("no user's approval is needed", "core.closing:conclude", "    if asks_human:", "    if False:"),
+    Bug(
+        "who is active counts as having voted",
+        "core.closing:conclude",
+        "votes.cast >= rules.quorum",
+        "reach >= rules.quorum",
+    ),
+    Bug("Prime's rejection is overlooked", "core.closing:on_ruling", 'ruling.ruling == "reject"', "False"),
+    Bug("an unsure ruling stands", "core.closing:on_ruling", "unsure(ruling.confidence)", "False"),
+    Bug(
+        "0.3 itself is unsure",
+        "core.state:unsure",
+        "not (confidence >= CONFIDENCE_FLOOR)",
+        "confidence <= CONFIDENCE_FLOOR",
+    ),
+    Bug("ballots never escalate", "core.escalation:for_ballot", "return _risky", "return None and _risky"),
+    Bug(
+        "clean observations do not count",
+        "core.voices:observed",
+        "else 0",
+        "else acted.interrupts.get(event.stream, 0)",
+    ),
+    Bug("a replayed observation counts", "core.voices:_acted", "if msg_id in seen:", "if False:"),
+    Bug("an expired escalation is approved", "core.step:_expired", '"deferred"', '"approved"'),
+    Bug(
+        "other bytes under one id are a retry",
+        "core.proposals:_known",
+        "if digest != what.digest:",
+        "if False:",
+    ),
+    Bug("anybody cancels", "core.proposals:cancelled", "event.sender != proposal.what.proposer", "False"),
+    Bug(
+        "who is back is handed nothing",
+        "core.step:_tell_what_is_open",
+        'proposal.stage != "deliberating" or done',
+        "True",
+    ),
+    Bug("nothing is degraded", "core.closing:_absent", "degraded = True", "degraded = False"),
+    Bug(
+        "told before it is kept",
+        "runtime.driver:Driver._step",
+        "self._held.append(_Held(self._position, now, told))",
+        "self._tell(told, now)",
+    ),
+    Bug(
+        "told one record too soon",
+        "runtime.driver:Driver.saved",
+        "self._held[0].position <= self._saved",
+        "self._held[0].position <= self._saved + 1",
+    ),
+    Bug(
+        "answered before it is kept",
+        "runtime.driver:Driver._reply",
+        "self._held.append(_Held(self._position, self._woken_at, None, (session, message)))",
+        "self._pay(session, message)",
+    ),
+    Bug(
+        "anybody answers for a human",
+        "runtime.reading:_info",
+        'speaker != "any" and role != speaker',
+        "False",
+    ),
+    Bug("any seat rules", "core.voices:ruled", "ruling.seat != state.rules.prime", "False"),
+    Bug(
+        "any part goes with any message",
+        "runtime.reading:event_of",
+        "envelope.role not in PART_OF.get(envelope.type, (envelope.role,))",
+        "False",
+    ),
+    Bug(
+        "anybody plays any part",
+        "runtime.reading:event_of",
+        'envelope.role not in PARTS.get(role or "", ())',
+        "False",
+    ),
+    Bug(
+        "signatures are not looked at",
+        "protocol.signing:Keyring.open",
+        "if not hmac.compare_digest",
+        "if 0 and not hmac.compare_digest",
+    ),
+    Bug(
+        "the council's words can be sent back",
+        "protocol.signing:_signature",
+        "council_id, peer)",
+        'council_id, "")',
+    ),
+    Bug(
+        "Prime is not asked again when back",
+        "core.step:_tell_what_is_open",
+        "name == state.rules.prime",
+        "False",
+    ),
+)
+
+# What carries the bytes; looked for in the real shell (test_shell.py).
+SHELL_BUGS = (
+    Bug("a seat does not say again", "agents.seat:SeatHost._begin", "self._mailbox.put(said)", "pass"),
+    Bug(
+        "a client does not send again",
+        "runtime.session:Session._send_again",
+        "self._courier.send(waiting.sealed)",
+        "pass",
+    ),
+    Bug("a courier stops", "agents.exchange:Courier._landed", "if self._waiting or self._more:", "if False:"),
+    Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._lose", "lost.set_result", "str"),
+    Bug(
+        "a session is not owed",
+        "runtime.senders:Watchers.waits",
+        "session in self._proposals",
+        "False",
+    ),
+    Bug(
+        "a retry is not answered",
+        "runtime.driver:Driver._step",
+        "if effect.decision is not None:",
+        "if False:",
+    ),
+)
