@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from datetime import datetime
 from typing import IO, Any, NamedTuple
 from uuid import UUID
@@ -63,15 +64,18 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
         .execution_options(yield_per=AT_ONCE)
     )
     count = 0
-    for row in connection.execute(statement):
-        chain = b""
-        if row.journal is not None:
-            hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
-            placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
-            chain = _json(placed)[1:-2] + b","
-        content = queries.whole(row.packet_id, row.content, row.content_hash, where)
-        stream.write(b"{" + chain + b'"packet":' + content + b"}\n")
-        count += 1
+    with closing(
+        connection.execute(statement)
+    ) as rows:  # an error's frames would keep the connection where it is
+        for row in rows:
+            chain = b""
+            if row.journal is not None:
+                hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
+                placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
+                chain = _json(placed)[1:-2] + b","
+            content = queries.whole(row.packet_id, row.content, row.content_hash, where)
+            stream.write(b"{" + chain + b'"packet":' + content + b"}\n")
+            count += 1
     stream.write(_json({"end": count}))
     return count
 
