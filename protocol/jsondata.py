@@ -94,8 +94,8 @@ class FrozenDict(Mapping[str, Any]):
         return freeze, (plain(self),)
 
 
-def freeze(value: object) -> FrozenDict:
-    """``value``, a mapping of JSON values, as a frozen object within the limits above.
+def freeze(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> FrozenDict:
+    """``value``, a mapping of JSON values, as a frozen object within the limits above, or others of these two.
 
     Raises EnvelopeError, or EnvelopeTooLarge; ``field`` is the dotted path within ``value``.
     """
@@ -103,15 +103,15 @@ def freeze(value: object) -> FrozenDict:
         return value
     if not isinstance(value, Mapping):
         raise EnvelopeError(f"expected an object, found {kind_of(value)}", field="")
-    frozen = freeze_value(value)
+    frozen = freeze_value(value, items_max, chars_max)
     assert isinstance(frozen, FrozenDict)
     return frozen
 
 
-def freeze_value(value: object) -> Any:
+def freeze_value(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> Any:
     """Any JSON value frozen within the limits; errors as ``freeze``'s."""
     try:
-        return _Freezer().value(value, 0)
+        return _Freezer(items_max, chars_max).value(value, 0)
     except _Fault as fault:
         facts: dict[str, Any] = {"field": _dotted(fault.path)}
         if fault.limit is None:
@@ -198,9 +198,9 @@ class _Fault(Exception):
 class _Freezer:
     """One walk through one value, with what is left of its budgets."""
 
-    def __init__(self) -> None:
-        self.items_left = ITEMS_MAX
-        self.chars_left = CHARS_MAX
+    def __init__(self, items_max: int, chars_max: int) -> None:
+        self.items_max = self.items_left = items_max
+        self.chars_max = self.chars_left = chars_max
 
     def value(self, value: object, depth: int) -> Any:
         kind = type(value)
@@ -271,18 +271,18 @@ class _Freezer:
         self.items_left -= count
         if self.items_left < 0:
             raise _Fault(
-                f"more than {ITEMS_MAX:,} entries and elements altogether",
-                limit=ITEMS_MAX,
-                found=ITEMS_MAX - self.items_left,
+                f"more than {self.items_max:,} entries and elements altogether",
+                limit=self.items_max,
+                found=self.items_max - self.items_left,
             )
 
     def spend_chars(self, count: int) -> None:
         self.chars_left -= count
         if self.chars_left < 0:
             raise _Fault(
-                f"more than {CHARS_MAX:,} characters of text altogether",
-                limit=CHARS_MAX,
-                found=CHARS_MAX - self.chars_left,
+                f"more than {self.chars_max:,} characters of text altogether",
+                limit=self.chars_max,
+                found=self.chars_max - self.chars_left,
             )
 
 

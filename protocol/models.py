@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import freeze, plain, quoted
+from council.protocol.jsondata import CHARS_MAX, ITEMS_MAX, freeze, plain, quoted
 
 # So many faults are listed; a reader mends the first ones anyway.
 PROBLEMS_MAX = 100
@@ -59,10 +59,10 @@ def _to_utc(moment: datetime) -> datetime:
     return datetime(m.year, m.month, m.day, m.hour, m.minute, m.second, m.microsecond, UTC)
 
 
-def _frozen(value: object) -> Mapping[str, Any]:
+def _frozen(value: object, items_max: int, chars_max: int) -> Mapping[str, Any]:
     """A JSON object, frozen; its faults as pydantic wants them, with the path inside the object beside."""
     try:
-        return freeze(value)
+        return freeze(value, items_max, chars_max)
     except EnvelopeTooLarge as fault:
         facts = {"path": fault.field, "problem": fault.message, "limit": fault.limit, "found": fault.found}
         raise PydanticCustomError("too_large", "{problem}", facts) from None
@@ -71,11 +71,17 @@ def _frozen(value: object) -> Mapping[str, Any]:
         raise PydanticCustomError("json_value", "{problem}", facts) from None
 
 
-JsonObject = Annotated[
-    Mapping[str, Any],
-    PlainValidator(_frozen, json_schema_input_type=dict[str, Any]),
-    PlainSerializer(plain, return_type=dict[str, Any]),
-]
+def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> PlainValidator:
+    """What makes a field a frozen object of at most so many entries and elements, and characters, altogether."""
+
+    def frozen(value: object) -> Mapping[str, Any]:
+        return _frozen(value, items_max, chars_max)
+
+    return PlainValidator(frozen, json_schema_input_type=dict[str, Any])
+
+
+AS_PLAIN = PlainSerializer(plain, return_type=dict[str, Any])
+JsonObject = Annotated[Mapping[str, Any], json_object(), AS_PLAIN]
 EMPTY = freeze({})
 
 Timestamp = Annotated[AwareDatetime, AfterValidator(_to_utc)]

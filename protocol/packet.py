@@ -19,9 +19,11 @@ from pydantic_core import PydanticCustomError
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.jsondata import FrozenDict, items_of, kind_of, quoted, read_json
 from council.protocol.models import (
+    AS_PLAIN,
     JsonObject,
     Model,
     Timestamp,
+    json_object,
     length,
     malformed,
     no_nul,
@@ -31,6 +33,8 @@ from council.protocol.models import (
 SCHEMA_VERSION = "1.1.0"
 # A packet may hold an envelope of the largest size, written as JSON, where a byte may take six.
 PACKET_BYTES_MAX = 8 * 2**20
+# A record of the council that ended thousands of proposals at once names each of them.
+PAYLOAD_ITEMS_MAX = 250_000
 # A packet has few parents: those it follows from. More would be a merge of a whole thread.
 PARENTS_MAX = 1_000
 GENERATION_MAX = 2**31 - 1
@@ -74,6 +78,7 @@ Id = Annotated[UUID, BeforeValidator(_uuid)]
 Moment = Annotated[Timestamp, BeforeValidator(_moment)]
 Word = Annotated[str, length(WORD_CHARS_MAX, 1), AfterValidator(no_nul)]
 Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
+Payload = Annotated[Mapping[str, Any], json_object(PAYLOAD_ITEMS_MAX, PACKET_BYTES_MAX), AS_PLAIN]
 Scores = Annotated[JsonObject, AfterValidator(_numbers)]
 Score = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
 DerivationType = Literal["split", "merge", "transform", "inference"]
@@ -139,7 +144,7 @@ class _Packet(Model):
     """The fields that a writer gives and that a kept packet has alike."""
 
     packet_type: Word
-    payload: JsonObject
+    payload: Payload
     metadata: PacketMetadata | None = None
     provenance: PacketProvenance | None = None
     confidence: PacketConfidence | None = None
@@ -258,7 +263,7 @@ class PacketStoreRow(Model):
 
     packet_id: Id
     packet_type: Word
-    envelope: JsonObject
+    envelope: Payload
     timestamp: Moment
     routing: JsonObject | None = None
     provenance: JsonObject | None = None

@@ -18,7 +18,7 @@ FUNCTION_LINES_MAX = 80
 
 # Where Ray may be imported: the one module that makes all calls to it, and what tries or measures it.
 RAY_MODULES = ("council/runtime/ray_actors.py", "council/runtime/ray_side.py")
-RAY_FOLDERS = ("tests/ray", "benchmarks")
+RAY_FOLDERS = ("tests/ray", "tests/chaos", "benchmarks")
 MSGPACK_MODULES = ("protocol/codec.py",)
 
 # The core and the protocol decide; what needs the time, an id or a file is handed it.

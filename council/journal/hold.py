@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import text
 
 from council.journal.engines import Database, SQLite
 from council.journal.faults import told
-from council.protocol.errors import JournalHeld, StoreUnreachable
+from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
 
 @contextmanager
-def held(database: Database, journal: str, *, takeover: bool) -> Iterator[None]:
+def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callable[[], None]]:
     """Within it, this process is the one that writes ``journal``; the system lets go, however that ends.
 
-    Raises JournalHeld while another one lives, unless this is to take over: then the epoch shuts the other out.
+    Gives what takes hold again where the database has let go, as a server does that was restarted. Raises
+    JournalHeld while another one lives, unless this is to take over: then the epoch shuts the other out.
     """
     kept = _file(database.path, journal) if isinstance(database, SQLite) else _session(database, journal)
-    with kept as (had, by):
+    with kept as (had, by, again):
         if not had and not takeover:
             raise JournalHeld(
                 f"a coordinator that lives{by} writes the journal {journal} in {database.where}: take that council "
@@ -34,12 +35,13 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[None]:
                 journal=journal,
                 where=database.where,
             )
-        yield
+        yield again
 
 
 @contextmanager
-def _file(path: Path, journal: str) -> Iterator[tuple[bool, str]]:
+def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], None]]]:
     """A lock on a file beside the database, which holds the process's number for whoever asks."""
+    path = path.resolve()  # one lock, by whichever way one comes
     beside = path.with_name(f"{path.name}.{journal}.lock")
     try:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
@@ -50,28 +52,38 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             by = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            yield False, f" (process {by})" if by.isdigit() else ""
+            yield False, f" (process {by})" if by.isdigit() else "", lambda: None
             return
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield True, ""
+        yield True, "", lambda: None
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _session(database: Database, journal: str) -> Iterator[tuple[bool, str]]:
+def _session(database: Database, journal: str) -> Iterator[tuple[bool, str, Callable[[], None]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
+
+    def take() -> bool:
+        with told(database.where, database.timeout_s):
+            key = {"key": f"council:hold:{journal}"}
+            lock = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
+            had = connection.execute(lock, key).scalar_one()
+            connection.commit()
+        return bool(had)
+
+    def again() -> None:
+        for _ in range(2):  # the first may find that the connection is gone, and the next makes one
+            with suppress(StoreError):
+                take()
+                return
+            connection.rollback()
+
     with told(database.where, database.timeout_s):
         connection = database.connect()
     try:
-        with told(database.where, database.timeout_s):
-            key = {"key": f"council:hold:{journal}"}
-            had = connection.execute(
-                text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))"), key
-            ).scalar_one()
-            connection.commit()
-        yield bool(had), ""
+        yield take(), "", again
     finally:
         connection.invalidate()  # not given back to the pool, where the lock would live on
         connection.close()

@@ -125,16 +125,16 @@ class Packer:
         agent = agent_of(event)
         tags = tuple(sorted({f"decision:{decision.outcome}" for decision in decisions}))
         packet: dict[str, Any] = {
-            "packet_id": str(own_id),
+            "packet_id": own_id,
             "packet_type": PREFIX + kind,
-            "timestamp": timestamp.isoformat().replace("+00:00", "Z"),
+            "timestamp": timestamp,
             "metadata": {"schema_version": SCHEMA_VERSION, "domain": "council"},
             "payload": self._payload(record, kind, decisions),
         }
         if agent is not None:
             packet["metadata"]["agent"] = agent
         if thread is not None:
-            packet["thread_id"] = str(thread)
+            packet["thread_id"] = thread
         if tags:
             packet["tags"] = tags
         if parents or own_id == thread:
@@ -150,7 +150,7 @@ class Packer:
             "kind": kind,
             "at": [moment.uptime_s, moment.wall_s],
             "position": moment.position,
-            "event": msgspec.to_builtins(record.event),
+            "event": record.event,
             "effects": mark_of(record.effects).hex(),
         }
         if record.sealed is not None:
@@ -168,7 +168,7 @@ class Packer:
                         each.proposal_id: getattr(each, "outcome", None) for each in found[number:]
                     }
                     break
-                payload.setdefault(name, []).append(msgspec.to_builtins(each))
+                payload.setdefault(name, []).append(each)
         return payload
 
     def _parents(
@@ -195,9 +195,9 @@ class Packer:
         generation = 1 + max(line.generation for line in lines) if lines else 0
         line = Line(generation, lines[0].root if lines else own_id)
         self._remember(own_id, line)
-        lineage: dict[str, Any] = {"generation": line.generation, "root_packet_id": str(line.root)}
+        lineage: dict[str, Any] = {"generation": line.generation, "root_packet_id": line.root}
         if parents:
-            lineage["parent_ids"] = [str(parent) for parent in parents]
+            lineage["parent_ids"] = parents
         if derivation is not None:
             lineage["derivation_type"] = derivation
         return lineage
@@ -228,8 +228,10 @@ def _canonical(packet: dict[str, Any], record: Record, decisions: list[Decision]
     """
     if all(x == 0 or 1e-4 <= x < 1e16 for x in _numbers(record, decisions)):
         return _ENCODER.encode(packet)
-    text = json.dumps(packet, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    return text.encode()
+    found = msgspec.to_builtins(packet)
+    return json.dumps(
+        found, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    ).encode()
 
 
 def _numbers(record: Record, decisions: list[Decision]) -> Iterator[float]:

@@ -18,7 +18,10 @@ from council.core.effects import AnnounceRoll, AnswerAgain, Effect, NoteIgnored
 from council.core.events import Event, SeatBeat
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
-from council.protocol.errors import ReplayDiverged, StoreError
+from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
+
+# What is wrong with a store that may pass by itself: it is tried again.
+PASSING = (StoreLocked, StoreUnreachable, StoreFull)
 
 
 class Record(Value, frozen=True):

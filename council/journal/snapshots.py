@@ -109,8 +109,13 @@ class Keeper:
                 self._kept_to, self._link = position, base.link
                 parts = tuple(more for at, more in mores if at <= position)
                 return Found(Head(position, base.row_hash), base.base, parts, base.peaks)
-            log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
+            self.pass_over(position, why)
         return None
+
+    def pass_over(self, position: int, why: str) -> None:
+        """That one is not used, nor any before: what is kept next stands for itself."""
+        self._kept_to, self._link = 0, GENESIS
+        log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
     def _read(self, signed: bytes) -> _Base | None:
         signature, content = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,17 +28,17 @@ from council.journal.checkpoint import Checkpoint, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
 from council.journal.packets import Line, Packer, packet_id, unpacked
-from council.journal.record import Record, Restorable, Snapshot
+from council.journal.record import PASSING, Record, Restorable, Snapshot
+from council.journal.rows import Prepared
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CheckpointRefused,
     EpochFenced,
     JournalCorrupt,
     OperatorError,
+    OutOfOrder,
+    StoreCorrupt,
     StoreError,
-    StoreFull,
-    StoreLocked,
-    StoreUnreachable,
 )
 
 log = structlog.get_logger("council.journal")
@@ -51,8 +51,7 @@ SNAPSHOT_RECORDS = 2_000
 LINGER_S = 0.005
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
-PAGE = 5_000
-PASSING = (StoreLocked, StoreUnreachable, StoreFull)
+PAGE = 500  # read at once when replaying; each may hold a megabyte
 
 
 class DurableJournal:
@@ -69,6 +68,7 @@ class DurableJournal:
         signer: Signer,
         checkpoint: Path | None,
         held: contextlib.ExitStack,
+        hold_again: Callable[[], None],
     ) -> None:
         self.name = name
         self.council_id = council_id
@@ -78,6 +78,7 @@ class DurableJournal:
         self._signer = signer
         self._checkpoint = checkpoint
         self._held = held
+        self._hold_again = hold_again
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
@@ -107,12 +108,12 @@ class DurableJournal:
         """
         with contextlib.ExitStack() as held:
             held.callback(store.close)
-            held.enter_context(held_by_us(store.database, name, takeover=takeover))
+            hold_again = held.enter_context(held_by_us(store.database, name, takeover=takeover))
             council_id = identity(store, name) or new_council_id
             signer = Signer(key)
             if checkpoint is not None:
                 _compare(store, name, council_id, checkpoint, signer)
-            return cls(store, name, council_id, signer, checkpoint, held.pop_all())
+            return cls(store, name, council_id, signer, checkpoint, held.pop_all(), hold_again)
 
     # Back from disk
 
@@ -124,8 +125,11 @@ class DurableJournal:
         after = Head()
         found = self._snapshots.newest(self._row_hash)
         if found is not None:
-            writer.restore(found.head.position, found.base, found.mores, self._envelopes)
-            after, self._tree = found.head, Tree(found.head.position, found.peaks)
+            try:
+                writer.restore(found.head.position, found.base, found.mores, self._envelopes)
+                after, self._tree = found.head, Tree(found.head.position, found.peaks)
+            except StoreCorrupt as error:  # another version's: the records have it all
+                self._snapshots.pass_over(found.head.position, error.message)
         self._snapshot_at = after.position
         for record in self._records(after):
             writer.replay(record)
@@ -187,13 +191,27 @@ class DurableJournal:
         Raises EpochFenced once another coordinator has begun. A store that is locked, full or away is tried
         again until it is back: what was not told yet may wait, and is not lost (rules 4.7).
         """
-        return asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
+        # Shielded: what was handed in is kept, also where its caller stops waiting before it is its turn.
+        running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
+        return asyncio.shield(running)
 
     def _append(self, records: Sequence[Record]) -> None:
-        rows = [self._packer.packed(record) for record in records]
+        after = self._head.position
+        if (
+            records and records[0].position != after + 1
+        ):  # those between could not be kept, and so can't these
+            raise OutOfOrder(
+                f"record {records[0].position} does not follow record {after} of journal {self.name}: it is not kept",
+                journal=self.name,
+                expected=after + 1,
+                found=records[0].position,
+            )
+        rows: list[Prepared] = []
         pause_s = RETRY_FIRST_S
         while True:
             try:
+                # Within, for where its parents stand may have to be looked up.
+                rows = rows or [self._packer.packed(record) for record in records]
                 self._head, hashes = self._store.append_rows(self.name, self.epoch, rows, self._head)
                 break
             except PASSING as error:
@@ -207,6 +225,7 @@ class DurableJournal:
             self._tree.append(each)
         if self.trouble is not None:
             log.info("journal goes on", journal=self.name, position=self._head.position)
+            self._hold_again()  # a server that was away has let go of what it held for us
             self.trouble = None
 
     def snapshot_due(self, position: int) -> bool:
@@ -238,6 +257,9 @@ class DurableJournal:
             return
         self._signed = self._head.position, self._signed[1]
         try:
+            # Whoever was replaced, and does not know it yet, must not put its last word over a later one.
+            if self._checkpoint.exists() and Checkpoint.read(self._checkpoint).epoch > self.epoch:
+                return
             self.checkpoint().write(self._checkpoint)
         except OperatorError as error:
             log.warning("no checkpoint", journal=self.name, why=error.message)
@@ -265,6 +287,8 @@ class DurableJournal:
 
     def close_now(self) -> None:
         """``close`` for a thread that may wait."""
+        if self._closing.is_set():
+            return
         self._closing.set()  # what waits for a store that is away waits no more
         self._executor.submit(self._sign)
         self._executor.shutdown(wait=True)

@@ -20,28 +20,14 @@ from council.agents import letters
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
-from council.core.state import (
-    Ballot,
-    CouncilState,
-    Decision,
-    Escalation,
-    Moment,
-    Rules,
-    Value,
-    found,
-)
+from council.core.state import Ballot, CouncilState, Decision, Escalation, Moment, Rules, Value, found
 from council.core.step import Deadlines, next_deadline, next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
-from council.protocol.errors import (
-    CouncilError,
-    EnvelopeError,
-    InternalError,
-    Refused,
-)
+from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.runtime.feed import Feed, Flood
-from council.runtime.messages import MESSAGE_CHARS_MAX, Acknowledged, Message, Told, failure, reference
+from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
 from council.runtime.reading import digest, event_of
 from council.runtime.senders import COORDINATOR, Senders, Watchers
 from council.runtime.snapshot import Archive, Base, More, base_of, more_of, newer, packed, state_of
@@ -179,10 +165,13 @@ class Driver:
         """Goes on from snapshots: the newest's ``base``, and what each of them adds, in order.
 
         ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
-        more. Raises StoreCorrupt where a part can't be read.
+        more. Raises StoreCorrupt where a part can't be read, and is then as before.
         """
-        now, archive = base_of(base), Archive()
-        for more in map(more_of, mores):
+        now, archive, added = base_of(base), Archive(), [more_of(more) for more in mores]
+        sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
+        if len(sealed) < len(now.open):
+            raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
+        for more in added:
             archive.add(more.closed)
             self._ids |= more.ids
             for name, mark in more.proposers.items():
@@ -190,8 +179,7 @@ class Driver:
         self._in_snapshots = len(self._ids), len(self.senders.proposers)
         self.state = state_of(now, archive)
         self._position = self._saved = position
-        found = envelopes(self.state.open.keys())
-        self._payloads = {each: signing.payload_of(found[each]) for each in self.state.open}
+        self._payloads = {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
         self._refusals = Flood(*now.refusals)
         self.counts, self.refused = Counter(now.decided), Counter(now.refused)
@@ -271,7 +259,7 @@ class Driver:
     def seat_died(self, name: str, boot: int, why: str, now: tuple[float, float]) -> None:
         """The shell knows that a seat's actor died in its run ``boot``, or can't be reached."""
         self.wake(now)
-        self._step(ev.SeatDied(name, boot, why[:500]), now)
+        self._step(ev.SeatDied(name, boot, shown(why[:500])), now)
 
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
@@ -335,6 +323,8 @@ class Driver:
             assert record.key_mark is not None
             self._payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
             self.senders.proposed(event.what.proposer, record.key_mark)
+        elif isinstance(event, ev.CoordinatorStarted) and record.position == 1:
+            self._refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
         elif isinstance(event, ev.BallotUnreadable):
@@ -349,7 +339,7 @@ class Driver:
         sealed: bytes,
         session: str | None,
     ) -> None:
-        self._step(ev.EnvelopeRefused(sender, msg_id, error.code, error.message[:MESSAGE_CHARS_MAX]), now)
+        self._step(ev.EnvelopeRefused(shown(sender), shown(msg_id), error.code, shown(error.message)), now)
         if session is not None:
             self._reply(session, failure(sealed, error))
 
@@ -359,7 +349,7 @@ class Driver:
         if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
             return False
         event = ev.BallotUnreadable(
-            facts["parent_id"] or "", facts["sender"], error.message[:MESSAGE_CHARS_MAX], digest(sealed)
+            facts["parent_id"] or "", facts["sender"], shown(error.message), digest(sealed)
         )
         try:
             self._step(event, now, sealed)

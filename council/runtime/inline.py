@@ -126,5 +126,9 @@ async def start(config: CouncilConfig) -> Coordinator:
 
     coordinator = await asyncio.to_thread(begun) if durable else begun()
     transport.coordinator = coordinator
-    await coordinator.open()
+    try:
+        await coordinator.open()
+    except BaseException:
+        await coordinator.close()  # or its journal would be held for as long as this process lives
+        raise
     return coordinator

@@ -85,9 +85,16 @@ def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover
     if config.store == MEMORY:
         return MemoryJournal(config.events_kept)
     from council.journal.store import PacketStore
-    from council.journal.writer import DurableJournal
+    from council.journal.writer import DurableJournal, identity
 
     store = PacketStore.open(store_address(config, make=True))
+    try:
+        found = identity(store, config.name)
+        if found not in (None, council_id):  # before this one begins an epoch, which would end that one
+            raise _of_another(config.name, store.where, found)
+    except BaseException:
+        store.close()
+        raise
     journal = DurableJournal.open(
         store,
         config.name,
@@ -98,8 +105,11 @@ def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover
     )
     if journal.council_id != council_id:
         journal.close_now()
-        raise OperatorError(
-            f"the journal {config.name} in {store.where} is of {journal.council_id}, begun just now by somebody "
-            "else: launch again"
-        )
+        raise _of_another(config.name, store.where, journal.council_id)
     return journal
+
+
+def _of_another(name: str, where: str, council_id: str | None) -> OperatorError:
+    return OperatorError(
+        f"the journal {name} in {where} is of {council_id}, begun just now by somebody else: launch again"
+    )

@@ -61,6 +61,11 @@ _ERRORS = {
 }
 
 
+def shown(text: str) -> str:
+    """Words from elsewhere as they can be kept and told: cut, without NUL and halves of surrogate pairs."""
+    return text[:MESSAGE_CHARS_MAX].replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
 def failure(sealed: bytes, error: CouncilError) -> Failed:
     """What the sender of ``sealed`` is told of ``error``: of its facts the short ones, as they were."""
     facts = {
@@ -68,9 +73,7 @@ def failure(sealed: bytes, error: CouncilError) -> Failed:
         for name, fact in error.facts.items()
         if type(fact) in (int, float) or (isinstance(fact, str) and len(fact) <= 200)
     }
-    return Failed(
-        reference(sealed), error.code, type(error).__name__, error.message[:MESSAGE_CHARS_MAX], facts
-    )
+    return Failed(reference(sealed), error.code, type(error).__name__, shown(error.message), facts)
 
 
 def to_bytes(message: Message) -> bytes:

@@ -22,15 +22,19 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
 
 import ray
+import structlog
 from ray import exceptions as ray_errors
 
 from council.agents.exchange import Reply, frame, frame_reply, unframe, unframe_reply
 from council.background import Background
+from council.journal.record import PASSING
 from council.protocol.errors import CouncilError, MindError, OperatorError, Unreachable
 from council.runtime.coordinator import Coordinator
 from council.runtime.inline import new_seat, rules_of, system_clock
 from council.runtime.journals import open_journal
 from council.settings import CouncilConfig
+
+log = structlog.get_logger("council")
 
 # Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
 COORDINATOR_CALLS_MAX = 5_000
@@ -38,6 +42,8 @@ COORDINATOR_CALLS_MAX = 5_000
 START_TIMEOUT_S = 120.0
 # An actor that was restarted calls itself so often, until that is heard.
 REOPEN_S = 0.05
+# A store that is locked, full or away when a coordinator is restarted: so long until the next look.
+STORE_AWAY_S = 0.5
 # A seat that nobody attends to yet looks so often whether its coordinator still lives.
 WATCH_S = 5.0
 
@@ -159,6 +165,17 @@ class CoordinatorActor:
         return self.about()
 
     async def _open(self) -> None:
+        while self._coordinator is None:
+            try:
+                self._coordinator = await self._begun()
+            except PASSING as error:
+                if not self._again:
+                    raise
+                # Nobody else would begin it again; who asks meanwhile hears that it is starting.
+                log.warning("coordinator waits for its store", council=self._council_id, why=error.message)
+                await asyncio.sleep(STORE_AWAY_S)
+
+    async def _begun(self) -> Coordinator:
         config, keys = self._config, self._keys
         me = ray.get_runtime_context().current_actor
         transport = RayTransport(config, keys.seats, self._council_id, me)
@@ -191,7 +208,7 @@ class CoordinatorActor:
                 await transport.close()
             await journal.close()
             raise
-        self._coordinator = coordinator
+        return coordinator
 
     def about(self) -> dict[str, Any]:
         return {"council_id": self._council_id, "pid": os.getpid(), **versions()}

@@ -22,7 +22,8 @@ class Clock:
     def going_on(self, from_s: float) -> Clock:
         """This clock, its uptime going on from ``from_s``: time while the council was down does not count."""
         ahead_s = from_s - self.uptime()
-        return Clock(uptime=lambda: self.uptime() + ahead_s, wall=self.wall)
+        # Never below it, by no rounding either: the core takes no time that falls.
+        return Clock(uptime=lambda: max(from_s, self.uptime() + ahead_s), wall=self.wall)
 
 
 class Transport(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.journal.store import PacketStore
+from council.journal.store import TIMEOUT_S, PacketStore
 from council.journal.verify import verify
 from council.protocol.errors import JournalHeld
 from tests.ray.test_council_on_ray import launch, seats, until
@@ -129,3 +130,19 @@ def test_what_waits_for_a_human_survives_the_end_of_everything(name: str, store:
         decision = council.answer(waiting.escalation_id, approve=True, human="ada")
         assert (decision.outcome, decision.proposal_id) == ("approved", standing.proposal_id)
     assert kept(store, name)[standing.proposal_id] == 1
+
+
+def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(name: str, store: str) -> None:
+    """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
+    with launch(name, seats=seats("agree"), store=store) as council:
+        first = council.propose("before", timeout_s=30)
+        other = sqlite3.connect(store, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        kill(council)
+        time.sleep(TIMEOUT_S + 3.0)  # so that it has tried in vain at least once
+        other.execute("ROLLBACK")
+        other.close()
+        second = council.propose("after", timeout_s=30)
+        assert second.outcome == "approved"
+        assert council.status()["epoch"] == 2
+    assert kept(store, name) == {first.proposal_id: 1, second.proposal_id: 1}

@@ -1,0 +1,99 @@
+"""Who writes a journal is alone, whichever way one comes to it; the system lets go, however that ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from council.journal.hold import held
+from council.journal.store import PacketStore
+from council.protocol.errors import JournalHeld, StoreUnreachable
+
+from .conftest import raw
+
+Open = Callable[..., PacketStore]
+only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+
+
+def test_two_do_not_write_one_journal(address: str, opened: Open) -> None:
+    """Mutation: without it the second of two councils of one name silently ends the first."""
+    one, other = opened(address).database, opened(address).database
+    with held(one, "council", takeover=False):
+        with pytest.raises(JournalHeld, match="take that council down, give this one another name") as caught:
+            held(other, "council", takeover=False).__enter__()
+        assert (caught.value.facts["journal"], caught.value.facts["where"]) == ("council", other.where)
+        with held(other, "another", takeover=False):
+            pass
+        with held(other, "council", takeover=True):  # the epoch shuts the other out
+            pass
+        with pytest.raises(JournalHeld):
+            held(other, "council", takeover=False).__enter__()
+    with held(other, "council", takeover=False):
+        pass
+
+
+def test_an_error_within_lets_go(address: str, opened: Open) -> None:
+    database = opened(address).database
+    with pytest.raises(ZeroDivisionError), held(database, "council", takeover=False):
+        raise ZeroDivisionError
+    with held(database, "council", takeover=False):
+        pass
+
+
+def hold_and_die(address: str, ready: str) -> None:
+    held(PacketStore.open(address).database, "council", takeover=False).__enter__()
+    Path(ready).touch()
+    os.kill(os.getpid(), 9)
+
+
+def test_a_process_that_is_killed_holds_nothing(address: str, opened: Open, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    process = multiprocessing.get_context("spawn").Process(target=hold_and_die, args=(address, str(ready)))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9
+    assert ready.exists()
+    with held(opened(address).database, "council", takeover=False):
+        pass
+
+
+def test_whoever_holds_it_is_named_and_found_by_another_way(tmp_path: Path, opened: Open) -> None:
+    """Mutation: a lock beside the link, where the file itself lies elsewhere."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    one = opened(str(real / "store.db"))
+    link.mkdir()
+    (link / "store.db").symlink_to(real / "store.db")
+    with held(one.database, "council", takeover=False):
+        with pytest.raises(JournalHeld, match=rf"\(process {os.getpid()}\)"):
+            held(opened(str(link / "store.db")).database, "council", takeover=False).__enter__()
+        assert oct((real / "store.db.council.lock").stat().st_mode & 0o777) == "0o600"
+
+
+def test_where_no_lock_can_be_made_is_told(tmp_path: Path, opened: Open) -> None:
+    database = opened(str(tmp_path / "store.db")).database
+    (tmp_path / "store.db.council.lock").mkdir()
+    with pytest.raises(StoreUnreachable, match=r"store.db.council.lock can't be made"):
+        held(database, "council", takeover=False).__enter__()
+
+
+@only_postgresql
+def test_a_server_that_let_go_is_told_to_hold_again(address: str, opened: Open) -> None:
+    """Found by chaos: after a server's restart a second council of the name began, and ended the first."""
+    one = opened(address).database
+    with held(one, "council", takeover=False) as again:
+        with raw(address) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        other = opened(address).database
+        again()
+        with pytest.raises(JournalHeld):
+            held(other, "council", takeover=False).__enter__()
+    with held(other, "council", takeover=False):
+        pass

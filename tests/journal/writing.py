@@ -1,0 +1,123 @@
+"""Durable journals for tests: real stores, a driver that is handed their records, and what tells drivers apart."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from council.core.state import CouncilState
+from council.journal.record import Record
+from council.journal.store import PacketStore
+from council.journal.writer import DurableJournal
+from council.runtime.driver import Driver
+from tests.journal.conftest import raw
+from tests.runtime.harness import COUNCIL_ID, WALL_0, key_of, run
+
+NAME = "test"
+KEY = bytes(range(32))
+
+
+def opened(address: str, *, key: bytes = KEY, timeout_s: float = 1.0, **options: Any) -> DurableJournal:
+    store = PacketStore.open(address, timeout_s=timeout_s)
+    return DurableJournal.open(store, NAME, COUNCIL_ID, key, **options)
+
+
+@contextlib.contextmanager
+def journal_of(address: str, **options: Any) -> Iterator[DurableJournal]:
+    journal = opened(address, **options)
+    try:
+        yield journal
+    finally:
+        journal.close_now()
+
+
+def write(journal: DurableJournal, records: Sequence[Record]) -> None:
+    """Has them kept, and waits for it."""
+
+    async def appended() -> None:
+        await journal.append(records)
+
+    run(appended())
+
+
+def fresh(rules: Any) -> Driver:
+    """A driver that knows nothing yet."""
+    ids = iter(range(1, 10**9))
+    driver = Driver(
+        rules,
+        COUNCIL_ID,
+        {name: key_of(name) for name in rules.seats},
+        (0.0, WALL_0),
+        new_id=lambda: f"{next(ids):016x}",
+        humans={"ada": key_of("ada")},
+    )
+    driver.join("client", "proposer", key_of("client"))
+    return driver
+
+
+def recovered(address: str, rules: Any, **options: Any) -> Driver:
+    """What a coordinator that starts now would know."""
+    driver = fresh(rules)
+    with journal_of(address, **options) as journal:
+        journal.recover(driver)
+    return driver
+
+
+def whole(driver: Driver) -> dict[str, Any]:
+    """All that a driver knows and a journal keeps; heartbeats alone, and so the time of the last, are not."""
+    state: CouncilState = driver.state
+    return {
+        "rules": state.rules,
+        "ruled_from": state.ruled_from,
+        "epoch": state.epoch,
+        "seats": [(s.name, s.active, s.boot, s.why) for s in state.seats.values()],
+        "open": list(state.open.items()),
+        "closed": sorted(state.closed.items()),
+        "with_human": state.with_human,
+        "timers": sorted({(p.deadline_s, each) for each, p in state.open.items()} - set(state.timers)),
+        "wall_timers": sorted(
+            {(p.escalation.expires_wall_s, each) for each, p in state.open.items() if p.escalation}
+            - set(state.wall_timers)
+        ),
+        "ids": driver._ids,
+        "proposers": driver.senders.proposers,
+        "payloads": {each: driver._payloads[each] for each in state.open},
+        "counts": {name: count for name, count in driver.counts.items() if count},
+        "refused": {name: count for name, count in driver.refused.items() if count},
+        "feed": driver.feed.position,
+        "announced": driver._announced,
+        "refusals": driver._refusals.now(),
+        "position": driver.position,
+    }
+
+
+def locked(address: str) -> Any:
+    """A connection that keeps the journal's writer out, until ``unlocked``."""
+    connection = raw(address)
+    if "://" in address:
+        key = f"hashtextextended('council:journal:{NAME}', 0)"
+        connection.execute("BEGIN")
+        connection.execute(f"SELECT pg_advisory_xact_lock({key})")
+    else:
+        connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+def unlocked(connection: Any) -> None:
+    connection.execute("ROLLBACK")
+    connection.close()
+
+
+def unguarded(address: str, *statements: str) -> None:
+    """Does what the store's triggers refuse, as whoever owns the database can."""
+    connection = raw(address)
+    if "://" in address:
+        connection.execute("ALTER TABLE packet_store DISABLE TRIGGER USER")
+    else:
+        names = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'packet_store'"
+        for (name,) in connection.execute(names).fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
