@@ -4,8 +4,17 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SEEDS ?= 10000
+# How many faults of each kind make chaos makes, and from which seed.
+SEED ?= 1
+RAY ?= 500
+SQLITE ?= 2000
+POSTGRES ?= 300
+POWER ?= 3000
+STOPS ?= 20
+FULL ?= 100
+LOCKED ?= 10
 
-.PHONY: run test check bench sim clean
+.PHONY: run test check bench sim chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -30,6 +39,15 @@ bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 
 sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED times; about 50 minutes
+	$(BIN)/python -m tests.chaos sqlite --count $(SQLITE) --seed $(SEED)
+	$(BIN)/python -m tests.chaos power --count $(POWER) --seed $(SEED)
+	$(BIN)/python -m tests.chaos stop --count $(STOPS) --seed $(SEED)
+	$(BIN)/python -m tests.chaos full --count $(FULL) --seed $(SEED)
+	$(BIN)/python -m tests.chaos locked --count $(LOCKED) --seed $(SEED)
+	$(BIN)/python -m tests.chaos postgres --count $(POSTGRES) --seed $(SEED)
+	$(BIN)/python -m tests.chaos ray --count $(RAY) --seed $(SEED)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

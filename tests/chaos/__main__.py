@@ -1,0 +1,43 @@
+"""``python -m tests.chaos KIND --count N --seed S``: hurts a council so often, and says what was lost.
+
+Exit code 0 only where nothing that was told is lost, duplicated or changed, and the council came back in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import structlog
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+KINDS = ("ray", "stop", "sqlite", "postgres", "full", "locked", "power")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--count", type=int, default=20, help="how many faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where the journals go; one that is removed at the end")
+    asked = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # of each connection that we cut it says so
+    for name in [name for name in os.environ if name.startswith("COUNCIL_")]:
+        del os.environ[name]
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=asked.folder) as made:
+        os.environ["XDG_STATE_HOME"] = f"{made}/state"
+        began_s = time.monotonic()
+        result = importlib.import_module(f"tests.chaos.{asked.kind}").run(asked.count, asked.seed, Path(made))
+    print(f"{result}\n({time.monotonic() - began_s:.0f} s, seed {asked.seed})")
+    return 0 if result.whole and result.in_time and result.kills >= asked.count else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
