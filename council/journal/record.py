@@ -126,8 +126,8 @@ class Journal(Protocol):
     async def history(self, asked: Wanted) -> HistoryPage:
         """A page of what is kept."""
 
-    async def close(self, last: Sequence[Record] = ()) -> None:
-        """Keeps what was handed in, and the ``last``, where it can; then lets go."""
+    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+        """Keeps what was handed in, the ``last``, and a snapshot of it all, where it can; then lets go."""
 
     def close_now(self) -> None:
         """``close`` for a thread that may wait."""
@@ -176,6 +176,6 @@ class MemoryJournal:
 
         return await asyncio.to_thread(in_memory, list(self.records), asked)
 
-    async def close(self, last: Sequence[Record] = ()) -> None:
+    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
         if last:
             self.append(last)

@@ -85,7 +85,7 @@ class DurableJournal:
         self._snapshots = snapshots.Keeper(store.database, name, signer)
         self._tree = Tree()
         self._signed = (0, time.monotonic())
-        self._snapshot_at = 0
+        self._snapshot_at, self._snapshot_every = 0, SNAPSHOT_RECORDS
         # Whoever wrote before is shut out from here on: what is read now is what there will be.
         self.epoch, self._head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
 
@@ -197,9 +197,7 @@ class DurableJournal:
 
     def _append(self, records: Sequence[Record]) -> None:
         after = self._head.position
-        if (
-            records and records[0].position != after + 1
-        ):  # those between could not be kept, and so can't these
+        if records and records[0].position != after + 1:  # those between could not be kept, nor can these
             raise OutOfOrder(
                 f"record {records[0].position} does not follow record {after} of journal {self.name}: it is not kept",
                 journal=self.name,
@@ -230,11 +228,13 @@ class DurableJournal:
 
     def snapshot_due(self, position: int) -> bool:
         """Whether a snapshot as of ``position`` is worth its while."""
-        return position >= self._snapshot_at + SNAPSHOT_RECORDS
+        return position >= self._snapshot_at + self._snapshot_every
 
     def keep(self, snapshot: Snapshot) -> None:
         """Keeps a snapshot of what the records handed in so far come to, once these are kept."""
         self._snapshot_at = snapshot.position
+        # A thousand proposals that wait for a human make one of megabytes: the records weigh more all the same.
+        self._snapshot_every = max(SNAPSHOT_RECORDS, len(snapshot.base) // 1_000)
         self._executor.submit(self._keep, snapshot)
 
     def _keep(self, snapshot: Snapshot) -> None:
@@ -279,10 +279,15 @@ class DurableJournal:
             at=datetime.now(UTC),
         )
 
-    async def close(self, last: Sequence[Record] = ()) -> None:
-        """Writes what was handed in, the ``last`` records, and a checkpoint; then gives the store up."""
+    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+        """Writes what was handed in, the ``last`` records, a snapshot and a checkpoint; then gives the store up.
+
+        With the snapshot a newer version, whose words may differ, can go on without replaying this one's records.
+        """
         if last:
             self._executor.submit(self._append, last)
+        if snapshot is not None:
+            self._executor.submit(self._keep, snapshot)
         await asyncio.get_running_loop().run_in_executor(None, self.close_now)
 
     def close_now(self) -> None:

@@ -136,7 +136,8 @@ class Coordinator:
             session.mailbox.release()
         self._wake_feed()
         # Told to nobody, but what is decided need not be decided again.
-        await self._journal.close(self._driver.unsaved if was is None else ())
+        last, self._driver.unsaved = self._driver.unsaved, []
+        await self._journal.close(*((last, self._driver.snapshot()) if was is None else ()))
 
     # What clients and seats call
 

@@ -30,7 +30,7 @@ from council.runtime.feed import Feed, Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
 from council.runtime.reading import digest, event_of
 from council.runtime.senders import COORDINATOR, Senders, Watchers
-from council.runtime.snapshot import Archive, Base, More, base_of, more_of, newer, packed, state_of
+from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
 
 # Of what waits for its record, that which somebody waits for; the rest is for those who watch.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling)
@@ -138,6 +138,7 @@ class Driver:
         state, ids, proposers = self.state, self._ids, self.senders.proposers
         assert isinstance(state.closed, Archive)
         base = Base(
+            version=VERSION,
             council_id=self.council_id,
             rules=state.rules,
             ruled_from=state.ruled_from,

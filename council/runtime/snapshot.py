@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 
 class Base(msgspec.Struct):
-    """What there is now, and replaces what there was."""
+    """What there is now, and replaces what there was. ``version`` is that of what all of this means."""
 
+    version: int
     council_id: str
     rules: Rules
     ruled_from: int
@@ -44,6 +45,8 @@ class More(msgspec.Struct):
     ids: dict[str, str]
     proposers: dict[str, bytes]
 
+
+VERSION = 1
 
 _ENCODER = msgspec.msgpack.Encoder()
 _BASE = msgspec.msgpack.Decoder(Base)
@@ -110,7 +113,10 @@ def newer(values: dict[str, T], seen: int) -> dict[str, T]:
 
 def base_of(packed: bytes) -> Base:
     """Raises StoreCorrupt for what is none of this version's."""
-    return _read(_BASE, packed)
+    base = _read(_BASE, packed)
+    if base.version != VERSION:
+        raise StoreCorrupt(f"a snapshot is of version {base.version}, this package knows {VERSION}")
+    return base
 
 
 def more_of(packed: bytes) -> More:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from council import Council
 from council.agents.ids import new_id
 from council.agents.mind import Case, Opinion, as_mind
 from council.agents.seat import SeatHost
@@ -28,6 +29,7 @@ from council.journal.writer import DurableJournal
 from council.protocol.errors import EpochFenced, NameTaken, StoreLocked
 from council.runtime import messages
 from council.runtime.coordinator import Coordinator
+from council.runtime.driver import Driver
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from council.runtime.surroundings import Clock
@@ -475,3 +477,16 @@ def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest
         decided(address)
 
     run(scenario(), 60)
+
+
+def test_a_council_that_was_closed_starts_without_a_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a newer version, which may say the same in other words, can go on with its journal."""
+    store = str(tmp_path / "store.db")
+    with Council.inline(store=store) as council:
+        decision = council.propose("Rotate the staging key", wait_for="all")
+    monkeypatch.setattr(Driver, "replay", lambda self, record: pytest.fail(f"{record.position} was replayed"))
+    with Council.inline(store=store) as council:
+        assert council.decision(decision.proposal_id) == decision
+        assert council.status()["epoch"] == 2
