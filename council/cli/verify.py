@@ -121,7 +121,10 @@ def checkpoint(
 @_judged
 def prove(
     packet: Annotated[
-        str, typer.Argument(metavar="ID", help="A proposal, for its decision; a packet's id; or a position, '#12'.")
+        str,
+        typer.Argument(
+            metavar="ID", help="A proposal, for its decision; a packet's id; or a position, '#12'."
+        ),
     ],
     file: To,
     checkpoint: Against = None,

@@ -334,7 +334,7 @@ class PostgreSQL(Database):
     clock = text("clock_timestamp() AT TIME ZONE 'UTC'")
 
     def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
-        where = url.set(drivername="postgresql").render_as_string(hide_password=True)
+        where = _shown(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
         try:
             self._writer = create_engine(
@@ -422,6 +422,24 @@ def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) 
 
     Raises CallerError for any other address.
     """
+    found = _place(url)
+    if isinstance(found, Path):
+        return SQLite(found, create=create, read_only=read_only, timeout_s=timeout_s)
+    return PostgreSQL(found, read_only=read_only, timeout_s=timeout_s)
+
+
+def where_of(url: str) -> str:
+    """The name, in messages, of the database that ``url`` names: one, however it is spelled. Raises CallerError."""
+    found = _place(url)
+    return str(found) if isinstance(found, Path) else _shown(found)
+
+
+def _shown(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+
+def _place(url: str) -> Path | URL:
+    """The file that ``url`` names, or the address of a server."""
     if not url or text_problem(url):
         raise _no_store("it is empty, or holds a NUL or half a character")
     try:
@@ -433,14 +451,13 @@ def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) 
         if not parsed.database or parsed.database == ":memory:" or parsed.query:
             raise _no_store("an SQLite store is a file, without options")
         try:
-            path = Path(parsed.database).expanduser().absolute()
+            return Path(parsed.database).expanduser().absolute()
         except RuntimeError:
             raise _no_store("~ names nobody's folder") from None
-        return SQLite(path, create=create, read_only=read_only, timeout_s=timeout_s)
     if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
         if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
             raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")
-        return PostgreSQL(parsed, read_only=read_only, timeout_s=timeout_s)
+        return parsed
     raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
 
 

@@ -36,14 +36,17 @@ def settled(config: CouncilConfig) -> CouncilConfig:
     if config.store == MEMORY:
         return config
     address = store_address(config, make=True)
-    where = {"store": address, "checkpoint": config.checkpoint or str(checkpoint_file(config, address))}
-    return config.model_copy(update=where)
+    checkpoint = config.checkpoint or str(checkpoint_file(config, address))
+    return config.model_copy(update={"store": address, "checkpoint": checkpoint})
 
 
-def checkpoint_file(config: CouncilConfig, where: str) -> Path:
+def checkpoint_file(config: CouncilConfig, address: str) -> Path:
     """The file of a journal's last checkpoint: as configured, or one for each store and name."""
     if config.checkpoint is not None:
         return Path(config.checkpoint).expanduser()
+    from council.journal.engines import where_of
+
+    where = where_of(address)  # one, however the store is spelled, or a cut would go unnoticed under another
     mark = hashlib.sha256(where.encode()).hexdigest()[:12]
     return state_dir() / "journals" / f"{config.name}.{mark}.checkpoint"
 

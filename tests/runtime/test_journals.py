@@ -56,7 +56,13 @@ def test_a_settled_configuration_names_both_and_says_the_same_again(tmp_path: Pa
     assert settled(config(MEMORY)) == config(MEMORY)
     own = config(str(tmp_path / "a.db"), checkpoint="~/a.checkpoint")
     assert checkpoint_file(own, "x") == Path("~/a.checkpoint").expanduser()
-    assert checkpoint_file(config(), "one") != checkpoint_file(config(), "other")
+    assert checkpoint_file(config(), "/one") != checkpoint_file(config(), "/other")
+    spelled = {
+        checkpoint_file(config(), each) for each in ("~/a.db", "sqlite:///~/a.db", f"{Path.home()}/a.db")
+    }
+    assert len(spelled) == 1
+    servers = ("postgresql://u@h/d", "postgres://u@h/d", "postgresql+psycopg://u@h/d")
+    assert len({checkpoint_file(config(), each) for each in servers}) == 1
 
 
 def test_an_id_is_the_journals_own_from_its_first_record_on(tmp_path: Path) -> None:
