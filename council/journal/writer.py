@@ -255,6 +255,8 @@ class DurableJournal:
     def _sign(self) -> None:
         if self._checkpoint is None or self._head.position == self._signed[0]:
             return
+        if self._tree.size != self._head.position:
+            return  # what stands there could not be read back: it is not this one's to vouch for
         self._signed = self._head.position, self._signed[1]
         try:
             # Whoever was replaced, and does not know it yet, must not put its last word over a later one.

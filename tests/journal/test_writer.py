@@ -423,11 +423,13 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
     ],
 )
 def test_the_first_record_that_does_not_fit_is_named_at_the_start(
-    statement: str, position: int, says: str, address: str
+    statement: str, position: int, says: str, address: str, tmp_path: Path
 ) -> None:
     hand, _ = life()
-    with journal_of(address) as journal:
+    file = tmp_path / "a.checkpoint"
+    with journal_of(address, checkpoint=file) as journal:
         write(journal, hand.records)
+    signed = file.read_bytes()
     with journal_of(address):  # an epoch more
         pass
     other = "(SELECT content FROM packet_store WHERE position = 5)"
@@ -435,7 +437,8 @@ def test_the_first_record_that_does_not_fit_is_named_at_the_start(
     with pytest.raises(
         JournalCorrupt, match=rf"record {position} of journal {NAME} .*{says}.*council verify"
     ):
-        recovered(address, hand.rules)
+        recovered(address, hand.rules, checkpoint=file)
+    assert file.read_bytes() == signed, "a journal that could not be read back was vouched for"
 
 
 def test_a_record_under_another_place_is_none(address: str) -> None:
