@@ -40,8 +40,8 @@ _COLUMNS = {
 }
 _INTO = f"INSERT INTO packet_store ({', '.join(_COLUMNS)}) VALUES "
 _INSERT = {"postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})"}
-# SQLite takes some 32,000 variables in one statement; more rows than these gain nothing.
-ROWS_AT_ONCE = 64
+# How many rows go into one statement: SQLite takes some 32,000 variables, and few statements need be parsed.
+ROWS_AT_ONCE = (1_024, 256, 64, 16, 4, 3, 2, 1)
 
 _NO_METADATA = PacketMetadata()
 
@@ -140,12 +140,15 @@ def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> No
             connection.exec_driver_sql(_INSERT["postgresql"], list(rows))
         return
     # Many in one statement: for each, Python lets other threads run, and may wait long until it may go on.
-    for begin in range(0, len(rows), ROWS_AT_ONCE):
-        some = rows[begin : begin + ROWS_AT_ONCE]
-        connection.exec_driver_sql(_inserting(len(some)), tuple(chain.from_iterable(some)))
+    begin = 0
+    for size in ROWS_AT_ONCE:
+        while len(rows) - begin >= size:
+            some = rows[begin : begin + size]
+            connection.exec_driver_sql(_inserting(size), tuple(chain.from_iterable(some)))
+            begin += size
 
 
-@lru_cache(ROWS_AT_ONCE)
+@lru_cache(len(ROWS_AT_ONCE))
 def _inserting(count: int) -> str:
     return _INTO + ", ".join([f"({', '.join('?' for _ in _COLUMNS)})"] * count)
 
