@@ -71,6 +71,7 @@ def durable_rows(scale: float = 1.0) -> list[Row]:
     """In process and on Ray: latency, rates and growth of a durable council; its recovery by journal length."""
     rows = []
     with _folder() as folder:
+        os.environ["XDG_STATE_HOME"] = str(folder / "state")  # keys and checkpoints go with it
         settings: dict[str, Any] = {"seats": STUBS, "open_max": 5_000}
         with (
             Council.inline(**settings, name="kept", store=str(folder / "inline.db")) as council,

@@ -47,7 +47,7 @@ def ray_rows(scale: float = 1.0) -> list[Row]:
     """One decision's latency and decisions a second at each level, beside the floor in the same run."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
     os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
-    with Council.launch(seats=STUBS, open_max=5_000) as council:
+    with Council.launch(seats=STUBS, open_max=5_000, store="memory") as council:  # with a journal: durable.py
         from benchmarks import floor
 
         bare = floor.start()
@@ -92,7 +92,7 @@ def ray_rows(scale: float = 1.0) -> list[Row]:
                     holds,
                 )
             )
-    with Council.launch(seats=SLOW, name="slow") as council:
+    with Council.launch(seats=SLOW, name="slow", store="memory") as council:
         rows.append(_after_second(council, "ray", 10.0))
     return rows
 

@@ -423,7 +423,11 @@ class Council:
     # Its end
 
     def close(self) -> None:
-        """Ends a council that was launched here, with whatever is open; only leaves one that was not."""
+        """Ends a council that was launched here; only leaves one that was not.
+
+        What is open goes on when a council of this name and store is launched again; without a journal on disk
+        it ends undecided.
+        """
         if self._closed:
             return
         self._background.refuse_own_thread()
@@ -436,7 +440,7 @@ class Council:
                 self._release()
 
     def end(self) -> None:
-        """Ends the council itself, with whatever is open, also one that was only connected to."""
+        """Ends the council itself, also one that was only connected to; see ``close``."""
         if not self._closed:
             self._background.refuse_own_thread()
         self._owned = True

@@ -153,7 +153,7 @@ class VersionMismatch(OperatorError):
 
 
 class CouncilDied(OperatorError):
-    """The coordinator is gone, and with it what was not yet answered (``name``, ``open_ids``)."""
+    """The coordinator is gone for good; what was open, its journal alone still has (``name``, ``open_ids``)."""
 
     code = "council_died"
 

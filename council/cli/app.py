@@ -119,7 +119,8 @@ def down(
 ) -> int:
     """Take a council down again.
 
-    One that council up brought up. What is open ends undecided; it asks first where something is.
+    One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
+    no journal on disk; it asks first where something is.
     """
     from council.cli import hosting
     from council.protocol.errors import Unreachable
@@ -153,7 +154,8 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
         deliberated, waiting = status["open_count"], status["with_human"]
         if not deliberated and not waiting:
             return
-        open_now = f"{count(deliberated, 'proposal')} open, {waiting} with a human: they end undecided"
+        becomes = "they wait until it is up again" if status["durable"] else "they end undecided"
+        open_now = f"{count(deliberated, 'proposal')} open, {waiting} with a human: {becomes}"
     except CouncilError as error:
         open_now = f"what is open can't be told ({error})"
     if report.as_json or not sys.stdin.isatty():

@@ -98,11 +98,12 @@ class Journal(Protocol):
     """Keeps records in the order of their positions. ``epoch`` is that of the coordinator that writes it.
 
     ``trouble`` is why it can keep nothing at the moment, while that may pass; ``linger_s`` how long a record
-    that nobody waits for may wait for others to be written with it.
+    that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
     """
 
     epoch: int
     linger_s: float
+    durable: bool
     trouble: StoreError | None
 
     def recover(self, writer: Restorable) -> None:
@@ -126,7 +127,9 @@ class Journal(Protocol):
     async def history(self, asked: Wanted) -> HistoryPage:
         """A page of what is kept."""
 
-    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+    async def close(
+        self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
+    ) -> None:
         """Keeps what was handed in, the ``last``, and a snapshot of it all, where it can; then lets go."""
 
     def close_now(self) -> None:
@@ -142,6 +145,7 @@ class MemoryJournal:
 
     epoch = 1
     linger_s = 0.0
+    durable = False
     trouble: StoreError | None = None
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
@@ -176,6 +180,8 @@ class MemoryJournal:
 
         return await asyncio.to_thread(in_memory, list(self.records), asked)
 
-    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+    async def close(
+        self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
+    ) -> None:
         if last:
             self.append(last)

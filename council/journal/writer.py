@@ -74,6 +74,7 @@ class DurableJournal:
         self.council_id = council_id
         self.trouble: StoreError | None = None
         self.linger_s = LINGER_S
+        self.durable = True
         self._store = store
         self._signer = signer
         self._checkpoint = checkpoint
@@ -281,7 +282,9 @@ class DurableJournal:
             at=datetime.now(UTC),
         )
 
-    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+    async def close(
+        self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
+    ) -> None:
         """Writes what was handed in, the ``last`` records, a snapshot and a checkpoint; then gives the store up.
 
         With the snapshot a newer version, whose words may differ, can go on without replaying this one's records.
@@ -289,7 +292,7 @@ class DurableJournal:
         if last:
             self._executor.submit(self._append, last)
         if snapshot is not None:
-            self._executor.submit(self._keep, snapshot)
+            self._executor.submit(self._keep, snapshot())
         await asyncio.get_running_loop().run_in_executor(None, self.close_now)
 
     def close_now(self) -> None:

@@ -119,7 +119,7 @@ class Coordinator:
         self._settle()
 
     async def close(self) -> None:
-        """Ends the council: its seats, timers and parked calls. Open proposals end with it, undecided."""
+        """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on."""
         self._closing = True
         was = self._broken
         self._broken = was or OperatorError("the council was closed; launch it again")
@@ -137,7 +137,7 @@ class Coordinator:
         self._wake_feed()
         # Told to nobody, but what is decided need not be decided again.
         last, self._driver.unsaved = self._driver.unsaved, []
-        await self._journal.close(*((last, self._driver.snapshot()) if was is None else ()))
+        await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
     # What clients and seats call
 
@@ -201,7 +201,7 @@ class Coordinator:
         sessions = [session.sender for session in self._sessions.values()]
         found = status(self._driver, self._clock.now())
         await self._kept()
-        return {**found, "sessions": sessions}
+        return {**found, "durable": self._journal.durable, "sessions": sessions}
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated."""

@@ -43,6 +43,11 @@ GONE_S = 12.0
 # Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
 # it as an error instead, which it does within GONE_S; so Ray is given a week. It keeps this in milliseconds.
 RECONNECT_S = 7 * 86_400
+# What becomes of what was open; from here nobody can see which of the two it is.
+GONE_ON = (
+    "launch it again: with a journal on disk it goes on with what was open, without one that is lost, and what is "
+    "still wanted must be submitted again"
+)
 # A coordinator that was killed is back within so long, its journal replayed.
 RESTART_S = 20.0
 # A coordinator that is well closes at once; one that is not is ended after so long.
@@ -76,8 +81,7 @@ class _Head:
             if not isinstance(error, ConnectionRefusedError):
                 raise Unreachable(what, name=self._name, address=self._address) from error
             raise CouncilDied(
-                f"{what}: it has ended, and the council with it; what it had not answered is lost: launch it again, "
-                "and submit what is still wanted",
+                f"{what}: it has ended, and the council with it; {GONE_ON}",
                 name=self._name,
                 open_ids=[],
             ) from error
@@ -224,8 +228,7 @@ def _as_ours(name: str) -> Iterator[None]:
         raise Unreachable(f"the coordinator of {name} failed: {error.cause!r}", name=name) from error
     except ray_errors.ActorDiedError as error:
         raise CouncilDied(
-            f"the coordinator of {name} is dead; what it had not answered is lost: launch it again, and submit "
-            "what is still wanted",
+            f"the coordinator of {name} is dead; {GONE_ON}",
             name=name,
             open_ids=[],
         ) from error

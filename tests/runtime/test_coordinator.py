@@ -15,7 +15,7 @@ from council.agents.mind import Case, Opinion, Ruling, as_mind
 from council.agents.seat import SeatHost
 from council.core.events import DeadlinePassed
 from council.core.state import Moment, Rules, Tally
-from council.journal.record import MemoryJournal, Record, Snapshot
+from council.journal.record import MemoryJournal, Record
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import (
@@ -79,7 +79,7 @@ class SlowJournal(MemoryJournal):
             raise self.error
         self.kept += records
 
-    async def close(self, last: Sequence[Record] = (), snapshot: Snapshot | None = None) -> None:
+    async def close(self, last: Sequence[Record] = (), snapshot: Any = None) -> None:
         self.closed = True
 
 

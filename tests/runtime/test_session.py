@@ -473,6 +473,8 @@ def test_closing_twice_and_on_a_dead_council_is_no_error() -> None:
         await wire.bench.coordinator.close()
         await wire.session.close()
         await wire.session.close()
+        with pytest.raises(CouncilError):
+            await wire.session.propose(wire.draft())
 
     on_a_wire(scenario)
 
