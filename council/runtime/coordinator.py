@@ -41,6 +41,8 @@ LETTERS_FOR_EACH_OPEN = 4
 LETTER_BYTES_MAX = 256 * 2**20
 # Wall time may jump, so the timer for a human's deadline looks again at least this often.
 WALL_CHECK_S = 60.0
+# Whoever waits for something to be kept hears after so long that nothing can be.
+TROUBLE_CHECK_S = 0.5
 # Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
 REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 EVENTS_MAX = 1_000
@@ -228,14 +230,7 @@ class Coordinator:
             self._refuse_if_broken()
             if len(self._feed_waiters) >= WATCHERS_MAX:
                 raise OperatorError(f"{WATCHERS_MAX} calls wait for events, the most a council keeps waiting")
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._feed_waiters.add(waiter)
-            try:
-                await asyncio.wait_for(waiter, min(wait_s, WALL_CHECK_S))
-            except TimeoutError:
-                return []
-            finally:
-                self._feed_waiters.discard(waiter)
+            await self._something_told(min(wait_s, WALL_CHECK_S))
             self._refuse_if_broken()
             found = self._driver.feed.after(after, limit)
         return found
@@ -246,7 +241,7 @@ class Coordinator:
         position = self._driver.position
         while self._kept_position < position:
             self._refuse_if_troubled()
-            await self._something_told()
+            await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
 
     # Seats
@@ -309,11 +304,11 @@ class Coordinator:
             await self._something_told()
         return boot
 
-    async def _something_told(self) -> None:
+    async def _something_told(self, within_s: float | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._feed_waiters.add(waiter)
         try:
-            await waiter
+            await asyncio.wait([waiter], timeout=within_s)
         finally:
             self._feed_waiters.discard(waiter)
 

@@ -426,6 +426,29 @@ def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
     run(scenario())
 
 
+def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> None:
+    """Mutation: whoever asked while it was well, of something that is not kept yet, waits until it is well again."""
+
+    async def scenario() -> None:
+        async with life(address, timeout_s=0.2) as living:
+            client = await living.client()
+            await told(client, client.proposal("aaaaaaaa"))
+            await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
+            other = locked(address)
+            call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
+            await until(lambda: living.driver.awaits_saving or living.coordinator._writing)
+            asked = asyncio.ensure_future(living.coordinator.status())
+            await asyncio.sleep(0)
+            assert living.journal.trouble is None, "it asked too late"
+            with pytest.raises(StoreLocked):
+                await asyncio.wait_for(asked, 5)
+            unlocked(other)
+            (answer,) = await call
+            assert answer.decision.outcome == "approved"
+
+    run(scenario())
+
+
 def test_a_quiet_council_signs_what_came_last(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
