@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import (
@@ -217,7 +218,7 @@ def _thread(
     connection: Connection, journal: str, council_id: str, proposal_id: str, envelopes: bool
 ) -> list[Entry]:
     """All that concerns a proposal, in order."""
-    own = packet_id(council_id, proposal_id)
+    own = UUID(packet_id(council_id, proposal_id))
     derived: ColumnElement[bool]
     if connection.dialect.name == "sqlite":
         derived = _c.sequence.in_(select(packet_parents.c.packet).where(packet_parents.c.parent == own))

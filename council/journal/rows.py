@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -21,9 +20,9 @@ from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketMeta
 
 # Of each column, how PostgreSQL is told its type: a text, an empty list and a null have none of their own.
 _COLUMNS = {
-    "packet_id": "",
+    "packet_id": "::uuid",
     "packet_type": "::text",
-    "timestamp": "",
+    "timestamp": "::timestamptz",
     "routing": "::jsonb",
     "provenance": "::jsonb",
     "thread_id": "::uuid",
@@ -47,15 +46,19 @@ _NO_METADATA = PacketMetadata()
 
 
 class Prepared(NamedTuple):
-    """A packet on its way into ``packet_store``: the columns, and its canonical bytes, from which they come."""
+    """A packet on its way into ``packet_store``: the columns, and its canonical bytes, from which they come.
 
-    packet_id: UUID
+    Ids and the time are texts, as their bytes and SQLite have them: to make objects of them and texts of these
+    again took as long as all the rest.
+    """
+
+    packet_id: str
     packet_type: str
-    timestamp: datetime
+    timestamp: str  # as ``moment_text`` has it
     agent: str | None
     domain: str | None
-    thread_id: UUID | None
-    parent_ids: tuple[UUID, ...]
+    thread_id: str | None
+    parent_ids: tuple[str, ...]
     tags: tuple[str, ...]
     content: bytes
     provenance: str | None = None  # as JSON
@@ -80,13 +83,13 @@ def prepared(packet: PacketEnvelope, content: bytes) -> Prepared:
     meta = packet.metadata or _NO_METADATA
     source = packet.provenance
     return Prepared(
-        packet.packet_id,
+        str(packet.packet_id),
         packet.packet_type,
-        packet.timestamp,
+        moment_text(packet.timestamp),
         meta.agent,
         meta.domain,
-        packet.thread_id,
-        packet.lineage.parent_ids if packet.lineage else (),
+        None if packet.thread_id is None else str(packet.thread_id),
+        tuple(map(str, packet.lineage.parent_ids)) if packet.lineage else (),
         packet.tags,
         content,
         None if source is None else source.model_dump_json(exclude_none=True),
@@ -112,12 +115,12 @@ def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) ->
     routing = _routing(agent, domain)
     if engine == "sqlite":
         return (
-            str(packet_id),
+            packet_id,
             packet_type,
-            moment_text(timestamp),
+            timestamp,
             routing,
             provenance,
-            thread_id and str(thread_id),
+            thread_id,
             ids_text(parent_ids),
             words_text(tags),
             ttl and moment_text(ttl),

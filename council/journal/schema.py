@@ -35,7 +35,7 @@ def name_fits(text: str) -> bool:
 
 def moment_text(moment: datetime) -> str:
     """A moment as SQLite keeps it: of one width, so that the order of texts is the order of time."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class _Kept(TypeDecorator[Any]):
@@ -87,7 +87,7 @@ def words_text(words: Sequence[str]) -> str:
     return json.dumps(words, ensure_ascii=False) if words else "[]"
 
 
-def ids_text(ids: Sequence[UUID]) -> str:
+def ids_text(ids: Sequence[UUID | str]) -> str:
     """Ids as SQLite keeps them."""
     return '["' + '", "'.join(map(str, ids)) + '"]' if ids else "[]"
 

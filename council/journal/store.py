@@ -186,7 +186,7 @@ class PacketStore:
         epoch: int,
         after: Head,
         made: Callable[[Connection], Appended],
-        ids: Sequence[UUID],
+        ids: Sequence[UUID | str],
     ) -> Head:
         try:
             with self._database.write(f"journal:{journal}") as connection:
@@ -206,7 +206,7 @@ class PacketStore:
                     )
                 return behind
         except IntegrityError as error:
-            taken = self._taken(ids)
+            taken = self._taken([UUID(str(each)) for each in ids])
             if taken is None:  # it was no id: a row does not fit its columns
                 raise StoreError(
                     f"the store {self.where} refuses these rows, and kept none: please report this ({error.orig})",

@@ -45,8 +45,8 @@ log = structlog.get_logger("council.journal")
 
 # A checkpoint costs an fsync of its own; what came after the last one is still in the chain.
 CHECKPOINT_S = 10.0
-# Replaying so many records takes a tenth of a second; a snapshot of them some milliseconds.
-SNAPSHOT_RECORDS = 2_000
+# Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
+SNAPSHOT_RECORDS = 5_000
 # Ballots of quick minds come within some milliseconds, and go to disk with their proposal then.
 LINGER_S = 0.005
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
@@ -169,7 +169,7 @@ class DurableJournal:
 
     def _envelopes(self, msg_ids: Collection[str]) -> dict[str, bytes]:
         """The envelopes of these messages, as they came."""
-        wanted = {packet_id(self.council_id, msg_id): msg_id for msg_id in msg_ids}
+        wanted = {UUID(packet_id(self.council_id, msg_id)): msg_id for msg_id in msg_ids}
         found = {}
         for each, (position, content) in self._store.placed(wanted).items():
             sealed = unpacked(content, position).record.sealed
@@ -177,10 +177,10 @@ class DurableJournal:
                 found[wanted[each]] = sealed
         return found
 
-    def _lines(self, ids: Collection[UUID]) -> dict[UUID, Line]:
+    def _lines(self, ids: Collection[str]) -> dict[str, Line]:
         return {
-            each: Line(lineage.generation or 0, lineage.root_packet_id or each)
-            for each, lineage in self._store.lineages(ids).items()
+            str(each): Line(lineage.generation or 0, str(lineage.root_packet_id or each))
+            for each, lineage in self._store.lineages([UUID(each) for each in ids]).items()
             if lineage is not None
         }
 

@@ -94,7 +94,7 @@ def test_prepared_rows_are_checked_as_packets_are(store: PacketStore) -> None:
     for twice in ([rows[0], rows[2]], [rows[2], rows[2]]):
         with pytest.raises(PacketConflict) as caught:
             store.append_rows("council", epoch, twice, head)
-        assert caught.value.packet_id in {rows[0].packet_id, rows[2].packet_id}
+        assert str(caught.value.packet_id) in {rows[0].packet_id, rows[2].packet_id}
     store.begin_epoch("council", "the next")
     with pytest.raises(EpochFenced):
         store.append_rows("council", epoch, rows[2:], head)

@@ -87,9 +87,13 @@ def of(kind: Any, field: str = "") -> st.SearchStrategy[Any]:
     return st.fixed_dictionaries(fields).map(lambda given: kind(**given))
 
 
-def anywhere(ids: Collection[UUID]) -> Mapping[UUID, Line]:
+def uuid_of(what: str) -> UUID:
+    return UUID(packet_id(COUNCIL_ID, what))
+
+
+def anywhere(ids: Collection[str]) -> Mapping[str, Line]:
     """As if all that is asked for were kept."""
-    return {each: Line(each.int % 5, UUID(int=each.int ^ 1)) for each in ids}
+    return {each: Line(int(each[-1], 16) % 5, str(UUID(int=UUID(each).int ^ 1))) for each in ids}
 
 
 @st.composite
@@ -139,7 +143,7 @@ def test_the_bytes_are_those_of_the_document_for_every_kind_of_event(
     assert packet.packet_type == PREFIX + KINDS[kind]
     assert set(packet.tags) == {f"decision:{decision.outcome}" for decision in decisions}
     about = about_of(record.event)
-    assert packet.thread_id == (packet_id(COUNCIL_ID, about) if about is not None else None)
+    assert packet.thread_id == (uuid_of(about) if about is not None else None)
 
 
 def test_a_council_with_something_of_everything_is_kept_as_the_document_has_it(store: PacketStore) -> None:
@@ -154,10 +158,10 @@ def test_a_council_with_something_of_everything_is_kept_as_the_document_has_it(s
     epoch, head = store.begin_epoch(NAME, "a test")
     store.append_rows(NAME, epoch, rows, head)
     for row in rows:
-        found = store.get(row.packet_id, NOW)
+        found = store.get(UUID(row.packet_id), NOW)
         assert found is not None
         assert found.canonical() == row.content
-    thread = packet_id(COUNCIL_ID, ids["answered"])
+    thread = uuid_of(ids["answered"])
     page = store.find(NOW, thread_id=thread, newest_first=False)
     assert [packet.packet_type for packet in page.packets] == [
         f"council.{kind}" for kind in ("proposal", "ballot", "ballot", "ballot", "ruling", "answer")
@@ -186,7 +190,7 @@ def test_a_revision_descends_from_what_it_revises() -> None:
         lineage = held_to_the_document(packer.packed(record)).lineage
         assert lineage is not None
         lines.append((lineage.generation, lineage.root_packet_id))
-    assert lines == [(number, packet_id(COUNCIL_ID, first)) for number in range(6)]
+    assert lines == [(number, uuid_of(first)) for number in range(6)]
 
 
 def test_lines_are_looked_up_after_a_restart_and_once_only(store: PacketStore) -> None:
@@ -197,12 +201,16 @@ def test_lines_are_looked_up_after_a_restart_and_once_only(store: PacketStore) -
     packer = Packer(COUNCIL_ID, nothing)
     epoch, head = store.begin_epoch(NAME, "a test")
     store.append_rows(NAME, epoch, [packer.packed(record) for record in hand.records], head)
-    asked: list[Collection[UUID]] = []
+    asked: list[Collection[str]] = []
 
-    def look_up(ids: Collection[UUID]) -> Mapping[UUID, Line]:
+    def look_up(ids: Collection[str]) -> Mapping[str, Line]:
         asked.append(list(ids))
-        found = store.lineages(ids)
-        return {each: Line(of.generation or 0, of.root_packet_id or each) for each, of in found.items() if of}
+        found = store.lineages([UUID(each) for each in ids])
+        return {
+            str(each): Line(of.generation or 0, str(of.root_packet_id or each))
+            for each, of in found.items()
+            if of
+        }
 
     again = Packer(COUNCIL_ID, look_up)
     del hand.records[:]
@@ -211,7 +219,7 @@ def test_lines_are_looked_up_after_a_restart_and_once_only(store: PacketStore) -
     for record in hand.records:
         lineage = held_to_the_document(again.packed(record)).lineage
         assert lineage is not None
-        assert lineage.root_packet_id == packet_id(COUNCIL_ID, old)
+        assert lineage.root_packet_id == uuid_of(old)
         assert lineage.generation == (2 if record is hand.records[0] else 3)
     assert asked == [[packet_id(COUNCIL_ID, revised)]]
 
@@ -220,7 +228,7 @@ def test_what_should_be_kept_and_is_not_is_told() -> None:
     hand = begun()
     proposal = hand.propose()
     hand.receive(hand.vote("prime", proposal))
-    with pytest.raises(StoreCorrupt, match=str(packet_id(COUNCIL_ID, proposal))):
+    with pytest.raises(StoreCorrupt, match=packet_id(COUNCIL_ID, proposal)):
         Packer(COUNCIL_ID, nothing).packed(hand.records[-1])
 
 
@@ -232,9 +240,9 @@ def test_the_memory_for_lines_is_bounded_and_old_ones_are_looked_up(monkeypatch:
     for _ in range(5):
         hand.propose()
     hand.receive(hand.vote("prime", first))
-    asked: list[UUID] = []
+    asked: list[str] = []
 
-    def look_up(ids: Collection[UUID]) -> Mapping[UUID, Line]:
+    def look_up(ids: Collection[str]) -> Mapping[str, Line]:
         asked.extend(ids)
         return anywhere(ids)
 
@@ -250,12 +258,20 @@ def test_the_memory_for_lines_is_bounded_and_old_ones_are_looked_up(monkeypatch:
 
 def test_ids_tell_councils_messages_and_places_apart() -> None:
     """Whoever knows a proposal's id finds its packet; a message's id is never taken for a place."""
-    names = ["a" * 8, "#1", "#11", "1", "b" * 32]
+    names = ["a" * 8, "#1", "#11", "1", "b" * 32]  # a message's id, on the wire, has no #
     ids = {packet_id(council, name) for council in ("one", "two") for name in names}
     assert len(ids) == 10
-    assert {(each.version, each.variant) for each in ids} == {(8, "specified in RFC 4122")}
+    assert {(UUID(each).version, UUID(each).variant) for each in ids} == {(8, "specified in RFC 4122")}
     assert packet_id("one", "a" * 8) == packet_id("one", "a" * 8)
-    assert packet_id("one\0a", "b") == packet_id("one", "a\0b"), "so that no council's id may hold a NUL"
+    assert packet_id("one\0#1", "#2") == packet_id("one", "#1\0#2"), "so that no council's id may hold a NUL"
+
+
+def test_ids_of_packets_stand_in_the_order_of_their_messages() -> None:
+    """Mutation: ids of pure chance, and an index over them is written all over with each commit."""
+    names = ["00000001", "0abc" + "f" * 12, "0abd" + "0" * 12, "0abd" + "1" * 12, "ffffffff" + "0" * 24]
+    found = [packet_id("one", name) for name in names]
+    assert found == sorted(found)
+    assert [each[:13].replace("-", "") for each in found] == [f"{name[:12]:0<12}" for name in names]
 
 
 # Limits
@@ -274,7 +290,7 @@ def test_the_largest_proposal_can_be_read_again(store: PacketStore) -> None:
     rows = [packer.packed(record) for record in hand.records]
     epoch, head = store.begin_epoch(NAME, "a test")
     store.append_rows(NAME, epoch, rows, head)
-    found = store.get(packet_id(COUNCIL_ID, proposal), NOW)
+    found = store.get(uuid_of(proposal), NOW)
     assert found is not None
     assert found.canonical() == rows[-1].content
     kept = io.BytesIO()
@@ -394,5 +410,5 @@ def test_a_moment_is_kept_to_the_bit() -> None:
     for uptime_s, wall_s in ((0.1 + 0.2, WALL_0 + 1e-6), (1e9 + 1e-7, 1.5), (0.0, 4e9)):
         row = Packer(COUNCIL_ID, nothing).packed(Record(Moment(uptime_s, wall_s, 7), event))
         assert unpacked(row.content, 7).record.moment == Moment(uptime_s, wall_s, 7)
-        assert row.timestamp == datetime.fromtimestamp(wall_s, UTC)
+        assert datetime.fromisoformat(row.timestamp) == datetime.fromtimestamp(wall_s, UTC)
     assert Head() == (0, bytes(32))

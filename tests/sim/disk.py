@@ -10,7 +10,6 @@ import json
 from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Any
-from uuid import UUID
 
 from council.journal.chain import Head, JournalRow, content_hash, row_hash
 from council.journal.packets import Line, unpacked
@@ -83,7 +82,7 @@ class Disk:
         said = lineage.get("generation", 0), lineage.get("root_packet_id", name)
         hold("4.3", said == line, f"record {row.position} says of its line {said}, it is {line}")
         self._check_parents(row.position, told, parents)
-        columns = (str(packet.packet_id), tuple(map(str, packet.parent_ids)))
+        columns = (packet.packet_id, packet.parent_ids)
         hold("4.3", columns == (name, tuple(parents)), f"record {row.position} has the columns {columns}")
         self._lines[name] = line
         self._places[name] = row.position
@@ -99,18 +98,17 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
-    def lines(self, ids: Collection[UUID]) -> dict[UUID, Line]:
+    def lines(self, ids: Collection[str]) -> dict[str, Line]:
         """Where packets that are kept stand in their lines."""
-        found = {each: self._lines[str(each)] for each in ids if str(each) in self._lines}
-        return {each: Line(generation, UUID(root)) for each, (generation, root) in found.items()}
+        return {each: Line(*self._lines[each]) for each in ids if each in self._lines}
 
     def records(self, after: int = 0) -> list[Record]:
         """What is kept behind position ``after``, as a coordinator that starts reads it."""
         return [unpacked(row.content, row.position).record for row in self.rows[after:]]
 
-    def sealed(self, packet: UUID) -> bytes:
+    def sealed(self, packet: str) -> bytes:
         """The envelope that brought the record which is this packet."""
-        position = self._places[str(packet)]
+        position = self._places[packet]
         sealed = unpacked(self.rows[position - 1].content, position).record.sealed
         assert sealed is not None
         return sealed

@@ -166,9 +166,9 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a record has no escalation",
-        "journal.packets:Packer._payload",
-        "for e in record.effects if isinstance(e, do.AnnounceEscalation)",
-        "for e in ()",
+        "journal.packets:_came_to",
+        "escalations.append(effect.escalation)",
+        "pass",
     ),
     Bug(
         "packets are named by place",
