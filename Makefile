@@ -26,8 +26,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## a council on Ray reviews the newest change of this repository
 	$(BIN)/council demo
 
-test: $(INSTALLED)  ## all tests, Ray's included
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 check: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .
