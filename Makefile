@@ -27,7 +27,7 @@ run: $(INSTALLED)  ## a council on Ray reviews the newest change of this reposit
 	$(BIN)/council demo
 
 test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2
 
 check: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -26,6 +27,18 @@ STILL = ("agents", "core", "corpus", "protocol", "runtime", "sim")
 # A busy machine makes any example slow now and then; that is no fault of the code.
 settings.register_profile("council", deadline=None)
 settings.load_profile("council")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In several processes, those on Ray in one of them: two Rays would share the cores, and their time-outs pass."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/ray" if nodeid.startswith("tests/ray/") else nodeid
+
+    return Scheduling(config, log)
 
 
 def _ray_runs() -> bool:

@@ -36,5 +36,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.ray)
-            # Beside each other they would share two cores, and Ray's own time-outs would pass.
-            item.add_marker(pytest.mark.xdist_group("ray"))
