@@ -98,13 +98,37 @@ class UnknownSender(CallerError):
 
 
 class Refused(CallerError):
-    """A well-formed envelope that the rules do not allow. ``code`` says which rule."""
+    """A well-formed envelope, persona or change that the rules do not allow. ``code`` says which rule."""
 
     code = "refused"
 
     def __init__(self, message: str, *, code: str = "refused", **facts: Any) -> None:
         super().__init__(message, code=code, **facts)
         self.code = code
+
+
+class IllegalMove(CallerError):
+    """A state machine (``machine``) has no move from where it is (``state``) to ``to``; ``allowed`` lists those."""
+
+    code = "illegal_move"
+
+
+class NotDispatched(CallerError):
+    """A packet can't be handed to what does its ``task``: no handler, or what the task needs is not there."""
+
+    code = "not_dispatched"
+
+
+class TokenBudgetError(CallerError):
+    """What must reach a model does not fit its tokens (``field``, ``limit``, ``found``; rules 2.2, 2.4, 2.5)."""
+
+    code = "token_budget"
+
+
+class CallDenied(CallerError):
+    """A model call does not fit what may still be spent, or nobody waits for it (``seat``, ``model``; rules 2.6)."""
+
+    code = "call_denied"
 
 
 class NotEnrolled(CallerError):
@@ -132,6 +156,21 @@ class MindError(OperatorError):
     """A seat's mind can't be imported, built or used (``seat``, ``mind``)."""
 
     code = "mind"
+
+
+class ModelError(MindError):
+    """A seat's model was not reached, or its answer is none that can be taken (``model``, ``where``).
+
+    ``status`` is the server's, where it gave one.
+    """
+
+    code = "model"
+
+
+class TokenizerError(OperatorError):
+    """A tokenizer that was configured is none, or can't be read (``tokenizer``)."""
+
+    code = "tokenizer"
 
 
 class NameTaken(OperatorError):

@@ -91,7 +91,7 @@ class FrozenDict(Mapping[str, Any]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return freeze, (plain(self),)
+        return _frozen_again, (plain(self),)
 
 
 def freeze(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> FrozenDict:
@@ -108,10 +108,15 @@ def freeze(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX
     return frozen
 
 
-def freeze_value(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> Any:
-    """Any JSON value frozen within the limits; errors as ``freeze``'s."""
+def freeze_value(
+    value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX, *, signed_zero: bool = False
+) -> Any:
+    """Any JSON value frozen within the limits; errors as ``freeze``'s.
+
+    With ``signed_zero``, -0.0 stays what it is: for bytes that somebody else has hashed.
+    """
     try:
-        return _Freezer(items_max, chars_max).value(value, 0)
+        return _Freezer(items_max, chars_max, signed_zero).value(value, 0)
     except _Fault as fault:
         facts: dict[str, Any] = {"field": _dotted(fault.path)}
         if fault.limit is None:
@@ -153,6 +158,33 @@ def read_json(
         raise EnvelopeError(f"{field}: {fault.problem}", field=field) from None
     except ValueError as error:
         raise EnvelopeError(f"{field}: not JSON: {error}", field=field) from None
+
+
+class NoValue:
+    """What stands in a value that was read by its parts, where the text has no JSON value; frozen never."""
+
+    __slots__ = ("problem",)
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+
+def read_parts(text: str) -> Any:
+    """The value of a text whose size and nesting were checked, with a ``NoValue`` for each part that has none.
+
+    So a NaN or a key that stands twice costs the part that it stands in, and no other. Line ends and tabs may
+    stand in texts as they are. Raises EnvelopeError for what is no JSON.
+    """
+    try:
+        return json.loads(
+            text,
+            strict=False,
+            object_pairs_hook=_twice_as_none,
+            parse_constant=lambda word: NoValue(f"{word} is no JSON number"),
+            parse_int=_int_or_none,
+        )
+    except ValueError as error:
+        raise EnvelopeError(f"not JSON: {error}", field="text") from None
 
 
 def kind_of(value: object) -> str:
@@ -198,9 +230,11 @@ class _Fault(Exception):
 class _Freezer:
     """One walk through one value, with what is left of its budgets."""
 
-    def __init__(self, items_max: int, chars_max: int) -> None:
+    def __init__(self, items_max: int, chars_max: int, signed_zero: bool) -> None:
         self.items_max = self.items_left = items_max
         self.chars_max = self.chars_left = chars_max
+        # Adding 0.0 makes -0.0 into 0.0, so that equal numbers have equal bytes; adding -0.0 changes nothing.
+        self.zero = -0.0 if signed_zero else 0.0
 
     def value(self, value: object, depth: int) -> Any:
         kind = type(value)
@@ -215,13 +249,15 @@ class _Freezer:
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise _Fault("NaN and infinities are no JSON numbers")
-            return float.__add__(value, 0.0)  # also makes -0.0 into 0.0: equal numbers, equal bytes
+            return float.__add__(value, self.zero)
         if isinstance(value, list | tuple):
             return self.array(value, depth + 1)
         if isinstance(value, str):
             return self.text(str.__str__(value))
         if isinstance(value, Mapping):
             return self.object(value, depth + 1)
+        if isinstance(value, NoValue):
+            raise _Fault(value.problem)
         raise _Fault(
             f"{kind_of(value)} is no JSON value; use objects, arrays, texts, numbers, booleans, null"
         )
@@ -298,6 +334,11 @@ def text_problem(text: str) -> str | None:
     return None
 
 
+def _frozen_again(value: dict[str, Any]) -> Any:
+    """A frozen object out of a pickle, as it was: what limits it had to keep to, it has kept to."""
+    return freeze_value(value, JSON_BYTES_MAX, JSON_BYTES_MAX, signed_zero=True)
+
+
 def _same(ours: Any, theirs: Any) -> bool:
     """Strict equality; recursion ends with the frozen side, whose depth is limited."""
     if isinstance(ours, FrozenDict):
@@ -357,6 +398,25 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise _Fault(f"the key {quoted(key)} stands twice in one object")
         found[key] = value
     return found
+
+
+def _twice_as_none(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            found[key] = NoValue("stands twice in one object")
+        seen.add(key)
+    return found
+
+
+def _int_or_none(digits: str) -> Any:
+    try:
+        return _short_int(digits)
+    except _Fault as fault:
+        return NoValue(fault.problem)
 
 
 def _short_int(digits: str) -> int:

@@ -6,7 +6,7 @@ Knows nothing of what a model is for.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import CHARS_MAX, ITEMS_MAX, freeze, plain, quoted
+from council.protocol.jsondata import CHARS_MAX, ITEMS_MAX, freeze, freeze_value, plain, quoted
 
 # So many faults are listed; a reader mends the first ones anyway.
 PROBLEMS_MAX = 100
@@ -39,6 +39,21 @@ def no_nul(text: str) -> str:
     if "\0" in text:
         raise PydanticCustomError("nul", "holds a NUL character, which databases refuse; remove it")
     return text
+
+
+# Direction marks, joiners, fillers and tags, by Unicode's property Default_Ignorable_Code_Point and the blanks
+# drawn as letters. Not the two selectors that only choose how a sign is drawn (U+FE0E, U+FE0F).
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+
+
+def unseen(text: str) -> str | None:
+    """The first character that nobody sees where it stands, as ``U+202E``, or None. Tabs and line feeds are seen."""
+    found = _UNSEEN.search(text)
+    return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def length(most: int, least: int = 0) -> Any:
@@ -59,10 +74,10 @@ def _to_utc(moment: datetime) -> datetime:
     return datetime(m.year, m.month, m.day, m.hour, m.minute, m.second, m.microsecond, UTC)
 
 
-def _frozen(value: object, items_max: int, chars_max: int) -> Mapping[str, Any]:
-    """A JSON object, frozen; its faults as pydantic wants them, with the path inside the object beside."""
+def _frozen(how: Callable[..., Any], value: object, *limits: int, **ways: bool) -> Any:
+    """A JSON value, frozen; its faults as pydantic wants them, with the path inside the value beside."""
     try:
-        return freeze(value, items_max, chars_max)
+        return how(value, *limits, **ways)
     except EnvelopeTooLarge as fault:
         facts = {"path": fault.field, "problem": fault.message, "limit": fault.limit, "found": fault.found}
         raise PydanticCustomError("too_large", "{problem}", facts) from None
@@ -75,9 +90,18 @@ def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> Plain
     """What makes a field a frozen object of at most so many entries and elements, and characters, altogether."""
 
     def frozen(value: object) -> Mapping[str, Any]:
-        return _frozen(value, items_max, chars_max)
+        return _frozen(freeze, value, items_max, chars_max)  # type: ignore[no-any-return]
 
     return PlainValidator(frozen, json_schema_input_type=dict[str, Any])
+
+
+def json_value(items_max: int, chars_max: int) -> PlainValidator:
+    """What makes a field any JSON value, frozen within these limits, in which -0.0 stays what it is."""
+
+    def frozen(value: object) -> Any:
+        return _frozen(freeze_value, value, items_max, chars_max, signed_zero=True)
+
+    return PlainValidator(frozen, json_schema_input_type=Any)
 
 
 AS_PLAIN = PlainSerializer(plain, return_type=dict[str, Any])
@@ -131,12 +155,17 @@ def _path(fault: ErrorDetails) -> str:
     context = fault.get("ctx", {})
     if "field" in context:
         return str(context["field"])
-    steps = [step if isinstance(step, str) and step.isidentifier() else str(step) for step in fault["loc"]]
-    path = ".".join(step if step.isidentifier() and len(step) <= 64 else quoted(step) for step in steps)
+    path = "".join(map(_step, fault["loc"])).removeprefix(".")
     inner = str(context.get("path", ""))
     if not inner:
         return path or "envelope"
     return path + inner if inner.startswith("[") else f"{path}.{inner}"
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return "." + (step if step.isidentifier() and len(step) <= 64 else quoted(step))
 
 
 def _words(fault: ErrorDetails) -> str:

@@ -176,7 +176,7 @@ class _Packet(Model):
         return self._canonical().decode()
 
     def _canonical(self) -> bytes:
-        data = _encode(self).encode()
+        data = canonical_json(self).encode()
         if len(data) > PACKET_BYTES_MAX:
             raise EnvelopeTooLarge(
                 f"packet: {len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept",
@@ -332,6 +332,7 @@ def _value(value: object) -> Any:
     return {name: inner for name, inner in vars(value).items() if inner is not None and inner != ()}
 
 
-_encode = json.JSONEncoder(
+# Of any of our models or JSON values: keys in order, nothing between them. What is hashed is this, in UTF-8.
+canonical_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_value
 ).encode

@@ -23,6 +23,7 @@ from council.protocol.jsondata import (
     freeze_value,
     plain,
     read_json,
+    read_parts,
 )
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -272,3 +273,43 @@ def test_a_string_without_end_costs_one_scan() -> None:
 def test_repr_shows_an_object() -> None:
     assert repr(freeze({"a": [1]})) == "FrozenDict({'a': (1,)})"
     assert isinstance(freeze({}), FrozenDict)
+
+
+def test_a_signed_zero_stays_where_it_is_asked_for() -> None:
+    value = {"x": [-0.0, {"y": -0.0}]}
+    assert json.dumps(plain(freeze(value))) == '{"x": [0.0, {"y": 0.0}]}'
+    kept = freeze_value(value, signed_zero=True)
+    assert json.dumps(plain(kept)) == json.dumps(value)
+    assert json.dumps(plain(pickle.loads(pickle.dumps(kept)))) == json.dumps(value)
+
+
+def test_an_object_of_larger_limits_comes_out_of_a_pickle() -> None:
+    """Mutation: frozen again by the default limits, what a packet may hold can't cross a process border."""
+    many = freeze({"x": [0] * (ITEMS_MAX + 1)}, ITEMS_MAX + 2)
+    assert pickle.loads(pickle.dumps(many)) == many
+
+
+@pytest.mark.parametrize(
+    ("part", "problem"),
+    [
+        ("NaN", "NaN is no JSON number"),
+        ("[1, -Infinity]", "-Infinity is no JSON number"),
+        ("1e999", "NaN and infinities"),
+        ('{"x": 1, "y": 2, "x": 3}', "stands twice"),
+        ("9" * 301, "an integer of 301 digits"),
+        ("9" * 30, "64 bits"),
+        ('"a\\u0000"', "NUL"),
+    ],
+)
+def test_what_has_no_value_costs_the_part_it_stands_in(part: str, problem: str) -> None:
+    """Mutation: an answer of a model is lost for one NaN in it."""
+    found = read_parts(f'{{"good": [1, "two\nlines"], "bad": {part}}}')
+    assert freeze_value(found["good"]) == (1, "two\nlines")
+    with pytest.raises(EnvelopeError, match=problem):
+        freeze({"bad": found["bad"]})
+
+
+@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", '{"a": 1,}', "nul", '{"a": 1} {}'])
+def test_parts_of_what_is_no_json_are_none(text: str) -> None:
+    with pytest.raises(EnvelopeError, match="not JSON"):
+        read_parts(text)

@@ -1,0 +1,54 @@
+"""CognitionPacket v0.3, the work unit that a seat is handed: its parts, its making, its life and its watchers.
+
+What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
+``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``loops``, ``goals``.
+"""
+
+from __future__ import annotations
+
+from council.protocol.cognition.factory import SOURCES, build_packet
+from council.protocol.cognition.goals import adopt_goal, follow_goal
+from council.protocol.cognition.lifecycle import add_knowledge, detect_intent, dispatch
+from council.protocol.cognition.loops import Loop, Trace, find_loops, watch
+from council.protocol.cognition.packet import READ_ONLY_ACTIONS, CognitionPacket
+from council.protocol.cognition.states import advance, complete
+from council.protocol.cognition.tools import (
+    answer_tool,
+    record_result,
+    reinject,
+    request_tool,
+    review_tool,
+    select_tool,
+    skip_tool,
+)
+from council.protocol.cognition.words import DECISION_OF, VOTE_OF, PacketState, SystemTask, schema_id
+
+__all__ = [
+    "DECISION_OF",
+    "READ_ONLY_ACTIONS",
+    "SOURCES",
+    "VOTE_OF",
+    "CognitionPacket",
+    "Loop",
+    "PacketState",
+    "SystemTask",
+    "Trace",
+    "add_knowledge",
+    "adopt_goal",
+    "advance",
+    "answer_tool",
+    "build_packet",
+    "complete",
+    "detect_intent",
+    "dispatch",
+    "find_loops",
+    "follow_goal",
+    "record_result",
+    "reinject",
+    "request_tool",
+    "review_tool",
+    "schema_id",
+    "select_tool",
+    "skip_tool",
+    "watch",
+]

@@ -1,0 +1,199 @@
+"""Builds a cognition packet from what a user said, with the defaults of the place it was said at.
+
+Knows nothing of clocks or randomness: the moment and the maker of ids are handed in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from council.protocol.cognition.packet import CognitionPacket, moment
+from council.protocol.cognition.parts import DataField
+from council.protocol.cognition.words import OutputDestination, PacketState, SystemTask, TargetEngine
+from council.protocol.errors import EnvelopeError
+from council.protocol.jsondata import quoted
+
+T = TypeVar("T")
+Source = Literal["web", "discord", "audio_gateway", "voice_prime", "voice_lite", "cli", "api"]
+
+# GCP 4.1.1: a packet's id has 8 characters.
+PACKET_ID_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a packet from one source has where nothing else is asked for."""
+
+    destination: OutputDestination
+    history: str
+    session: str  # {user} and {channel} are filled in
+    target_engine: TargetEngine = TargetEngine.PRIME
+    priority: int = 5
+    tone_hint: str | None = "conversational"
+    max_tokens: int = 2048
+    time_budget_ms: int = 30_000
+    safety_mode: str = "strict"
+    dry_run: bool = True
+    context_window_tokens: int = 8192
+    direct_session: str = ""  # another session for direct messages
+
+
+def _like_web(destination: OutputDestination) -> Defaults:
+    return Defaults(destination, "web_session", "web_ui_session", tone_hint="neutral")
+
+
+SOURCES: Mapping[Source, Defaults] = MappingProxyType(
+    {
+        "web": _like_web(OutputDestination.WEB),
+        "cli": _like_web(OutputDestination.CLI),
+        "api": _like_web(OutputDestination.API),
+        "discord": Defaults(
+            OutputDestination.DISCORD,
+            "discord_channel",
+            "discord_channel_{channel}",
+            direct_session="discord_dm_{user}",
+        ),
+        "audio_gateway": Defaults(
+            OutputDestination.AUDIO,
+            "ref",
+            "voice_session",
+            tone_hint=None,
+            safety_mode="standard",
+            dry_run=False,
+        ),
+        "voice_prime": Defaults(
+            OutputDestination.AUDIO,
+            "discord_voice",
+            "discord_voice_{user}",
+            max_tokens=512,
+            time_budget_ms=15_000,
+        ),
+        "voice_lite": Defaults(
+            OutputDestination.AUDIO,
+            "discord_voice",
+            "discord_voice_{user}",
+            target_engine=TargetEngine.LITE,
+            priority=8,
+            max_tokens=128,
+            time_budget_ms=5_000,
+            context_window_tokens=4096,
+        ),
+    }
+)
+
+
+def build_packet(
+    source: Source,
+    user_input: str,
+    *,
+    now: datetime,
+    new_id: Callable[[], str],
+    session_id: str | None = None,
+    user_id: str | None = None,
+    channel_id: str | None = None,
+    reply_to_message_id: str | None = None,
+    is_dm: bool = False,
+    author_name: str | None = None,
+    target_engine: TargetEngine | None = None,
+    priority: int | None = None,
+    max_tokens: int | None = None,
+    time_budget_ms: int | None = None,
+    safety_mode: str | None = None,
+    tone_hint: str | None = None,
+    dry_run: bool | None = None,
+    extra_data_fields: Sequence[DataField] = (),
+    system_hint: str | None = None,
+    identity_hash: str | None = None,
+    compute_hashes: bool = True,
+) -> CognitionPacket:
+    """A new packet, initialized, with ``user_input`` word for word; what is None is as usual for ``source``.
+
+    ``new_id`` gives lower-case hex, of which 8 digits are taken. ``identity_hash`` is kept in the governance
+    block (rules 7.1). Raises EnvelopeError.
+    """
+    usual = _usual(source)
+    session = session_id or _session(usual, source, user_id=user_id, channel_id=channel_id, is_dm=is_dm)
+    said = {"user_message": user_input} | ({} if system_hint is None else {"system_hint": system_hint})
+    fields = [{"key": key, "value": value, "type": "text"} for key, value in said.items()]
+    target = {
+        "destination": usual.destination,
+        "channel_id": channel_id or session,
+        "user_id": user_id,
+        "reply_to_message_id": reply_to_message_id,
+        "metadata": ({"is_dm": is_dm} if usual.direct_session else {})
+        | ({} if author_name is None else {"author_name": author_name}),
+    }
+    governance = {"safety": {"dry_run": _or(dry_run, usual.dry_run)}}
+    identity = {} if identity_hash is None else {"identity_hash": identity_hash}
+    packet = CognitionPacket.from_dict(
+        {
+            "header": {
+                "session_id": session,
+                "packet_id": _packet_id(new_id),
+                "persona": {"tone_hint": _or(tone_hint, usual.tone_hint)},
+                "routing": {
+                    "target_engine": _or(target_engine, usual.target_engine),
+                    "priority": _or(priority, usual.priority),
+                },
+                "model": {"context_window_tokens": usual.context_window_tokens},
+                "datetime": moment(now),
+                "sub_id": "0",
+                "output_routing": {"primary": target, "source_destination": usual.destination},
+                "operational_status": {"status": "initialized"},
+            },
+            # Nobody has looked at it yet, and there is no answer: neither has any confidence.
+            "intent": {"system_task": SystemTask.GENERATE_DRAFT, "confidence": 0.0},
+            "response": {"confidence": 0.0},
+            "context": {
+                "session_history_ref": {"type": usual.history, "value": session},
+                "constraints": {
+                    "max_tokens": _or(max_tokens, usual.max_tokens),
+                    "time_budget_ms": _or(time_budget_ms, usual.time_budget_ms),
+                    "safety_mode": _or(safety_mode, usual.safety_mode),
+                },
+            },
+            "content": {"original_prompt": user_input, "data_fields": [*fields, *extra_data_fields]},
+            "governance": governance | identity,
+            "status": {"state": PacketState.INITIALIZED},
+            "tool_routing": {},
+        }
+    )
+    return packet.compute_hashes() if compute_hashes else packet
+
+
+def _usual(source: Source) -> Defaults:
+    if source not in SOURCES:
+        problem = f"source: {quoted(source)} is none; known are {', '.join(SOURCES)}"
+        raise EnvelopeError(problem, field="source")
+    return SOURCES[source]
+
+
+def _or(given: T | None, usual: T) -> T:
+    return usual if given is None else given
+
+
+def _packet_id(new_id: Callable[[], str]) -> str:
+    found = new_id()[:PACKET_ID_CHARS]
+    if not re.fullmatch(f"[0-9a-f]{{{PACKET_ID_CHARS}}}", found):
+        problem = (
+            f"header.packet_id: new_id gave {quoted(found)}; expected {PACKET_ID_CHARS} lower-case hex digits"
+        )
+        raise EnvelopeError(problem, field="header.packet_id")
+    return found
+
+
+def _session(
+    usual: Defaults, source: str, *, user_id: str | None, channel_id: str | None, is_dm: bool
+) -> str:
+    """The session of who speaks there; two users must not fall into one for want of a name."""
+    pattern = usual.direct_session if is_dm and usual.direct_session else usual.session
+    for name, given in (("user", user_id), ("channel", channel_id)):
+        if f"{{{name}}}" in pattern and not given:
+            problem = f"session_id: from {source}, give it or {name}_id, which it is made from"
+            raise EnvelopeError(problem, field="session_id")
+    return pattern.replace("{user}", user_id or "").replace("{channel}", channel_id or "")

@@ -1,0 +1,238 @@
+"""Lifecycle steps 2 to 4 of a cognition packet: what is wanted, what is known about it, and who is to do it.
+
+Rules on words, no model: the same packet always gives the same. Knows nothing of stores: history, cheatsheets
+and handlers are handed in. What it can't tell it leaves with a low confidence, for a model to say.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from council.protocol.cognition.packet import CognitionPacket
+from council.protocol.cognition.parts import Cheatsheet, Intent, RelevantHistorySnippet
+from council.protocol.cognition.states import advance
+from council.protocol.cognition.text import COMMON, WORD, telling_words, word_set
+from council.protocol.cognition.words import PacketState, SystemTask, ToolExecutionStatus
+from council.protocol.errors import NotDispatched
+from council.protocol.jsondata import quoted
+
+T = TypeVar("T")
+
+# What somebody wants stands at the beginning or at the end of what they say; the middle is material.
+READ_CHARS_MAX = 20_000
+TAGS_MAX = 8
+# The newest turns are what "it" and "that" refer to, whatever they are about.
+RECENT_TURNS = 6
+SNIPPETS_MAX = 20
+SHEETS_MAX = 5
+
+# How sure one can be by words alone.
+SURE, LEADING, ASKING, INSIDE, SILENT, NOTHING = 1.0, 0.9, 0.7, 0.6, 0.3, 0.0
+_AMBIGUOUS = 0.2  # less, where two tasks are asked for alike
+
+_CUES: Mapping[SystemTask, tuple[str, str]] = {
+    SystemTask.RESEARCH: (
+        "research",
+        "research investigate explore search analyze analyse compare benchmark lookup",
+    ),
+    SystemTask.GENERATE_DRAFT: (
+        "draft",
+        "write draft compose create generate explain describe summarize summarise translate outline document",
+    ),
+    SystemTask.REFINE: (
+        "refine",
+        "refine improve revise rewrite rephrase polish edit shorten simplify refactor fix",
+    ),
+    SystemTask.VALIDATE: (
+        "validate",
+        "validate verify check test review audit proofread confirm lint inspect",
+    ),
+    SystemTask.DECISION: ("decide", "decide choose vote approve reject pick prioritize prioritise"),
+    SystemTask.TRIGGER_ACTION: (
+        "act",
+        "run execute deploy delete remove install uninstall restart start stop send commit push merge kill",
+    ),
+}
+# A word that asks for something: what the user wants, and the task for it.
+CUES: Mapping[str, tuple[str, SystemTask]] = MappingProxyType(
+    {word: (intent, task) for task, (intent, words) in _CUES.items() for word in words.split()}
+)
+
+_FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+# What is quoted is spoken about, and asks for nothing.
+_QUOTE = re.compile(r"`[^`\n]{1,500}`|\"[^\"\n]{1,500}\"|“[^”\n]{1,500}”|^[ \t]*>.*$", re.MULTILINE)
+_SENTENCE_END = re.compile(r"(?<=[。！？؟\n])|(?<=[.!?])(?=\s)")
+_SLASH = re.compile(r"\s*/([a-z][a-z_-]*)(?:\s|$)")
+# A tool's name may hold what parts words elsewhere.
+_NAME = re.compile(r"\w+(?:[.:/-]\w+)*")
+_POLITE = word_set(
+    "please can could would will you i we need want to like the hey hi hello gaia now then and also ok okay so "
+    "i'd i’d let's lets go ahead just kindly council"
+)
+_ASKING = word_set("what why how who whom whose when where which is are was were does did do has have")
+_NEGATIONS = word_set("not no never without don't don’t dont doesn't doesn’t avoid shouldn't shouldn’t")
+
+
+# Step 2: what is wanted
+
+
+def detect_intent(packet: CognitionPacket) -> CognitionPacket:
+    """The packet with its intent: task, what the user wants, how sure that is, and the words that say so.
+
+    A packet that holds a proposal or a council is about a decision. Quoted text and code are never read as
+    something that is asked for, nor is what is negated.
+    """
+    keys = {field.key for field in packet.content.data_fields}
+    if packet.council is not None or "proposal" in keys:
+        found = Intent(user_intent="decide", system_task=SystemTask.DECISION, confidence=SURE)
+    else:
+        found = _intent(packet.content.original_prompt, packet.context.available_mcp_tools or ())
+    return packet.model_copy(update={"intent": found})
+
+
+def _intent(prompt: str, tools: Sequence[str]) -> Intent:
+    slash = _SLASH.match(prompt)
+    if slash and slash[1] in CUES:
+        intent, task = CUES[slash[1]]
+        return Intent(user_intent=intent, system_task=task, confidence=SURE, tags=(slash[1],))
+    spoken = _QUOTE.sub(" ", _FENCE.sub("\n", prompt))
+    if len(spoken) > READ_CHARS_MAX:
+        spoken = f"{spoken[: READ_CHARS_MAX // 2]}\n{spoken[-READ_CHARS_MAX // 2 :]}"
+    found: list[tuple[float, str, SystemTask, str]] = []
+    names = {tool.casefold() for tool in tools} - COMMON
+    for sentence in _SENTENCE_END.split(spoken.casefold()):
+        found += _cues(sentence, names)
+    tags = [word for _, _, _, word in found] + (["code"] if "```" in prompt else [])
+    kept = tuple(dict.fromkeys(tags))[:TAGS_MAX]
+    if not found:
+        confidence = SILENT if WORD.search(spoken) else NOTHING
+        return Intent(system_task=SystemTask.GENERATE_DRAFT, confidence=confidence, tags=kept)
+    best = max(found, key=lambda cue: cue[0])  # the first of those
+    confidence, intent, task, _ = best
+    if any(cue[0] == confidence and cue[2] is not task for cue in found):
+        confidence = round(confidence - _AMBIGUOUS, 2)
+    return Intent(user_intent=intent, system_task=task, confidence=confidence, tags=kept)
+
+
+def _cues(sentence: str, tools: set[str]) -> list[tuple[float, str, SystemTask, str]]:
+    """What one sentence asks for, and how surely: first by its leading verb, then by what else stands in it."""
+    words = WORD.findall(sentence)
+    found: list[tuple[float, str, SystemTask, str]] = []
+    leading = True
+    for at, word in enumerate(words):
+        if word in CUES:
+            if _NEGATIONS.isdisjoint(words[max(0, at - 2) : at]):
+                found.append((LEADING if leading else INSIDE, *CUES[word], word))
+        elif leading and word == "should" and words[at + 1 : at + 2] in (["we"], ["i"]):
+            found.append((LEADING, "decide", SystemTask.DECISION, word))
+        leading = leading and word in _POLITE
+    tool = next((match for match in _NAME.finditer(sentence) if match[0] in tools), None) if tools else None
+    if tool and _NEGATIONS.isdisjoint(WORD.findall(sentence[: tool.start()])[-3:]):
+        found.insert(0, (LEADING, "tool", SystemTask.TOOL_ROUTING, tool[0]))
+    if words and (sentence.rstrip().endswith(("?", "？", "؟")) or words[0] in _ASKING):
+        found.append((ASKING, "question", SystemTask.GENERATE_DRAFT, "question"))
+    return found
+
+
+# Step 3: what is known
+
+
+def add_knowledge(
+    packet: CognitionPacket,
+    history: Sequence[RelevantHistorySnippet],
+    cheatsheets: Sequence[Cheatsheet] = (),
+    *,
+    recent: int = RECENT_TURNS,
+    snippets_max: int = SNIPPETS_MAX,
+    sheets_max: int = SHEETS_MAX,
+) -> CognitionPacket:
+    """The packet with what bears on its prompt: the newest turns, older ones that share rare words with it,
+    and the cheatsheets that it names, or that are core. ``history`` is oldest first, and so is what is taken.
+
+    What it holds already stays, and comes first. Nothing is shortened here.
+    """
+    asked = telling_words(packet.content.original_prompt)
+    own = packet.context.relevant_history_snippet
+    turns = _unknown(history, {turn.id for turn in own})
+    new = range(max(0, len(turns) - max(0, min(recent, snippets_max))), len(turns))
+    older = _closest(
+        asked, [telling_words(turn.summary) for turn in turns[: new.start]], snippets_max - len(new)
+    )
+    snippets = [turns[at] for at in (*older, *new)]
+    held = packet.context.cheatsheets
+    sheets = _unknown(cheatsheets, {sheet.id for sheet in held})
+    wanted = asked | set(packet.intent.tags) | {packet.intent.user_intent}
+    near = _closest(wanted, [telling_words(f"{sheet.id} {sheet.title}") for sheet in sheets], sheets_max)
+    core = [at for at, sheet in enumerate(sheets) if sheet.pointer == "core"]
+    chosen = sorted({*core, *near})
+    context = packet.context.model_copy(
+        update={
+            "relevant_history_snippet": (*own, *snippets),
+            "cheatsheets": (*held, *(sheets[at] for at in chosen)),
+        }
+    )
+    return packet.model_copy(update={"context": context})
+
+
+K = TypeVar("K", RelevantHistorySnippet, Cheatsheet)
+
+
+def _unknown(given: Sequence[K], known: set[str]) -> list[K]:
+    """Those whose id is not known yet; of several with one id, the last, which is the newest."""
+    last = {one.id: one for one in given}
+    return [one for one in given if one.id not in known and one is last[one.id]]
+
+
+def _closest(asked: set[str], texts: Sequence[set[str]], most: int) -> list[int]:
+    """The texts that share words with what is asked, the rarer the better; of equals the later. In order."""
+    spread = Counter(word for words in texts for word in words)
+    scores = [
+        (math.fsum(sorted(math.log(1 + len(texts) / spread[word]) for word in words & asked)), at)
+        for at, words in enumerate(texts)
+    ]
+    best = sorted((score for score in scores if score[0] > 0), reverse=True)
+    return sorted(at for _, at in best[: max(0, most)])
+
+
+# Step 4: who is to do it
+
+
+def dispatch(packet: CognitionPacket, handlers: Mapping[SystemTask, Callable[[CognitionPacket], T]]) -> T:
+    """What the handler of the packet's task makes of it, once it is processing.
+
+    Raises NotDispatched where there is no handler, where the packet waits or is at its end, or where what the
+    task needs is not there: tools that its model may use, an approved tool to run, leave for what it triggers.
+    """
+    task = packet.intent.system_task
+    handler = handlers.get(task)
+    if handler is None:
+        known = ", ".join(sorted(handlers)) or "none"
+        raise _not_dispatched(packet, f"nobody does {task}; there are handlers for {known}")
+    status = packet.status
+    if task is SystemTask.TOOL_EXECUTION:
+        routing, place = packet.tool_routing, PacketState.AWAITING_TOOL
+        if routing is None or routing.execution_status is not ToolExecutionStatus.APPROVED:
+            raise _not_dispatched(packet, "its tool is not approved; have it reviewed first")
+    elif task is SystemTask.TOOL_ROUTING and not packet.header.model.allow_tools:
+        raise _not_dispatched(packet, "its model may use no tools (header.model.allow_tools)")
+    elif task is SystemTask.TRIGGER_ACTION and not packet.is_execution_safe():
+        raise _not_dispatched(
+            packet, "it would do more than look; its governance.safety allows that for a whitelist only"
+        )
+    else:
+        place = PacketState.PROCESSING
+        if status.state is PacketState.INITIALIZED and not status.finalized:
+            packet = advance(packet, place)
+    if packet.status.finalized or packet.status.state is not place:
+        raise _not_dispatched(packet, f"it is {status.state}; {task} is done while it is {place}")
+    return handler(packet)
+
+
+def _not_dispatched(packet: CognitionPacket, why: str) -> NotDispatched:
+    task = str(packet.intent.system_task)
+    return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task=task)

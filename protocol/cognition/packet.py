@@ -1,0 +1,165 @@
+"""CognitionPacket v0.3: what a seat is handed to think about. Reading, writing, hashes, budget and safety.
+
+Knows nothing of clocks or models: who reads a packet that names no time hands in ``now``, and who counts tokens
+a counter. Packets of other programs come through unchanged: what is known is checked, what is not is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from council.protocol.cognition.fields import Part, Text
+from council.protocol.cognition.parts import (
+    Content,
+    Context,
+    Council,
+    GoalState,
+    Governance,
+    Header,
+    Intent,
+    LoopState,
+    Metrics,
+    Reasoning,
+    Response,
+    Status,
+    ToolRoutingState,
+)
+from council.protocol.cognition.words import VERSION
+from council.protocol.errors import EnvelopeError
+from council.protocol.jsondata import JSON_BYTES_MAX, kind_of, read_json, too_large
+from council.protocol.packet import canonical_json
+
+# Actions that only look, and look at nothing outside: these alone need no leave.
+READ_ONLY_ACTIONS = frozenset(
+    [
+        "read_file",
+        "list_dir",
+        "list_files",
+        "list_tree",
+        "find_files",
+        "find_relevant_documents",
+        "world_state",
+        "memory_status",
+        "memory_query",
+        "query_knowledge",
+        "fragment_read",
+        "fragment_list_pending",
+    ]
+)
+
+
+class CognitionPacket(Part):
+    """The unit of work that travels through the stages; the parts are told in the protocol's own document."""
+
+    version: Text = VERSION
+    header: Header
+    intent: Intent = Intent()
+    context: Context = Context()
+    content: Content = Content(original_prompt="")
+    reasoning: Reasoning = Reasoning()
+    response: Response = Response()
+    governance: Governance = Governance()
+    metrics: Metrics = Metrics()
+    status: Status = Status()
+    schema_id: Text | None = None
+    council: Council | None = None
+    tool_routing: ToolRoutingState | None = None
+    loop_state: LoopState | None = None
+    goal_state: GoalState | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, now: datetime | None = None) -> Self:
+        """The packet that a mapping of JSON values says; ``{}`` is a whole one, of session "default".
+
+        ``now`` (aware) is taken for ``header.datetime``, and makes ``header.sub_id``, where they are missing.
+        Raises EnvelopeError (EnvelopeTooLarge) with ``field``, the dotted path of the first fault.
+        """
+        if isinstance(data, Mapping):
+            header = data.get("header", {"session_id": "default", "packet_id": "default"})
+            if now is not None and isinstance(header, Mapping):
+                header = _times(now) | dict(header)
+            data = {**data, "header": header}
+        return super().from_dict(data)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, now: datetime | None = None) -> Self:
+        """The packet that a JSON text holds; as ``from_dict``. At most 8 MiB are read."""
+        found = read_json(text, field="packet", commas_max=JSON_BYTES_MAX)
+        if not isinstance(found, dict):
+            raise EnvelopeError(f"packet: expected an object, found {kind_of(found)}", field="packet")
+        return cls.from_dict(found, now=now)
+
+    def to_json(self) -> str:
+        """The packet as programs of this protocol write it, in one line of ASCII. Raises EnvelopeTooLarge."""
+        return _written(json.dumps(self.to_dict(), allow_nan=False))
+
+    def canonical(self) -> bytes:
+        """One form of bytes for one content: JSON in UTF-8, keys in order, nothing between."""
+        return _written(canonical_json(self.to_dict())).encode()
+
+    def packet_hash(self) -> str:
+        """SHA-256 of ``canonical``, in hex: of the whole packet, where the stored hashes are of two parts."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+    def compute_hashes(self) -> Self:
+        """The packet with the hashes of its header and its content, each by itself, among its signatures."""
+        hashes = {"header_hash": _hash_of(self.header), "content_hash": _hash_of(self.content)}
+        signatures = self.governance.signatures.model_copy(update=hashes)
+        governance = self.governance.model_copy(update={"signatures": signatures})
+        return self.model_copy(update={"governance": governance})
+
+    def hashes_hold(self) -> bool:
+        """Whether header and content are still what was hashed; of what has no hash, nothing is said."""
+        signatures = self.governance.signatures
+        pairs = ((signatures.header_hash, self.header), (signatures.content_hash, self.content))
+        return all(stored is None or stored == _hash_of(part) for stored, part in pairs)
+
+    def check_token_budget(self, count: Callable[[str], int] | None = None) -> bool:
+        """Whether the answer leaves the buffer free that is set aside of its model's output.
+
+        Where the buffer, the output's limit or the projection is not set or 0, there is nothing to pass. With
+        ``count``, the answer's text as it stands is counted too, and the higher of the two figures decides.
+        """
+        model = self.header.model
+        projected = self.metrics.token_usage.projected_tokens or 0
+        if count is not None:
+            projected = max(projected, count(self.response.candidate))
+        if not (projected and model.response_buffer_tokens and model.max_output_tokens):
+            return True
+        return projected <= model.max_output_tokens - model.response_buffer_tokens
+
+    def is_execution_safe(self, read_only: Collection[str] = READ_ONLY_ACTIONS) -> bool:
+        """Whether nothing it asks for beside the answer needs leave, or leave is given for a whitelist."""
+        safety = self.governance.safety
+        if safety.execution_allowed and safety.allowed_commands_whitelist_id is not None:
+            return True
+        return all(action.action_type in read_only for action in self.response.sidecar_actions)
+
+
+def moment(now: datetime) -> str:
+    """A moment as a packet holds it: ISO 8601 in UTC, to the microsecond. Raises EnvelopeError for a naive one."""
+    if now.utcoffset() is None:
+        raise EnvelopeError("now: has no offset from UTC; give an aware time", field="now")
+    return now.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _times(now: datetime) -> dict[str, str]:
+    wall = str(now.replace(tzinfo=None)).encode()
+    return {"datetime": moment(now), "sub_id": hashlib.md5(wall, usedforsecurity=False).hexdigest()[:8]}
+
+
+def _hash_of(part: Part) -> str:
+    # The form that is hashed in the field: keys in order, a space behind each comma and colon, ASCII.
+    return hashlib.sha256(json.dumps(part.to_dict(), allow_nan=False, sort_keys=True).encode()).hexdigest()
+
+
+def _written(text: str) -> str:
+    """A text that ``from_json`` reads again; what is longer is not written at all."""
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > JSON_BYTES_MAX:
+        raise too_large("packet", "bytes of JSON", JSON_BYTES_MAX, size)
+    return text

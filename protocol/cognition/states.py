@@ -1,0 +1,80 @@
+"""How far a cognition packet is, as a checked machine. Knows the moves, not what is done in between.
+
+initialized → processing ⇄ awaiting_tool ⇄ awaiting_human → ready_to_stream → completed
+and from each of them, before it is completed, → aborted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
+
+from council.protocol.cognition.packet import CognitionPacket
+from council.protocol.cognition.parts import TokenUsage
+from council.protocol.cognition.words import PacketState
+from council.protocol.errors import IllegalMove
+
+S = TypeVar("S", bound=StrEnum)
+_P = PacketState
+
+# A tool's result and a human's answer lead back to processing; what is ready to stream is only told.
+MOVES: Mapping[PacketState, tuple[PacketState, ...]] = MappingProxyType(
+    {
+        _P.INITIALIZED: (_P.PROCESSING, _P.ABORTED),
+        _P.PROCESSING: (_P.AWAITING_TOOL, _P.AWAITING_HUMAN, _P.READY_TO_STREAM, _P.ABORTED),
+        _P.AWAITING_TOOL: (_P.PROCESSING, _P.AWAITING_HUMAN, _P.ABORTED),
+        _P.AWAITING_HUMAN: (_P.PROCESSING, _P.AWAITING_TOOL, _P.READY_TO_STREAM, _P.ABORTED),
+        _P.READY_TO_STREAM: (_P.COMPLETED, _P.ABORTED),
+        _P.COMPLETED: (),
+        _P.ABORTED: (),
+    }
+)
+
+
+def advance(
+    packet: CognitionPacket, to: PacketState, *, next_steps: Sequence[str] | None = None
+) -> CognitionPacket:
+    """The packet in state ``to``, and finalized where that is an end; ``next_steps`` in place of its own.
+
+    Raises IllegalMove.
+    """
+    status = packet.status
+    # One that another program finalized in some state in between is at its end too.
+    check_move("packet", status.state, to, () if status.finalized else MOVES[status.state])
+    steps = status.next_steps if next_steps is None else tuple(next_steps)
+    moved = status.model_copy(update={"state": to, "finalized": not MOVES[to], "next_steps": steps})
+    return packet.model_copy(update={"status": moved})
+
+
+def complete(
+    packet: CognitionPacket, usage: TokenUsage, *, latency_ms: int, cost_estimate: float | None = None
+) -> CognitionPacket:
+    """The packet completed, with what it took: tokens, milliseconds, and money where it is known.
+
+    The total of the tokens is that of prompt and completion, whatever ``usage`` says. Raises IllegalMove.
+    """
+    total = usage.prompt_tokens + usage.completion_tokens
+    spent = {
+        "token_usage": usage.model_copy(update={"total_tokens": total}),
+        "latency_ms": latency_ms,
+        "cost_estimate": cost_estimate,
+    }
+    done = advance(packet, PacketState.COMPLETED, next_steps=())
+    return done.model_copy(update={"metrics": packet.metrics.model_copy(update=spent)})
+
+
+def check_move(machine: str, state: S, to: S, allowed: Collection[S]) -> None:
+    """Raises IllegalMove unless ``to`` is among what is allowed from ``state``."""
+    if to in allowed:
+        return
+    words = tuple(str(word) for word in allowed)
+    left = f"allowed are {', '.join(words)}" if words else "it is at its end"
+    raise IllegalMove(
+        f"{machine}: no move from {state} to {to}; {left}",
+        machine=machine,
+        state=str(state),
+        to=str(to),
+        allowed=words,
+    )

@@ -1,0 +1,144 @@
+"""Lifecycle step 5, a packet's tool: asked for, chosen, reviewed, approved, run, and its result thought over.
+
+Knows nothing of what a tool does. That a tool is approved here lets nobody run it: that takes a decision and a
+token (rules 5). While it is under way the packet waits for it, or for a human.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from council.protocol.cognition.packet import CognitionPacket
+from council.protocol.cognition.parts import SelectedTool, ToolExecutionResult, ToolRoutingState
+from council.protocol.cognition.states import advance, check_move
+from council.protocol.cognition.words import PacketState, ToolExecutionStatus
+from council.protocol.errors import NotDispatched
+from council.protocol.jsondata import quoted
+
+# A review less sure than this does not approve; this itself does.
+REVIEW_CONFIDENCE_MIN = 0.7
+# A packet may ask for fewer, not for more: each is another round of model calls.
+REINJECTIONS_MAX = 3
+
+_T = ToolExecutionStatus
+
+STATUS_MOVES: Mapping[ToolExecutionStatus, tuple[ToolExecutionStatus, ...]] = MappingProxyType(
+    {
+        _T.PENDING: (_T.AWAITING_CONFIDENCE, _T.SKIPPED),
+        _T.AWAITING_CONFIDENCE: (_T.APPROVED, _T.AWAITING_APPROVAL, _T.SKIPPED),
+        _T.AWAITING_APPROVAL: (_T.APPROVED, _T.USER_DENIED),
+        _T.APPROVED: (_T.EXECUTED, _T.FAILED),
+        _T.EXECUTED: (_T.PENDING, _T.SKIPPED),
+        _T.FAILED: (_T.PENDING, _T.SKIPPED),
+        _T.SKIPPED: (),
+        _T.USER_DENIED: (),
+    }
+)
+# What the packet itself does meanwhile.
+_PACKET_STATE: Mapping[ToolExecutionStatus, PacketState] = MappingProxyType(
+    {
+        _T.PENDING: PacketState.AWAITING_TOOL,
+        _T.AWAITING_CONFIDENCE: PacketState.AWAITING_TOOL,
+        _T.AWAITING_APPROVAL: PacketState.AWAITING_HUMAN,
+        _T.APPROVED: PacketState.AWAITING_TOOL,
+        _T.EXECUTED: PacketState.PROCESSING,
+        _T.FAILED: PacketState.PROCESSING,
+        _T.SKIPPED: PacketState.PROCESSING,
+        _T.USER_DENIED: PacketState.PROCESSING,
+    }
+)
+
+
+def request_tool(packet: CognitionPacket) -> CognitionPacket:
+    """The packet waiting for a tool to be chosen. Raises IllegalMove; NotDispatched where its model may use none."""
+    if not packet.header.model.allow_tools:
+        raise _not_dispatched(packet, "its model may use no tools (header.model.allow_tools)")
+    routing = packet.tool_routing or ToolRoutingState()
+    _check_only(routing, _T.PENDING, _T.PENDING)
+    routing = routing.model_copy(update={"needs_tool": True, "routing_requested": True})
+    return _waiting(packet.model_copy(update={"tool_routing": routing}), PacketState.AWAITING_TOOL)
+
+
+def select_tool(
+    packet: CognitionPacket, tool: SelectedTool, alternatives: Sequence[SelectedTool] = ()
+) -> CognitionPacket:
+    """The packet with a tool chosen, to be reviewed. Raises NotDispatched for one it can't have, IllegalMove."""
+    known = packet.context.available_mcp_tools
+    if known is not None and tool.tool_name not in known:
+        names = ", ".join(known) or "none"
+        raise _not_dispatched(packet, f"{quoted(tool.tool_name)} is no tool it has; these are: {names}")
+    return _moved(packet, _T.AWAITING_CONFIDENCE, selected_tool=tool, alternative_tools=tuple(alternatives))
+
+
+def skip_tool(packet: CognitionPacket) -> CognitionPacket:
+    """The packet going on without a tool, as none fits. Raises IllegalMove."""
+    return _moved(packet, _T.SKIPPED)
+
+
+def review_tool(
+    packet: CognitionPacket, confidence: float, reasoning: str, *, needs_human: bool = False
+) -> CognitionPacket:
+    """The packet with the choice reviewed: approved, or for a human to approve, or skipped. Raises IllegalMove."""
+    if not confidence >= REVIEW_CONFIDENCE_MIN:
+        to = _T.SKIPPED
+    else:
+        to = _T.AWAITING_APPROVAL if needs_human else _T.APPROVED
+    _check_only(_routing(packet), _T.AWAITING_CONFIDENCE, to)  # a human's answer is not a review's to give
+    return _moved(packet, to, review_confidence=confidence, review_reasoning=reasoning)
+
+
+def answer_tool(packet: CognitionPacket, approved: bool) -> CognitionPacket:
+    """The packet with a human's answer. Raises IllegalMove where none was asked for."""
+    to = _T.APPROVED if approved else _T.USER_DENIED
+    _check_only(_routing(packet), _T.AWAITING_APPROVAL, to)
+    return _moved(packet, to)
+
+
+def record_result(packet: CognitionPacket, result: ToolExecutionResult) -> CognitionPacket:
+    """The packet with what its tool came to. Raises IllegalMove for a tool that was not approved."""
+    return _moved(packet, _T.EXECUTED if result.success else _T.FAILED, execution_result=result)
+
+
+def reinject(packet: CognitionPacket) -> CognitionPacket:
+    """The packet asking for another tool, now that it knows the last one's result, which it keeps.
+
+    After the third time (or fewer, where it says so) its tool is skipped instead. Raises IllegalMove.
+    """
+    routing = _routing(packet)
+    done = max(0, routing.reinjection_count)
+    if done >= min(routing.max_reinjections, REINJECTIONS_MAX):
+        return _moved(packet, _T.SKIPPED)
+    again = {"selected_tool": None, "review_confidence": 0.0, "review_reasoning": ""}
+    return _moved(packet, _T.PENDING, reinjection_count=done + 1, **again)
+
+
+def _moved(packet: CognitionPacket, to: ToolExecutionStatus, **more: Any) -> CognitionPacket:
+    routing = _routing(packet)
+    check_move("tool", routing.execution_status, to, STATUS_MOVES[routing.execution_status])
+    routing = routing.model_copy(update={"execution_status": to, **more})
+    return _waiting(packet.model_copy(update={"tool_routing": routing}), _PACKET_STATE[to])
+
+
+def _check_only(routing: ToolRoutingState, place: ToolExecutionStatus, to: ToolExecutionStatus) -> None:
+    """Raises IllegalMove unless the tool is at ``place``, from where alone this call leads to ``to``."""
+    status = routing.execution_status
+    if status is not place:
+        check_move("tool", status, to, [word for word in STATUS_MOVES[status] if word is not to])
+
+
+def _waiting(packet: CognitionPacket, state: PacketState) -> CognitionPacket:
+    if packet.status.state is state and not packet.status.finalized:
+        return packet
+    return advance(packet, state)
+
+
+def _routing(packet: CognitionPacket) -> ToolRoutingState:
+    if packet.tool_routing is None or not packet.tool_routing.routing_requested:
+        raise _not_dispatched(packet, "no tool was asked for; call request_tool first")
+    return packet.tool_routing
+
+
+def _not_dispatched(packet: CognitionPacket, why: str) -> NotDispatched:
+    return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task="ToolRouting")

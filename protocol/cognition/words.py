@@ -1,0 +1,138 @@
+"""The words of a cognition packet: its enumerations, by the values that are written, and the known vocabularies.
+
+A value of an enumeration is known or an error; a word of a vocabulary may also be one that nobody here knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Literal
+
+from council.protocol.envelope import VoteWord
+
+VERSION = "0.3"
+
+
+class PersonaRole(StrEnum):
+    """What a persona is for."""
+
+    DEFAULT = "Default"
+    ASSISTANT = "assistant"
+    CODEMIND = "CodeMind"
+    ANALYST = "Analyst"
+    GISEA = "GISEA"
+    NARRATOR = "Narrator"
+    OTHER = "Other"
+
+
+class Origin(StrEnum):
+    """Who made the packet."""
+
+    USER = "user"
+    SYSTEM = "system"
+    AGENT = "agent"
+    SIDECAR = "sidecar"
+
+
+class TargetEngine(StrEnum):
+    """Who is to think about it."""
+
+    PRIME = "Prime"
+    LITE = "Lite"
+    CODEMIND = "CodeMind"
+    COUNCIL = "Council"
+
+
+class SystemTask(StrEnum):
+    """What is to be done with it."""
+
+    INTENT_DETECTION = "IntentDetection"
+    RESEARCH = "Research"
+    GENERATE_DRAFT = "GenerateDraft"
+    REFINE = "Refine"
+    VALIDATE = "Validate"
+    DECISION = "Decision"
+    STREAM = "Stream"
+    TRIGGER_ACTION = "TriggerAction"
+    TOOL_ROUTING = "ToolRouting"
+    TOOL_EXECUTION = "ToolExecution"
+
+
+class ToolExecutionStatus(StrEnum):
+    """How far the tool is that it asks for."""
+
+    PENDING = "pending"
+    AWAITING_CONFIDENCE = "awaiting_confidence"
+    APPROVED = "approved"
+    EXECUTED = "executed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    USER_DENIED = "user_denied"
+    AWAITING_APPROVAL = "awaiting_approval"
+
+
+class PacketState(StrEnum):
+    """How far the packet is."""
+
+    INITIALIZED = "initialized"
+    PROCESSING = "processing"
+    AWAITING_TOOL = "awaiting_tool"
+    AWAITING_HUMAN = "awaiting_human"
+    READY_TO_STREAM = "ready_to_stream"
+    COMPLETED = "completed"
+    ABORTED = "aborted"
+
+
+class OutputDestination(StrEnum):
+    """Where its answer goes."""
+
+    CLI = "cli"
+    WEB = "web"
+    DISCORD = "discord"
+    API = "api"
+    WEBHOOK = "webhook"
+    LOG = "log"
+    BROADCAST = "broadcast"
+    AUDIO = "audio"
+
+
+class GoalConfidence(StrEnum):
+    """How sure it is that a goal is the user's."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+LoopType = Literal[
+    "tool_repetition",
+    "tool_ping_pong",
+    "tool_parameter_drift",
+    "output_verbatim",
+    "output_paraphrase",
+    "output_structural",
+    "state_oscillation",
+    "state_regression",
+    "goal_drift",
+    "error_repetition",
+    "error_whack_a_mole",
+    "fix_repetition",
+    "token_repetition",
+    "phrase_loop",
+    "structural_loop",
+]
+GoalSource = Literal["fast_path", "session_carry", "llm"]
+Decision = Literal["approve", "reject", "abstain"]
+
+# A vote inside a packet and a ballot on the wire use other words for the same; this is the one place that knows.
+DECISION_OF: Mapping[VoteWord, Decision] = MappingProxyType(
+    {"yes": "approve", "no": "reject", "abstain": "abstain"}
+)
+VOTE_OF: Mapping[Decision, VoteWord] = MappingProxyType({word: vote for vote, word in DECISION_OF.items()})
+
+
+def schema_id(version: str = VERSION) -> str:
+    """The name of the schema that a packet of this version keeps to."""
+    return f"https://gaia.local/schemas/cognitive_packet/{version}.json"
