@@ -35,6 +35,7 @@ packages = ["agents"]
 PROBE = """
 import importlib, json, sys
 names = ["council.protocol.errors", "council.protocol.envelope", "council.agents.mind", "council", "agents"]
+names.append("council.protocol.mangle")
 modules = {name: importlib.import_module(name) for name in names}
 try:
     import protocol
@@ -46,6 +47,7 @@ print(json.dumps({
     "files": {name: module.__file__ or list(module.__path__)[0] for name, module in modules.items()},
     "stranger": modules["agents"].WHO,
     "agent": modules["council.agents.mind"].Opinion.yes("fine").vote,
+    "atom": modules["council.protocol.mangle"].shipped().accept("task_status(/a, /failed)").text,
     "protocol": top_level_protocol,
     "finders": [getattr(finder, "__module__", "") for finder in sys.meta_path],
 }))
@@ -99,9 +101,21 @@ def sources() -> set[str]:
     return found | {str(path.relative_to(ROOT)) for path in _below("council")}
 
 
-def _below(folder: str) -> list[Path]:
+def data() -> set[str]:
+    """What modules read beside themselves, by the path it is to have in the wheel."""
+    kinds = ("*.lark", "*.gl", "*.toml", "*.patch", "*.txt")
+    linked = {
+        f"council/{path.relative_to(ROOT)}"
+        for name in ("protocol", "agents")
+        for kind in kinds
+        for path in _below(name, kind)
+    }
+    return linked | {str(path.relative_to(ROOT)) for kind in kinds for path in _below("council", kind)}
+
+
+def _below(folder: str, kind: str = "*.py") -> list[Path]:
     linked = (ROOT / "council" / "protocol", ROOT / "council" / "agents")
-    paths = (ROOT / folder).rglob("*.py")
+    paths = (ROOT / folder).rglob(kind)
     return [path for path in paths if not any(path.is_relative_to(link) for link in linked)]
 
 
@@ -110,6 +124,7 @@ def test_the_wheel_holds_every_module_once_under_council(dist: Path) -> None:
         names = wheel.namelist()
     assert {name for name in names if name.endswith(".py")} == sources()
     assert "council/py.typed" in names
+    assert {"council/protocol/mangle.lark", "council/protocol/schemas.gl"} <= data() <= set(names)
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"council"}
     assert len(names) == len(set(names))
 
@@ -117,7 +132,7 @@ def test_the_wheel_holds_every_module_once_under_council(dist: Path) -> None:
 def test_the_sdist_holds_what_the_links_lead_to(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as sdist:
         held = {member.name.partition("/")[2]: member for member in sdist.getmembers()}
-    assert sources() <= set(held)
+    assert sources() | data() <= set(held)
     assert not [name for name, member in held.items() if member.issym() or member.islnk()]
 
 
@@ -141,4 +156,5 @@ def test_the_wheel_works_in_an_empty_environment_beside_a_stranger(
     assert not [finder for finder in said["finders"] if "editable" in finder]
     assert said["stranger"] == "stranger"
     assert said["agent"] == "yes"
+    assert said["atom"] == "task_status(/a, /failed)"
     assert said["protocol"] is None

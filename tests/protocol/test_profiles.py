@@ -1,0 +1,109 @@
+"""Seats' profiles and core limits: the document's config.json, and every fault in one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from council.protocol.errors import ConfigError
+from council.protocol.jsondata import plain
+from council.protocol.profiles import CoreLimits, SeatProfile, import_config
+
+# The document's two examples, in one file.
+DOCUMENTED: dict[str, Any] = {
+    "shard_profiles": {
+        "reviewer": {"model": "claude-opus-4-20250514", "temperature": 0.3, "max_context_tokens": 40000}
+    },
+    "core_limits": {
+        "max_total_memory_mb": 4096,
+        "max_concurrent_shards": 8,
+        "max_facts_in_kernel": 200000,
+        "max_derived_facts_limit": 100000,
+    },
+}
+
+
+def test_the_documents_config_is_imported() -> None:
+    found = import_config(json.loads(json.dumps(DOCUMENTED)))
+    assert found.profile("reviewer") == SeatProfile(
+        model="claude-opus-4-20250514", temperature=0.3, max_context_tokens=40_000
+    )
+    assert plain(found.profiles["reviewer"].data()) == DOCUMENTED["shard_profiles"]["reviewer"]
+    assert plain(found.core_limits.data()) == DOCUMENTED["core_limits"]
+    assert found.ignored == ()
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+def test_limits_on_facts_always_stand() -> None:
+    """rules 6.4: 200,000 and 100,000 where nothing else is said."""
+    for data in ({}, {"core_limits": {}}, {"core_limits": {"max_facts_in_kernel": 0}}):
+        limits = import_config(data).core_limits
+        assert (limits.max_facts_in_kernel, limits.max_derived_facts_limit) == (200_000, 100_000)
+        assert limits.max_concurrent_shards is None
+
+
+def test_a_profile_that_is_not_there_is_the_default() -> None:
+    found = import_config({**DOCUMENTED, "default_shard": {"model": "m", "max_execution_time_sec": 300}})
+    assert found.profile("coder") == found.default
+    assert (found.default.model, found.default.max_execution_time_sec) == ("m", 300)
+    assert import_config({}).profile("coder") == SeatProfile()
+
+
+def test_what_was_saved_without_being_set_is_not_set() -> None:
+    """Mutation: a file that its own program saved is refused for its zeros."""
+    saved = {"model": "", "temperature": 0, "top_p": 0, "max_context_tokens": 0, "max_output_tokens": 0}
+    saved |= {"max_execution_time_sec": 0, "max_facts_in_shard_kernel": 0}
+    assert import_config({"shard_profiles": {"a": saved}}).profile("a") == SeatProfile(temperature=0)
+
+
+def test_what_is_not_known_is_kept_or_named() -> None:
+    found = import_config(
+        {"provider": "x", "api_key": "secret", "shard_profiles": {"a": {"enable_learning": True}}}
+    )
+    assert found.profile("a").data()["enable_learning"] is True
+    assert found.ignored == ("provider", "api_key")
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ([], "config.json: expected an object, found an array"),
+        ({"shard_profiles": []}, "config.json: shard_profiles: expected an object"),
+        ({"shard_profiles": {"a": None}}, "shard_profiles.a: expected an object, found null"),
+        ({"shard_profiles": {"a b": {"model": 3}}}, "shard_profiles.'a b'.model: "),
+        ({"shard_profiles": {"a": {"temperature": 2.1}}}, "shard_profiles.a.temperature: "),
+        ({"shard_profiles": {"a": {"temperature": "0.3"}}}, "shard_profiles.a.temperature: "),
+        ({"shard_profiles": {"a": {"top_p": 1.5}}}, "shard_profiles.a.top_p: "),
+        ({"shard_profiles": {"a": {"max_context_tokens": -1}}}, "shard_profiles.a.max_context_tokens: "),
+        ({"shard_profiles": {"a": {"max_context_tokens": 1.5}}}, "shard_profiles.a.max_context_tokens: "),
+        ({"shard_profiles": {"a": {"max_output_tokens": True}}}, "shard_profiles.a.max_output_tokens: "),
+        ({"default_shard": {"max_execution_time_sec": "300"}}, "default_shard.max_execution_time_sec: "),
+        ({"core_limits": {"max_facts_in_kernel": "many"}}, "core_limits.max_facts_in_kernel: "),
+        ({"core_limits": {"more": float("nan")}}, "core_limits.more: NaN"),
+    ],
+)
+def test_a_fault_is_told_with_its_place(data: Any, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        import_config(data)
+    assert problem in caught.value.problems[0]
+
+
+def test_all_faults_are_told_at_once() -> None:
+    data = {
+        "shard_profiles": {"a": {"model": 1, "top_p": 2}, "b": 3},
+        "core_limits": {"max_total_memory_mb": -1},
+    }
+    with pytest.raises(ConfigError) as caught:
+        import_config(data, "theirs.json")
+    assert len(caught.value.problems) == 4
+    assert all(problem.startswith("theirs.json: ") for problem in caught.value.problems)
+
+
+def test_profiles_cannot_be_changed() -> None:
+    for thing, field in ((SeatProfile(), "model"), (CoreLimits(), "max_facts_in_kernel")):
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(thing, field, None)
