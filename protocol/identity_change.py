@@ -1,0 +1,136 @@
+"""Who may change the identity, and on what evidence (rules 7.2, GCP 3.3). A judgement, and no more.
+
+Knows nothing of how the evidence is measured, whose signatures were checked, or where it is journaled: all three
+are the caller's, before and after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from council.protocol.envelope import Sender
+from council.protocol.identity import Identity, Text, as_tuple
+from council.protocol.models import Model
+
+Basis = Literal["creator", "emergency", "stable_stack"]
+
+STABLE_SCORE = 0.9
+STABLE_S = 24 * 3_600
+PRIME, LITE = "prime", "lite"
+VOICES_MAX = 64
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Seconds = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
+Score = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
+
+
+class StackEvidence(Model):
+    """How stable a stack has been, as the journal shows it; all times in seconds, until now and without a gap.
+
+    ``stability_score`` is the lowest self-reflection stability score of the last ``measured_s``; ``initiative_s`` is
+    how long the initiative loop has run without a failure.
+    """
+
+    stability_score: Score
+    measured_s: Seconds
+    prime_online_s: Seconds
+    lite_online_s: Seconds
+    initiative_s: Seconds
+
+    def lacking(self) -> tuple[str, ...]:
+        """What it lacks to be a stable instance; nothing where it is one."""
+        found = []
+        if not self.stability_score >= STABLE_SCORE:
+            found.append(f"its stability score fell to {self.stability_score!r}, below {STABLE_SCORE:g}")
+        for what, seconds in (
+            ("its stability has been measured", self.measured_s),
+            ("Prime has been online", self.prime_online_s),
+            ("Lite has been online", self.lite_online_s),
+            ("its initiative loop has run without failure", self.initiative_s),
+        ):
+            if not seconds >= STABLE_S:
+                found.append(f"{what} for {seconds / 3600:.4g} of {STABLE_S // 3600} hours")
+        return tuple(found)
+
+
+class IdentityChange(Model):
+    """What is proposed: another identity in place of the one whose hash is ``base_hash``, and who stands behind it.
+
+    ``agreed_by`` are those whose agreement the caller has verified; ``emergency`` says of which kind it is, if any.
+    """
+
+    identity: Identity
+    base_hash: Hash
+    proposed_by: Sender
+    agreed_by: Annotated[tuple[Sender, ...], Field(max_length=VOICES_MAX), BeforeValidator(as_tuple)] = ()
+    why: Annotated[Text, Field(min_length=1)]
+    emergency: Literal["rollback", "patch"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the identity may change, on whose authority (``basis``), and why, in words for the journal."""
+
+    is_allowed: bool
+    basis: Basis | None
+    reason: str
+    before_hash: str
+    after_hash: str
+
+
+def judge_change(
+    change: IdentityChange,
+    current: Identity,
+    *,
+    creator: str,
+    evidence: StackEvidence | None,
+    earlier: Collection[str] = (),
+) -> Verdict:
+    """Judge a change of ``current``. ``evidence`` is None while nothing measures it; ``earlier`` are the hashes of
+    the identities that there were, to one of which a rollback goes.
+
+    - The creator alone, while no stable instance exists or nothing measures one.
+    - The creator with Prime, for a rollback or patch in an emergency, whatever the evidence.
+    - The creator with the stack, which is Prime and Lite, once it has been stable for 24 hours.
+
+    Anything else is refused, with the reason.
+    """
+    before, after = current.content_hash(), change.identity.content_hash()
+    voices = {change.proposed_by, *change.agreed_by}
+
+    def verdict(basis: Basis | None, reason: str) -> Verdict:
+        return Verdict(basis is not None, basis, reason, before, after)
+
+    if change.proposed_by not in (creator, PRIME, LITE):
+        return verdict(
+            None, f"{change.proposed_by} may not propose it: the creator, {creator}, or the stack does"
+        )
+    if creator not in voices:
+        return verdict(None, f"nothing changes without the creator: {creator} has not agreed")
+    if change.base_hash != before:
+        return verdict(
+            None,
+            f"it changes {change.base_hash[:12]}, and the identity is {before[:12]} now; propose it anew",
+        )
+    if after == before:
+        return verdict(None, "it changes nothing")
+    if change.emergency == "rollback" and after not in earlier:
+        return verdict(None, f"a rollback goes to an identity that there was, and {after[:12]} never was one")
+    if change.emergency is not None and PRIME in voices:
+        return verdict("emergency", f"{creator} and Prime agree on an emergency {change.emergency}")
+    if evidence is None:
+        return verdict("creator", f"{creator} decides alone, for nothing measures a stack's stability yet")
+    lacking = evidence.lacking()
+    if lacking:
+        return verdict("creator", f"{creator} decides alone, for no stack is stable: {'; '.join(lacking)}")
+    silent = [name for seat, name in ((PRIME, "Prime"), (LITE, "Lite")) if seat not in voices]
+    if silent:
+        emergency = ", and an emergency needs Prime" if change.emergency else ""
+        return verdict(
+            None, f"the stack is stable, so it has a say: {' and '.join(silent)} has not agreed{emergency}"
+        )
+    return verdict("stable_stack", f"{creator} and a stack that has been stable for 24 hours agree")
