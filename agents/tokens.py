@@ -1,0 +1,273 @@
+"""Counts texts in the tokens of the model that will read them, offline. Knows nothing of budgets or prompts.
+
+    count = counter_for("gpt-4o-mini")
+    count("hello world")           # 2
+    count.cut(text, 100)           # as much of its beginning as 100 tokens hold
+    count.is_estimate              # False: this model's own tokenizer did it
+
+What a name stands for is told by explicit rules (``RULES``). A model without one, such as any Claude, whose
+vocabulary nobody publishes, is estimated: marked as such, and on the high side. Whoever knows better says so in
+the configuration, with a vocabulary's name or a ``tokenizer.json``.
+
+The vocabularies come with the package splintr-rs, so nothing is fetched. A tokenizer is no value: a counter
+pickles as names, and each process loads (``prime``) what it counts with.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from council.protocol.errors import TokenizerError
+
+# By the names that their vendors, or tiktoken, gave them. Where models share a vocabulary it stands once: gemma3
+# is Gemma 4's too, mistral_v1 that of all Mistrals without Tekken, llama2 Code Llama's and kimi_k2 K3's.
+VOCABULARIES = (
+    "cl100k_base",
+    "o200k_base",
+    "deepseek_v3",
+    "gemma2",
+    "gemma3",
+    "glm4",
+    "kimi_k2",
+    "llama2",
+    "llama3",
+    "mistral_v1",
+    "mistral_v3",
+    "olmo2",
+    "phi4",
+    "qwen3",
+)
+ESTIMATE = "estimate"
+
+# A model's name, without folder, provider and file ending, begins like this and then with none of [a-z0-9.]: so
+# qwen3.5 or llama-4, which have vocabularies of their own, are nobody's here. A name that moves from model to model
+# (mistral-large-latest, deepseek-chat) has no rule either: what is behind it tomorrow is not known today.
+RULES: tuple[tuple[str, str], ...] = (
+    (r"(?:chat)?gpt-4o|gpt-4\.[15]|gpt-5(?:\.\d+)?|gpt-oss|o1|o3|o4-mini", "o200k_base"),
+    (r"gpt-4|gpt-3\.?5", "cl100k_base"),
+    (r"(?:meta-)?llama-?3(?:[.-][123])?", "llama3"),
+    (r"(?:meta-)?llama-?2|code-?llama", "llama2"),
+    (r"qwen-?(?:2|2\.5|3)|qwq", "qwen3"),
+    (r"mistral-7b|mistral:7b|mixtral-8x(?:7|22)b|mixtral:8x(?:7|22)b|codestral-22b", "mistral_v1"),
+    (r"(?:open-)?mistral-nemo|pixtral-12b", "mistral_v3"),
+    (r"deepseek-v3(?:\.[12])?", "deepseek_v3"),
+    # Only what is whole: the smaller ones of this name are Qwen or Llama taught by it, with their vocabularies.
+    (r"deepseek-r1:671b", "deepseek_v3"),
+    (r"gemma-?2", "gemma2"),
+    (r"gemma-?(?:3n?|4)", "gemma3"),
+    (r"glm-?4(?:\.5)?", "glm4"),
+    (r"kimi-k2(?:\.[567])?|kimi-k3", "kimi_k2"),
+    (r"phi-?4(?!-?(?:mini|multimodal))", "phi4"),
+    (r"olmo-?2", "olmo2"),
+)
+_RULES = tuple((re.compile(f"(?:{rule})(?![a-z0-9.])"), vocabulary) for rule, vocabulary in RULES)
+_PROVIDER = re.compile(
+    r"^(?:(?:anthropic|azure|bedrock|cerebras|deepseek|fireworks|ft|google(?:-gla|-vertex)?|groq|mistral|ollama|openai"
+    r"|openrouter|together|vllm):|(?:(?:us|eu|apac|global)\.)?(?:anthropic|deepseek|google|meta|mistral|moonshotai"
+    r"|openai|qwen)\.)"
+)
+
+# The estimate: of tokenizers that merge little, each poor at something else, the one that needs most, and half as
+# much again. No other that is known here needs more than 1.32 times as much for ASCII, two tokens aside.
+PANEL = ("llama2", "mistral_v1", "mistral_v3", "qwen3")
+ESTIMATE_ABOVE_PANEL = (3, 2)  # a fraction, so that nothing is rounded twice
+ESTIMATE_ALLOWANCE = 2  # texts of a few letters, and the space that some put in front
+# A script that a vocabulary lacks costs a token for each byte, and never more.
+_FOREIGN = re.compile(r"[^\x00-\x7f]+")
+_STAND_IN = "\x7f"  # for what is left out: a character that merges with no neighbour
+
+# Counts are kept for as many characters of text as some hundred prompts have; each is held as so many more, for a
+# short text takes hardly less memory.
+CACHED_CHARS_MAX = 4 << 20
+CACHED_ENTRY_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounter:
+    """Counts the tokens of texts as ``model`` reads them; made by ``counter_for``, called with a text.
+
+    ``tokenizer`` says with what: one of VOCABULARIES, the path of a ``tokenizer.json``, or ESTIMATE. The text is
+    data: what spells a special token (``<|im_start|>``) is counted as the letters that it is. Neither a chat
+    template nor a token in front of all text is counted. A text with half of a surrogate pair raises ValueError.
+
+    The tokens of two texts joined may be more than both have, or fewer: count what is sent, whole. A counter pickles
+    as these two names; a path is read anew in each process.
+    """
+
+    model: str
+    tokenizer: str
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it is not the model's own tokenizer that counts, but a figure on the high side."""
+        return self.tokenizer == ESTIMATE
+
+    @property
+    def told(self) -> str:
+        """What counts, in words, for a status or a report."""
+        if not self.is_estimate:
+            return self.tokenizer
+        more, than = ESTIMATE_ABOVE_PANEL
+        panel = ", ".join(PANEL)
+        return f"an estimate: {more / than:g} times the most that {panel} need; a token for each byte beyond ASCII"
+
+    def __call__(self, text: str) -> int:
+        """How many tokens ``text`` has; 0 for an empty one. What was counted before is remembered."""
+        return _COUNTS.get(self.tokenizer, text)
+
+    def cut(self, text: str, tokens_max: int) -> str:
+        """As long a beginning of ``text`` as is found to have at most ``tokens_max`` tokens; all of it if it fits.
+
+        To the character, not the word. What is returned was itself counted, for n tokens may end within a
+        character, and some tokenizers change what they read.
+        """
+        if self(text) <= tokens_max:
+            return text
+        count = _counting(self.tokenizer)
+        fits, too_long = 0, len(text)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            if count(text[:middle]) <= tokens_max:
+                fits = middle
+            else:
+                too_long = middle
+        return text[:fits]
+
+    def prime(self) -> None:
+        """Load what it counts with, once in a process, so that no prompt waits for it.
+
+        Raises TokenizerError for a ``tokenizer.json`` that is not there, or not understood.
+        """
+        _counting(self.tokenizer)("primed")
+
+
+def counter_for(model: str, tokenizer: str | None = None) -> TokenCounter:
+    """The counter for a model by its name (``gpt-4o``, ``Qwen/Qwen3-8B``, ``llama3.1:8b``), or as configured.
+
+    ``tokenizer``, if given, stands: the name of one of VOCABULARIES, the path of a Hugging Face
+    ``tokenizer.json``, or "estimate". Raises TokenizerError where it is none of them, or can't be read.
+    """
+    if tokenizer is None:
+        return TokenCounter(model, vocabulary_of(model) or ESTIMATE)
+    if tokenizer not in VOCABULARIES and tokenizer != ESTIMATE and not tokenizer.endswith(".json"):
+        raise TokenizerError(
+            f"tokenizer {tokenizer!r} of model {model!r} is none: expected the path of a tokenizer.json, "
+            f"{ESTIMATE!r}, or one of {', '.join(VOCABULARIES)}",
+            tokenizer=tokenizer,
+        )
+    counter = TokenCounter(model, tokenizer)
+    if tokenizer.endswith(".json"):
+        counter.prime()  # a file that is not there is the configuration's fault, and told with it
+    return counter
+
+
+def vocabulary_of(model: str) -> str | None:
+    """Which of VOCABULARIES a model of this name has by RULES, or None: then its tokens can only be estimated."""
+    name = model.strip().lower()
+    if re.fullmatch(r"deepseek(?:-ai)?/deepseek-r1(?:-0528)?|(?:us\.)?deepseek\.(?:r1|v3)-v\d(?::\d)?", name):
+        return "deepseek_v3"
+    name = name.rsplit("/", 1)[-1].removesuffix(".gguf")
+    # As it stands, for mistral:7b is a model; then without its provider, for openai:gpt-4o is one of theirs.
+    names = [name, _PROVIDER.sub("", name)]
+    return next((vocabulary for name in names for rule, vocabulary in _RULES if rule.match(name)), None)
+
+
+# Behind the names above
+
+_LOADING = Lock()
+
+
+def _counting(tokenizer: str) -> Callable[[str], int]:
+    """What counts with this tokenizer, loaded by whichever thread asks first."""
+    if tokenizer == ESTIMATE:
+        return _estimated
+    with _LOADING:
+        return _loaded(tokenizer)
+
+
+@lru_cache(maxsize=64)  # more than there are; a council's seats name a handful
+def _loaded(tokenizer: str) -> Callable[[str], int]:
+    import splintr  # 38 MB, of no use to a council without models
+
+    if tokenizer in VOCABULARIES:
+        encode = splintr.Tokenizer.from_pretrained(tokenizer).encode_ordinary
+    else:
+        encode = _of_file(tokenizer, splintr.from_json).encode_ordinary
+
+    edges = len(encode(""))  # what a file's template puts around all text is the frame's
+
+    def count(text: str) -> int:
+        return len(encode(text)) - edges
+
+    def count_composed(text: str) -> int:
+        """Some servers compose what they read (NFC) and some do not; no prompt may be too long for either."""
+        if unicodedata.is_normalized("NFC", text):
+            return count(text)
+        return max(count(text), count(unicodedata.normalize("NFC", text)))
+
+    return count_composed if tokenizer == "qwen3" else count
+
+
+def _of_file(path: str, read: Callable[[str], Any]) -> Any:
+    if not Path(path).is_file():
+        raise TokenizerError(f"tokenizer {path}: there is no such file", tokenizer=path)
+    try:
+        return read(path)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise TokenizerError(
+            f"tokenizer {path}: {error}; expected a Hugging Face tokenizer.json, or leave it out and have "
+            "the model's tokens estimated",
+            tokenizer=path,
+        ) from error
+
+
+def _estimated(text: str) -> int:
+    if not text:
+        return 0
+    ascii_only, foreign = _FOREIGN.sub(_STAND_IN, text), "".join(_FOREIGN.findall(text))
+    poorest = max(_counting(vocabulary)(ascii_only) for vocabulary in PANEL)
+    more, than = ESTIMATE_ABOVE_PANEL
+    composed = unicodedata.normalize("NFC", foreign)  # some letters have no composed form, and grow
+    bytes_beyond_ascii = max(len(foreign.encode()), len(composed.encode()))
+    return ESTIMATE_ALLOWANCE + (more * poorest + than - 1) // than + bytes_beyond_ascii
+
+
+class _Counts:
+    """What texts were counted to, the least used forgotten first."""
+
+    def __init__(self, chars_max: int) -> None:
+        self.chars_max = chars_max
+        self.chars = 0
+        self._known: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, tokenizer: str, text: str) -> int:
+        key = (tokenizer, text)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        found = _counting(tokenizer)(text)
+        if len(text) + CACHED_ENTRY_CHARS <= self.chars_max:  # else it would push out all others
+            self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[str, str], found: int) -> None:
+        with self._lock:
+            if key not in self._known:
+                self.chars += len(key[1]) + CACHED_ENTRY_CHARS
+            self._known[key] = found
+            while self.chars > self.chars_max:
+                (_, oldest), _ = self._known.popitem(last=False)
+                self.chars -= len(oldest) + CACHED_ENTRY_CHARS
+
+
+_COUNTS = _Counts(CACHED_CHARS_MAX)
