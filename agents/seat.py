@@ -13,7 +13,7 @@ import inspect
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
@@ -22,6 +22,7 @@ from council.agents import letters
 from council.agents.exchange import Mailbox, Reply
 from council.agents.mind import Case, Mind, Opinion, RulingMind, RulingWord, ShownBallot
 from council.agents.mind import Ruling as MindRuling
+from council.agents.purse import SeatPurse, SpendingMind
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info, Proposal, plain
 from council.protocol.errors import CouncilError, EnvelopeError
@@ -88,6 +89,9 @@ class SeatHost:
         self._new_id = new_id
         self._heartbeat_s = heartbeat_s
         self._mailbox = Mailbox()
+        self._purse = SeatPurse(name, self._info)
+        if isinstance(mind, SpendingMind):
+            mind.take_purse(self._purse)
         self._slots = asyncio.Semaphore(concurrent_max)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -147,7 +151,7 @@ class SeatHost:
     # What arrives
 
     def _busy(self) -> bool:
-        return bool(self._work)
+        return bool(self._work) or self._purse.busy
 
     def _receive(self, sealed: bytes) -> None:
         try:
@@ -165,6 +169,9 @@ class SeatHost:
             elif content.kind == "ask_again" and about is not None:
                 self._forget((proposal_id, "ballot"))
                 self._begin_review(_case_of(about, time_left_s))
+            elif content.kind in ("granted", "denied"):
+                why = content.text if content.kind == "denied" else None
+                self._purse.answered(content.data.get("call"), why)
             elif content.kind == "withdraw":
                 for name in ("ballot", "ruling"):
                     self._give_up(self._work.get((proposal_id, name)))
@@ -225,6 +232,7 @@ class SeatHost:
             if not work.given_up:
                 self._fail(work, _in_words(error))
         finally:
+            self._purse.close(work.proposal_id)
             self._free_slot(work)
 
     async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:
@@ -350,8 +358,17 @@ class SeatHost:
         )
 
     def _sealed(self, **fields: Any) -> bytes:
-        envelope = Envelope.build(msg_id=self._new_id(), timestamp=self._wall(), sender=self.name, **fields)
+        msg_id = fields.pop("msg_id", None) or self._new_id()
+        envelope = Envelope.build(msg_id=msg_id, timestamp=self._wall(), sender=self.name, **fields)
         return signing.sign(envelope, self._key, self._council_id)
+
+    def _info(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:
+        """An INFO of the seat's own, about a proposal: its id, and what leaves it for the council."""
+        msg_id = self._new_id()
+        content = {"kind": kind, "text": "", "data": {"proposal_id": proposal_id, **data}}
+        fields: dict[str, Any] = {"type": "INFO", "role": "voter", "parent_id": proposal_id}
+        sealed = self._sealed(msg_id=msg_id, content=content, **fields)
+        return msg_id, lambda: self._mailbox.put(sealed)
 
     def _remember(self, key: tuple[str, str], sealed: bytes) -> None:
         if key in self._said:

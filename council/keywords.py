@@ -47,6 +47,12 @@ class Settings(ClientSettings, total=False):
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None
+    proposal_tokens_max: int | None
+    proposal_usd_max: float | None
+    seat_tokens_max: int | None
+    seat_usd_max: float | None
+    council_tokens_max: int | None
+    council_usd_max: float | None
     store: str | None
     checkpoint: str | None
     ray_address: str | None

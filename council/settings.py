@@ -22,6 +22,8 @@ HUMANS_MAX = 100  # names that an error still lists
 _KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
 _STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
+# Above what any budget is; in micro-dollars it still is a whole number that every reader of JSON keeps.
+CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
 OPTIONS_MAX = 64  # keyword arguments of one mind
 
 
@@ -33,6 +35,15 @@ def _whole(default: int, low: int, high: int, about: str) -> Any:
 def _seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
     expected = f"a number of seconds from {low:g} to {high:g}"
     return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def _cap(kind: str, about: str) -> Any:
+    """The most of something that models may use up; unset for no limit."""
+    if kind == "tokens":
+        expected, high = f"a whole number of tokens up to {CAP_TOKENS_MAX:,}", CAP_TOKENS_MAX
+    else:
+        expected, high = f"a number of US dollars up to {CAP_USD_MAX:,}", CAP_USD_MAX
+    return Field(None, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
 
 
 def _name(default: Any, about: str) -> Any:
@@ -107,6 +118,8 @@ class SeatConfig(BaseModel):
     # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
     model: str | None = _label("the model behind the mind, as decisions name it")
     vendor: str | None = _label("who runs that model, as decisions name it")
+    tokens_max: int | None = _cap("tokens", "the most tokens its model may use, over the council's life (2.6)")
+    usd_max: float | None = _cap("usd", "the most its model may cost, over the council's life (2.6)")
     # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
     max_concurrent: int = _whole(16, 1, 256, "how many reviews the seat runs at once")
 
@@ -173,6 +186,13 @@ class CouncilConfig(BaseModel):
     open_max: int = _whole(2000, 1, 100_000, "how many proposals may be open before new ones are refused")
     escalations_max: int = _whole(10_000, 1, 100_000, "how many escalations may await a human")
     events_kept: int = _whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    # rules 2.6: reserved before each model call, at its worst; over the council's life but for a proposal's
+    proposal_tokens_max: int | None = _cap("tokens", "the most tokens that models may use on one proposal (2.6)")
+    proposal_usd_max: float | None = _cap("usd", "the most that models may cost on one proposal (2.6)")
+    seat_tokens_max: int | None = _cap("tokens", "the most tokens of a seat that has no tokens_max (2.6)")
+    seat_usd_max: float | None = _cap("usd", "the most that a seat without a usd_max may cost (2.6)")
+    council_tokens_max: int | None = _cap("tokens", "the most tokens that all models may use together (2.6)")
+    council_usd_max: float | None = _cap("usd", "the most that all models may cost together (2.6)")
     store: Annotated[str, AfterValidator(_is_store_address)] | None = Field(
         default=None,
         min_length=1,

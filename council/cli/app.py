@@ -278,6 +278,20 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
 
 
 @app.command(epilog=EXIT_CODES)
+def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Show what the seats' models have cost.
+
+    Tokens and money over the council's life, what is held for calls under way, and what is left.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        told = council.status()["budget"]
+    from council.cli import show
+
+    return report.result(told, None if json else show.budget(told))
+
+
+@app.command(epilog=EXIT_CODES)
 def watch(
     since: Annotated[
         int | None,

@@ -199,7 +199,7 @@ def told(event: Event) -> Text:
     )
 
 
-def _told(event: Event) -> tuple[str, str]:
+def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each kind
     data = event.data
     match event.kind:
         case "proposal":
@@ -230,6 +230,18 @@ def _told(event: Event) -> tuple[str, str]:
             decision = data["decision"]
             how = decision["outcome"] or decision["standing"]
             return f"{how}: {line(decision['reason'], 300)}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
+        case "spending":
+            call = data["call"]
+            unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
+            return (
+                f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}{unknown}",
+                show.DIM,
+            )
+        case "denial":
+            return (
+                f"{data['seat']} may not call {line(data['model'], 80)}: {line(data['why'], 300)}",
+                "yellow",
+            )
         case "roll":
             how = "active" if data["active"] else "inactive"
             return f"{data['seat']} is {how}: {line(data['why'], 300)}", "green" if data["active"] else "red"

@@ -32,6 +32,7 @@ VOTE_STYLES = {"yes": "green", "no": "red", "abstain": "yellow"}
 RISK_STYLES = {"high": "red", "med": "yellow", "low": ""}
 REASON_CHARS_MAX = 1_200  # of one reason on a terminal; --json has all of it
 BAR_CELLS = 16
+BUDGET_NUMBERS = ("calls", "tokens", "held", "left", "cost", "left ")
 DIM = "bright_black"
 
 
@@ -353,3 +354,43 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
         mark, style = marks[level]
         table.add_row(Text(f"{mark} {level}", style), text(what), text(said))
     return table
+
+
+def budget(told: Mapping[str, Any]) -> RenderableType:
+    """What models have cost by seat, what is held for calls under way, and what is left."""
+    table = _table("seat", "calls", "tokens", "held", "left", "cost", "left ", numbers=BUDGET_NUMBERS)
+    rows = [*told["seats"].items(), ("council", told["council"])]
+    for name, account in rows:
+        spent, held, caps = account["spent"], account["held"], account["caps"]
+        tokens, money = (_left(caps[unit], spent[unit] + held[unit]) for unit in ("tokens", "microusd"))
+        table.add_row(
+            text(name, "bold" if name == "council" else ""),
+            f"{account['calls']:,}",
+            f"{spent['tokens']:,}",
+            Text(f"{held['tokens']:,}", "" if held["tokens"] else DIM),
+            Text("no limit", DIM) if tokens is None else Text(f"{tokens:,}", "" if tokens else "red"),
+            f"${spent['microusd'] / 1e6:,.4f}",
+            Text("no limit", DIM) if money is None else Text(f"${money / 1e6:,.4f}", "" if money else "red"),
+        )
+    assumed = told["council"]["assumed"]
+    parts: list[RenderableType] = [table]
+    caps = told["proposal_caps"]
+    if caps["tokens"] is not None or caps["microusd"] is not None:
+        most = [f"{caps['tokens']:,} tokens"] if caps["tokens"] is not None else []
+        most += [f"${caps['microusd'] / 1e6:,.4f}"] if caps["microusd"] is not None else []
+        parts += ["", text(f"at most {' and '.join(most)} on one proposal", DIM)]
+    if assumed:
+        said = f"{count(assumed, 'call')} cost what was reserved: nobody told what was used"
+        parts += ["", text(said, "yellow")]
+    return Group(*parts)
+
+
+def _left(cap: int | None, used: int) -> int | None:
+    return None if cap is None else max(cap - used, 0)
+
+
+def cost(spend: Mapping[str, Any]) -> str:
+    """Tokens and money in words."""
+    from council.core.state import Spend
+
+    return str(Spend(spend["tokens"], spend["microusd"]))

@@ -39,6 +39,8 @@ _STYLES = {
     "damaged": "bold red",
     "start": show.DIM,
     "deadline": show.DIM,
+    "call": show.DIM,
+    "settlement": show.DIM,
 }
 
 
@@ -131,6 +133,16 @@ def told(entry: Entry) -> Words:
             return Words(f"{data['seat']} calls for Prime", data["reason"])
         case "cancellation":
             return Words(data["sender"], data["reason"])
+        case "call":
+            call = data["call"]
+            return Words(
+                f"{call['seat']} asks for a call to {call['model']}", f"at worst {show.cost(call['worst'])}"
+            )
+        case "settlement":
+            used = data["used"]
+            return Words(
+                f"{data['seat']} settles a call", "usage unknown" if used is None else show.cost(used)
+            )
         case "refusal":
             return Words(f"{data['sender']} {data['code']}", data["why"])
         case _:

@@ -188,6 +188,7 @@ def _standing(rules: Rules, proposal: Proposal, asked: Escalation, absent: Absen
         shared=rules.shared,
         seconds=now.uptime_s - proposal.opened_s,
         position=now.position,
+        spent=proposal.accounts,
     )
 
 
@@ -230,6 +231,7 @@ def decided(
         shared=rules.shared,
         seconds=now.uptime_s - proposal.opened_s,
         position=now.position,
+        spent=proposal.accounts,
     )
     return decision, [AnnounceDecision(decision)]
 

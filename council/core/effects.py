@@ -7,7 +7,7 @@ no seat sees another's ballot before its own is in the journal (rules 1.14).
 
 from __future__ import annotations
 
-from council.core.state import Ballot, Decision, Escalation, Ruling, Submission, Value
+from council.core.state import Ballot, Call, Decision, Escalation, Ruling, Spend, Submission, Value
 
 
 class DeliverProposal(Value, frozen=True):
@@ -32,6 +32,33 @@ class RequestRuling(Value, frozen=True):
     proposal_id: str
     ballots: tuple[Ballot, ...]
     escalated_for: tuple[str, ...]
+
+
+class GrantCall(Value, frozen=True):
+    """Tell a seat that it may make a model call; ``again`` where it was told before."""
+
+    seat: str
+    proposal_id: str
+    call_id: str
+    again: bool = False
+
+
+class DenyCall(Value, frozen=True):
+    """Tell a seat that a model call does not fit the budget, and everybody why."""
+
+    seat: str
+    proposal_id: str
+    call_id: str
+    model: str
+    why: str
+
+
+class AnnounceSpending(Value, frozen=True):
+    """A model call is over, and what it cost; ``assumed`` where that is not known."""
+
+    call: Call
+    spent: Spend
+    assumed: bool
 
 
 class AnnounceProposal(Value, frozen=True):
@@ -133,6 +160,9 @@ THINK = (DeliverProposal, WithdrawProposal)
 Effect = (
     Think
     | RequestRuling
+    | GrantCall
+    | DenyCall
+    | AnnounceSpending
     | AnnounceProposal
     | AnnounceBallot
     | AnnounceLoss

@@ -6,7 +6,7 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 
 from __future__ import annotations
 
-from council.core.state import Answer, Ballot, Rules, Ruling, Submission, Value
+from council.core.state import Answer, Ballot, Call, Rules, Ruling, Spend, Submission, Value
 
 
 class ProposalSubmitted(Value, frozen=True):
@@ -71,6 +71,21 @@ class ProposalCancelled(Value, frozen=True):
     reason: str
 
 
+class CallReserved(Value, frozen=True):
+    """A seat asked to make a model call, and said what it may cost at worst (rules 2.6)."""
+
+    call: Call
+
+
+class CallSettled(Value, frozen=True):
+    """A seat told what a call had cost; ``used`` is None where nobody knows."""
+
+    proposal_id: str
+    seat: str
+    call_id: str
+    used: Spend | None
+
+
 class SeatBeat(Value, frozen=True):
     """A heartbeat: number ``beat`` of the seat actor's run ``boot``."""
 
@@ -132,6 +147,8 @@ Event = (
     | RulingGiven
     | HumanAnswered
     | ProposalCancelled
+    | CallReserved
+    | CallSettled
     | SeatBeat
     | SeatDied
     | SeatFellSilent

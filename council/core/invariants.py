@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from council.core import tally
-from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal, unsure
+from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal, Spend, unsure
 from council.protocol.errors import InternalError
 
 
@@ -14,6 +14,7 @@ def check(state: CouncilState) -> None:
     _require(not state.open.keys() & state.closed.keys(), "1.12: a proposal is open or decided, never both")
     with_human = sum(proposal.stage == "human" for proposal in state.open.values())
     _require(with_human == state.with_human, "the count of proposals with a human is right")
+    _check_calls(state)
     armed = set(state.timers)
     armed_wall = set(state.wall_timers)
     for proposal_id, proposal in state.open.items():
@@ -27,6 +28,35 @@ def check(state: CouncilState) -> None:
         _require(closed.decision.proposal_id == proposal_id, "a decision is kept under its proposal's id")
         if closed.decision.position >= state.ruled_from:  # those before were made by other rules
             _check_decision(state, closed.decision)
+
+
+def _check_calls(state: CouncilState) -> None:
+    """rules 2.6: what is reserved and spent is told once by call, by proposal and by seat, and fits."""
+    for name, account in state.paid.items():
+        held = sum((call.worst for call in state.calls.values() if call.seat == name), Spend())
+        _require(account.seat == name and account.held == held, f"2.6: {name} holds what its calls may cost")
+    on_proposals: dict[tuple[str, str], Spend] = {}
+    for call_id, call in state.calls.items():
+        _require(
+            call.call_id == call_id and call.seat in state.paid, "2.6: a call is kept under its id, and paid"
+        )
+        _require(
+            call.proposal_id in state.open or call.proposal_id in state.closed,
+            "2.6: a call is for a proposal",
+        )
+        key = call.proposal_id, call.seat
+        on_proposals[key] = on_proposals.get(key, Spend()) + call.worst
+    for proposal_id, proposal in state.open.items():
+        for account in proposal.accounts:
+            held = on_proposals.pop((proposal_id, account.seat), Spend())
+            _require(account.held == held, f"2.6: {proposal_id} holds what its calls may cost")
+    for proposal_id, seat in on_proposals:
+        spent = state.closed[proposal_id].decision.spent if proposal_id in state.closed else ()
+        held = on_proposals[proposal_id, seat]
+        _require(
+            any(account.seat == seat and account.held == held for account in spent),
+            f"2.6: the decision on {proposal_id} holds what its calls may cost",
+        )
 
 
 def _check_open(state: CouncilState, proposal: Proposal) -> None:

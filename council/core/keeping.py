@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from council.core import closing
 from council.core import effects as do
-from council.core.state import Closed, CouncilState, Decision, Proposal, Seat
+from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend
 from council.protocol.errors import Refused
 
 Effects = list[do.Effect]
@@ -50,7 +50,7 @@ def keep(state: CouncilState, before: Proposal | None, concluded: closing.Conclu
         state.with_human -= before.stage == "human"
         del state.open[what.proposal_id]
         state.closed[what.proposal_id] = Closed(what.digest, what.proposer, before.asked, after)
-        return effects
+        return effects + _not_needed(before, after)
     state.open[after.what.proposal_id] = after
     if before is None or after.deadline_s != before.deadline_s:
         _arm(state.timers, (after.deadline_s, after.what.proposal_id), state.open)
@@ -58,6 +58,14 @@ def keep(state: CouncilState, before: Proposal | None, concluded: closing.Conclu
         state.with_human += 1
         _arm(state.wall_timers, (after.escalation.expires_wall_s, after.what.proposal_id), state.open)
     return effects
+
+
+def _not_needed(before: Proposal, decision: Decision) -> Effects:
+    """Seats whose models are still at work stop, unless an action follows that a late ballot may warn of."""
+    if decision.outcome == "approved" and before.what.tool is not None:
+        return []
+    what = before.what.proposal_id
+    return [do.WithdrawProposal(each.seat, what) for each in before.accounts if each.held != Spend()]
 
 
 def seat_of(state: CouncilState, name: str) -> Seat:

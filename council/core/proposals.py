@@ -69,7 +69,7 @@ def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
         raise unknown(proposal_id, "the question")
     if proposal.standing is None:
         return None
-    return replace(proposal.standing, late=proposal.late)
+    return replace(proposal.standing, late=proposal.late, spent=proposal.accounts)
 
 
 def _superseded(state: CouncilState, event: ev.ProposalSubmitted) -> Proposal | None:

@@ -8,7 +8,7 @@ is down, a human's (rules 1.9).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
 
 import msgspec
@@ -61,6 +61,68 @@ class Moment(Value, frozen=True):
     position: int
 
 
+class Spend(Value, frozen=True):
+    """What model calls cost: tokens, prompt and output together, and millionths of a dollar."""
+
+    tokens: int = 0
+    microusd: int = 0
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(self.tokens + other.tokens, self.microusd + other.microusd)
+
+    def __sub__(self, other: Spend) -> Spend:
+        return Spend(self.tokens - other.tokens, self.microusd - other.microusd)
+
+    def __str__(self) -> str:
+        tokens = f"{self.tokens:,} tokens"
+        return f"{tokens}, ${self.microusd / 1e6:,.6f}" if self.microusd else tokens
+
+
+class Caps(Value, frozen=True):
+    """The most that may be spent; None for no limit. Millionths of a dollar, as in ``Spend``."""
+
+    tokens: int | None = None
+    microusd: int | None = None
+
+
+class Budget(Value, frozen=True):
+    """Caps on each proposal, on each seat, on seats of their own (``seats``), and on the council, for its life."""
+
+    proposal: Caps = Caps()
+    seat: Caps = Caps()
+    council: Caps = Caps()
+    seats: tuple[tuple[str, Caps], ...] = ()
+
+
+class Call(Value, frozen=True):
+    """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's."""
+
+    call_id: str
+    proposal_id: str
+    seat: str
+    task: str
+    model: str
+    worst: Spend
+
+
+class Account(Value, frozen=True):
+    """What a seat has ``spent``, and what is ``held`` for its calls under way.
+
+    ``assumed``: of its ``calls``, those whose usage nobody told, so that they cost what was reserved.
+    """
+
+    seat: str
+    calls: int = 0
+    spent: Spend = Spend()
+    held: Spend = Spend()
+    assumed: int = 0
+
+
+def total(accounts: Iterable[Account]) -> Spend:
+    """What these accounts have spent and hold."""
+    return sum((account.spent + account.held for account in accounts), Spend())
+
+
 class Rules(Value, frozen=True):
     """The settings that decisions depend on. ``prime`` is the seat that breaks ties and rules.
 
@@ -76,6 +138,7 @@ class Rules(Value, frozen=True):
     open_max: int = 2_000
     escalations_max: int = 10_000
     shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    budget: Budget = Budget()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
@@ -216,6 +279,7 @@ class Decision(Value, frozen=True):
 
     While a human has not answered, ``standing`` is ``escalated``, ``outcome`` None and ``final`` False.
     ``missing`` and ``late`` name the seats whose ballots it does not count, each with the reason or ballot.
+    ``spent`` is what the seats' models cost; it still grows by calls that were under way when it was decided.
     """
 
     proposal_id: str
@@ -240,6 +304,7 @@ class Decision(Value, frozen=True):
     shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
     seconds: float = 0.0
     position: int = 0
+    spent: tuple[Account, ...] = ()
 
     def __bool__(self) -> bool:
         return self.outcome == "approved"
@@ -259,7 +324,7 @@ class Proposal(Value, frozen=True):
     ``asked_again`` those whose first ballot could not be read, with its digest; ``interrupts`` the run on
     each stream; ``acts`` the messages seen, by seat and kind; ``absent`` who was missing when voting ended;
     ``escalated_for`` the reasons why it is escalated to Prime, empty when it is not; ``standing`` what its
-    proposer is told while it waits for a human.
+    proposer is told while it waits for a human; ``accounts`` what the seats' models cost.
     """
 
     what: Submission
@@ -278,6 +343,7 @@ class Proposal(Value, frozen=True):
     escalation: Escalation | None = None
     standing: Decision | None = None
     late: tuple[Ballot, ...] = ()
+    accounts: tuple[Account, ...] = ()
 
 
 class Closed(Value, frozen=True):
@@ -293,7 +359,8 @@ class CouncilState(msgspec.Struct):
     """All that one council knows. Only the core touches the maps (one step costs the same however many).
 
     ``timers`` and ``wall_timers`` are heaps of ``(deadline, proposal id)``; entries of proposals that have
-    moved on are dropped when they surface. ``epoch`` is the coordinator's, 0 before the first has started;
+    moved on are dropped when they surface. ``calls`` are the model calls under way, ``paid`` what each seat has
+    spent on all proposals. ``epoch`` is the coordinator's, 0 before the first has started;
     ``ruled_from`` the position from which on ``rules`` are as they are.
     """
 
@@ -304,6 +371,8 @@ class CouncilState(msgspec.Struct):
     timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     wall_timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     with_human: int = 0
+    calls: dict[str, Call] = msgspec.field(default_factory=dict)
+    paid: dict[str, Account] = msgspec.field(default_factory=dict)
     uptime_s: float = 0.0
     epoch: int = 0
     ruled_from: int = 0

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import closing, proposals, roll, voices
+from council.core import budget, closing, proposals, roll, voices
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import (
@@ -80,13 +80,18 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return proposals.answered(state, event, now)
         case ev.ProposalCancelled():
             return proposals.cancelled(state, event, now)
+        case ev.CallReserved():
+            return budget.reserved(state, event)
+        case ev.CallSettled():
+            return budget.settled(state, event)
         case ev.SeatBeat():
             return _beat(state, event, now)
         case ev.SeatDied(name, boot, why):
             seat = seat_of(state, name)
             if boot != seat.boot:
                 return [do.NoteIgnored(name, "the death of an earlier run")]
-            return _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
+            effects = budget.abandoned(state, name)
+            return effects + _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
         case ev.SeatFellSilent(name):
             seat = seat_of(state, name)
             if not seat.active or not roll.is_silent(seat, state.rules, now):
@@ -192,7 +197,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
     state.seats = {name: roll.anew(before.get(name), name, now, first=first) for name in state.rules.seats}
     if first:
         return []
-    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open))]
+    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state)]
     for name, seat in state.seats.items():
         if name not in before or not before[name].active:
             effects.append(do.AnnounceRoll(name, True, seat.why))

@@ -44,6 +44,8 @@ KINDS: dict[type[ev.Event], str] = {
     ev.RulingGiven: "ruling",
     ev.HumanAnswered: "answer",
     ev.ProposalCancelled: "cancellation",
+    ev.CallReserved: "call",
+    ev.CallSettled: "settlement",
     ev.SeatBeat: "seat_back",
     ev.SeatDied: "seat_died",
     ev.SeatFellSilent: "seat_silent",
@@ -264,7 +266,7 @@ def _numbers(record: Record, decisions: list[Decision]) -> list[float] | None:
         found += (event.what.confidence, event.what.time_budget_s)
     elif isinstance(event, ev.BallotCast):
         found.append(event.ballot.confidence)
-    elif not isinstance(event, ev.EnvelopeRefused):
+    elif not isinstance(event, (ev.EnvelopeRefused, ev.CallReserved, ev.CallSettled)):
         return None
     for decision in decisions:
         if decision.ruling is not None or decision.late:
@@ -301,7 +303,7 @@ def about_of(event: ev.Event) -> str | None:
     match event:
         case ev.ProposalSubmitted(what):
             return what.proposal_id
-        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act):
+        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act) | ev.CallReserved(act):
             return act.proposal_id
         case _:
             return getattr(event, "proposal_id", None) or None
@@ -316,6 +318,8 @@ def agent_of(event: ev.Event) -> str | None:
             return ballot.seat
         case ev.RulingGiven(ruling):
             return ruling.seat
+        case ev.CallReserved(call):
+            return call.seat
         case ev.HumanAnswered(answer):
             return answer.human
         case ev.StreamObserved():

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from council.core.effects import AnnounceRoll, AnswerAgain, Effect, NoteIgnored
+from council.core.effects import AnnounceRoll, AnswerAgain, Effect, GrantCall, NoteIgnored
 from council.core.events import Event, SeatBeat
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
@@ -58,7 +58,12 @@ def leaves_one(event: Event, effects: list[Effect]) -> bool:
     """Whether an event leaves a record: whether it changed something (rules 1.10)."""
     if isinstance(event, SeatBeat):
         return any(isinstance(effect, AnnounceRoll) for effect in effects)
-    return not (len(effects) == 1 and isinstance(effects[0], (NoteIgnored, AnswerAgain)))
+    if len(effects) != 1:
+        return True
+    (effect,) = effects
+    return not (
+        isinstance(effect, (NoteIgnored, AnswerAgain)) or (isinstance(effect, GrantCall) and effect.again)
+    )
 
 
 def diverged(record: Record, why: str) -> ReplayDiverged:

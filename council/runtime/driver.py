@@ -33,7 +33,9 @@ from council.runtime.senders import COORDINATOR, Senders, Watchers
 from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
 
 # Of what waits for its record, that which somebody waits for; the rest is for those who watch.
-_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling)
+_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling, do.GrantCall, do.DenyCall)
+# What a seat alone is told, and no watcher.
+_UNTOLD = (do.RequestRuling, do.GrantCall)
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
@@ -127,9 +129,7 @@ class Driver:
         if record.msg_id is not None and record.sealed is not None:
             self._ids[record.msg_id] = digest(record.sealed)
         for effect in effects:
-            if not isinstance(effect, (*_AT_ONCE, do.RequestRuling)) and (
-                told := self._numbered(effect, now)
-            ):
+            if not isinstance(effect, (*_AT_ONCE, *_UNTOLD)) and (told := self._numbered(effect, now)):
                 self._tell(told, now)
 
     def snapshot(self) -> Snapshot:
@@ -146,6 +146,8 @@ class Driver:
             uptime_s=state.uptime_s,
             seats=list(state.seats.values()),
             open=list(state.open.values()),
+            calls=list(state.calls.values()),
+            paid=list(state.paid.values()),
             announced=self._announced,
             refusals=self._refusals.now(),
             decided=dict(self.counts),
@@ -302,7 +304,7 @@ class Driver:
 
     def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
-        if isinstance(effect, do.RequestRuling):
+        if isinstance(effect, _UNTOLD):
             return effect
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
@@ -413,7 +415,7 @@ class Driver:
             type="INFO",
             content={"kind": kind, "text": text[:REASON_CHARS_MAX], "data": data or {}},
         )
-        self._send(seat, proposal_id, codec.encode(envelope))
+        self._send(seat, proposal_id, codec.encode(envelope), beside=kind not in ("granted", "denied"))
 
     def _tell(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
@@ -421,6 +423,11 @@ class Driver:
             case do.RequestRuling(seat, proposal_id, ballots, escalated_for):
                 self._request_ruling(seat, proposal_id, ballots, escalated_for)
                 return
+            case do.GrantCall(seat, proposal_id, call_id):
+                self._send_info(seat, proposal_id, "granted", "", {"call": call_id})
+                return
+            case do.DenyCall(seat, proposal_id, call_id, _, why):
+                self._send_info(seat, proposal_id, "denied", why, {"call": call_id})
             case do.AnnounceDecision(decision):
                 self._announce(decision)
                 self._payloads.pop(decision.proposal_id, None)

@@ -16,6 +16,8 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceObservation: "observation",
     do.AnnouncePrimeEscalation: "to_prime",
     do.AnnounceRuling: "ruling",
+    do.AnnounceSpending: "spending",
+    do.DenyCall: "denial",
     do.AnnounceEscalation: "to_human",
     do.AnnounceDecision: "decision",
     do.AnnounceRoll: "roll",

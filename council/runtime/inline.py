@@ -7,25 +7,21 @@ import secrets
 import time
 from datetime import UTC, datetime
 
+from council.agents.endpoint import shared
 from council.agents.exchange import Reply
 from council.agents.ids import new_id
 from council.agents.seat import SeatHost
-from council.core.state import Rules
+from council.core.state import Budget, Caps, Rules
 from council.humans import enrolled
 from council.importing import build_mind
 from council.runtime.coordinator import Coordinator
 from council.runtime.journals import council_id_of, journal_key, open_journal
 from council.runtime.surroundings import Clock
-from council.settings import MEMORY, CouncilConfig
+from council.settings import MEMORY, CouncilConfig, SeatConfig
 
 
 def rules_of(config: CouncilConfig) -> Rules:
     """The part of the configuration that decisions depend on."""
-    shared: dict[str, list[str]] = {}
-    for seat in config.seats:
-        for kind, label in (("model", seat.model), ("vendor", seat.vendor)):
-            if label is not None:
-                shared.setdefault(f"{kind} {label}", []).append(seat.name)
     return Rules(
         seats=tuple(seat.name for seat in config.seats),
         prime=config.prime,
@@ -35,8 +31,27 @@ def rules_of(config: CouncilConfig) -> Rules:
         sole_seat=config.sole_seat,
         open_max=config.open_max,
         escalations_max=config.escalations_max,
-        shared=tuple((label, tuple(names)) for label, names in shared.items() if len(names) > 1),
+        shared=shared((seat.name, seat.model, seat.vendor, seat.base_url) for seat in config.seats),
+        budget=Budget(
+            proposal=_caps(config.proposal_tokens_max, config.proposal_usd_max),
+            seat=_caps(config.seat_tokens_max, config.seat_usd_max),
+            council=_caps(config.council_tokens_max, config.council_usd_max),
+            seats=tuple((seat.name, _caps_of(seat, config)) for seat in config.seats if _has_caps(seat)),
+        ),
     )
+
+
+def _caps(tokens: int | None, usd: float | None) -> Caps:
+    return Caps(tokens, None if usd is None else round(usd * 1_000_000))
+
+
+def _has_caps(seat: SeatConfig) -> bool:
+    return (seat.tokens_max, seat.usd_max) != (None, None)
+
+
+def _caps_of(seat: SeatConfig, config: CouncilConfig) -> Caps:
+    tokens = config.seat_tokens_max if seat.tokens_max is None else seat.tokens_max
+    return _caps(tokens, config.seat_usd_max if seat.usd_max is None else seat.usd_max)
 
 
 def system_clock() -> Clock:

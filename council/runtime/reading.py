@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from council.core import events as ev
-from council.core.state import Answer, Ballot, Ruling, Submission
+from council.core.state import Answer, Ballot, Call, Ruling, Spend, Submission
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
 from council.protocol.envelope import Escalation as EscalationBody
@@ -16,6 +16,9 @@ from council.protocol.jsondata import quoted
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
+# Of a model's name and a call's purpose so much is kept; a call costs at most so many tokens, or micro-dollars.
+WORD_CHARS_MAX = 200
+AMOUNT_MAX = 10**12
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
 PARTS = {
     "voter": ("voter", "observer", "proposer"),
@@ -127,6 +130,10 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
             return ev.HumanAnswered(answer)
         case "fault":
             return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
+        case "reserve":
+            return ev.CallReserved(_call(envelope, content, proposal_id))
+        case "settle":
+            return ev.CallSettled(proposal_id, sender, _fact(content, "call", str), _used(content))
         case "observation":
             return ev.StreamObserved(
                 proposal_id=proposal_id,
@@ -156,6 +163,32 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
                 )
             )
     raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
+
+
+def _call(envelope: Envelope, content: Info, proposal_id: str) -> Call:
+    return Call(
+        call_id=envelope.msg_id,
+        proposal_id=proposal_id,
+        seat=envelope.sender,
+        task=_fact(content, "task", str)[:WORD_CHARS_MAX],
+        model=_fact(content, "model", str)[:WORD_CHARS_MAX],
+        worst=Spend(_amount(content, "tokens"), _amount(content, "microusd")),
+    )
+
+
+def _used(content: Info) -> Spend | None:
+    """What a call has cost; None where its seat does not know."""
+    if content.data.get("tokens") is None:
+        return None
+    return Spend(_amount(content, "tokens"), _amount(content, "microusd"))
+
+
+def _amount(content: Info, name: str) -> int:
+    value = _fact(content, name, int)
+    if isinstance(value, bool) or not 0 <= value <= AMOUNT_MAX:
+        field = f"content.data.{name}"
+        raise EnvelopeError(f"{field} is {quoted(value)}, expected 0 to {AMOUNT_MAX:,}", field=field)
+    return value
 
 
 def _fact(content: Info, name: str, kind: type[T]) -> T:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from council.core.state import Closed, CouncilState, Proposal, Rules, Seat
+from council.core.state import Account, Call, Closed, CouncilState, Proposal, Rules, Seat
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 
@@ -32,6 +32,8 @@ class Base(msgspec.Struct):
     uptime_s: float
     seats: list[Seat]
     open: list[Proposal]
+    calls: list[Call]
+    paid: list[Account]
     announced: int
     refusals: tuple[float, int]
     decided: dict[str, int]
@@ -46,7 +48,7 @@ class More(msgspec.Struct):
     proposers: dict[str, bytes]
 
 
-VERSION = 1
+VERSION = 2
 
 _ENCODER = msgspec.msgpack.Encoder()
 _BASE = msgspec.msgpack.Decoder(Base)
@@ -138,6 +140,8 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
         open={proposal.what.proposal_id: proposal for proposal in base.open},
         closed=closed,
         with_human=sum(proposal.stage == "human" for proposal in base.open),
+        calls={call.call_id: call for call in base.calls},
+        paid={account.seat: account for account in base.paid},
         uptime_s=base.uptime_s,
         epoch=base.epoch,
         ruled_from=base.ruled_from,

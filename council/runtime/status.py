@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from council.core.state import plain
+from council.core.state import Account, Caps, CouncilState, Spend, plain
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -35,6 +36,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
         "inactivity_limit_s": state.rules.inactivity_limit_s,
         "shared": plain(state.rules.shared),
         "humans": driver.senders.humans,
+        "budget": _budget(state),
         "open": [
             {
                 "proposal_id": proposal.what.proposal_id,
@@ -55,4 +57,29 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
         "decided": dict(driver.counts),
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
+    }
+
+
+def _budget(state: CouncilState) -> dict[str, Any]:
+    """What models have cost over the council's life, what is held for calls under way, and the caps (rules 2.6)."""
+    budget, paid = state.rules.budget, state.paid
+    own = dict(budget.seats)
+
+    def told(accounts: Collection[Account], caps: Caps) -> dict[str, Any]:
+        return {
+            "calls": sum(account.calls for account in accounts),
+            "assumed": sum(account.assumed for account in accounts),
+            "spent": plain(sum((account.spent for account in accounts), Spend())),
+            "held": plain(sum((account.held for account in accounts), Spend())),
+            "caps": plain(caps),
+        }
+
+    everybody = sorted({*state.rules.seats, *paid}, key=lambda name: (name not in state.rules.seats, name))
+    return {
+        "council": told(paid.values(), budget.council),
+        "seats": {
+            name: told([paid[name]] if name in paid else [], own.get(name, budget.seat)) for name in everybody
+        },
+        "proposal_caps": plain(budget.proposal),
+        "under_way": len(state.calls),
     }

@@ -78,7 +78,7 @@ class Bench:
             sender="coordinator",
             role="coordinator",
             type="INFO",
-            content={"kind": kind, "text": "", "data": data},
+            content={"kind": kind, "text": data.pop("text", ""), "data": data},
         )
         return self.said(envelope, left_s, about)
 

@@ -234,6 +234,8 @@ def test_every_kind_has_words(kind: str) -> None:
     }
     data: dict[str, Any] = {
         "what": {"proposer": "ada", "risk_level": "high", "supersedes": None, "summary": "so"},
+        "call": {"seat": "lite", "model": "small-1", "worst": {"tokens": 10, "microusd": 5}},
+        "used": {"tokens": 10, "microusd": 0},
         "ballot": act,
         "ruling": act,
         "answer": {"human": "ada", "approve": False, "reason": "so"},

@@ -264,6 +264,11 @@ class ByHand:
     def _EnvelopeRefused(self, event: Any, now: Any) -> None:
         pass
 
+    def _CallReserved(self, event: Any, now: Any) -> None:
+        """Money decides nothing; what is spent is held to the rules in test_budget."""
+
+    _CallSettled = _CallReserved
+
     # What follows
 
     def _settle(self, case: Case, now: Any, expired: bool = False) -> None:

@@ -22,11 +22,12 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.escalation import HUMAN_REASONS
 from council.core.invariants import check
-from council.core.state import CouncilState, Outcome, Stage, found, plain
+from council.core.state import Budget, Call, Caps, CouncilState, Outcome, Spend, Stage, found, plain
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
 
 BUDGETS_S = (5.0, 60.0, 200.0)
+TIGHT = Budget(proposal=Caps(tokens=800), seat=Caps(tokens=1_500), council=Caps(tokens=4_000, microusd=500))
 STAGES = {"vote": "deliberating", "prime": "ruling", "human": "human"}
 
 
@@ -53,7 +54,7 @@ class Watched(Hand):
                 assert self.decisions[proposal_id] == 1, f"{proposal_id} was decided twice"
                 assert effect.decision == self.closed(proposal_id)
                 assert effect.decision.position == now.position
-            if isinstance(effect, do.RaiseAlert):
+            if isinstance(effect, do.RaiseAlert) and effect.kind == "late_ballot":
                 self.alarms[effect.proposal_id] += 1
         self._compare()
         return effects
@@ -92,6 +93,8 @@ def snapshot(state: CouncilState) -> CouncilState:
         closed=dict(state.closed),
         timers=list(state.timers),
         wall_timers=list(state.wall_timers),
+        calls=dict(state.calls),
+        paid=dict(state.paid),
     )
 
 
@@ -141,6 +144,7 @@ KINDS = (
     "unreadable",
     "failed",
     *["observed"] * 3,
+    *["call", "settle"] * 2,
     "raised",
     "cancel",
     "again",
@@ -221,6 +225,15 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.WorkFailed(pid, seat, "ruling" if variant % 4 == 0 else "ballot", "nonsense")
         case "observed":
             return ev.StreamObserved(pid, seat, other, variant % 4 != 0, "seen", f"o{len(hand.sent)}")
+        case "call":
+            worst = Spend((5, 50, 400)[variant % 3], variant)
+            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", worst))
+        case "settle":
+            call = (list(hand.state.calls.values()) or [None])[variant % max(len(hand.state.calls), 1)]
+            used = None if variant % 5 == 0 else Spend(variant * 3, variant)
+            if call is None:
+                return ev.CallSettled(pid, seat, "none", used)
+            return ev.CallSettled(call.proposal_id, seat if variant == 1 else call.seat, call.call_id, used)
         case "raised":
             return ev.EscalationRaised(pid, seat, f"because {variant}", f"e{len(hand.sent)}")
         case "cancel":
@@ -282,6 +295,7 @@ def councils(draw: st.DrawFn) -> Watched:
         open_max=draw(st.sampled_from((2, 2_000))),
         escalations_max=draw(st.sampled_from((1, 10_000))),
         start_s=draw(st.sampled_from((0.0, 12_345.678))),
+        budget=draw(st.sampled_from((Budget(), TIGHT))),
     )
 
 
@@ -333,7 +347,7 @@ def test_the_histories_come_to_every_ending() -> None:
         rng = random.Random(seed)
         names = tuple(f"s{i}" for i in range(rng.choice((1, 2, 3, 3, 4, 5, 9))))
         sole: Any = rng.choice(("never", "allow-low-risk"))
-        hand = Watched(names, prime=rng.choice(names), sole_seat=sole)
+        hand = Watched(names, prime=rng.choice(names), sole_seat=sole, budget=TIGHT)
         live(hand, history(seed, 150))
         seen |= endings(hand)
     expected = {f"effect: {kind.__name__}" for kind in get_args(do.Effect)}

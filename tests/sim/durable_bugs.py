@@ -47,7 +47,7 @@ DURABLE_BUGS = (
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),
     Bug("a replay announces nothing", "runtime.driver:Driver.replay", "self._tell(told, now)", "pass"),
-    Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, do.RequestRuling)", "()"),
+    Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, *_UNTOLD)", "()"),
     Bug(
         "a replay goes by its own clock",
         "runtime.driver:Driver.replay",

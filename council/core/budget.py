@@ -1,0 +1,162 @@
+"""What model calls may cost: reserved before each at its worst, settled after it. Knows nothing of models and prices.
+
+A seat asks before it calls a model, and calls it only once that is granted, so that calls under way together
+can't overshoot together (rules 2.6). What is reserved counts like what is spent, on the proposal, the seat and the
+council alike. A call that nobody will tell the end of, because its seat or the coordinator died, has cost what was
+reserved for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.keeping import Effects, keep, open_proposal, seat_of
+from council.core.state import (
+    ACTS_MAX,
+    Account,
+    Call,
+    Caps,
+    CouncilState,
+    Proposal,
+    Spend,
+    total,
+)
+from council.protocol.errors import Refused
+
+
+def reserved(state: CouncilState, event: ev.CallReserved) -> Effects:
+    """Grants a call, or denies it where its worst does not fit; one that is asked for again is granted again.
+
+    Raises Refused for a proposal that its seat was never given.
+    """
+    call = event.call
+    seat_of(state, call.seat)
+    if call.proposal_id in state.closed:
+        return _denied(call, f"{call.proposal_id} is decided already")
+    proposal = open_proposal(state, call.proposal_id, call.seat)
+    if call.seat not in proposal.asked:
+        raise Refused(
+            f"{call.seat} reserved a call for {call.proposal_id} without having been given it",
+            code="not_asked",
+            proposal_id=call.proposal_id,
+            sender=call.seat,
+        )
+    kind = f"{call.seat} call"
+    known = proposal.acts.get(kind, frozenset())
+    if state.calls.get(call.call_id) == call:
+        return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
+    if call.call_id in known or call.call_id in state.calls:
+        return _denied(call, "a call of this id was made, and is settled: ask for another")
+    if proposal.stage == "human":
+        return _denied(call, f"{call.proposal_id} waits for a human")
+    if len(known) >= ACTS_MAX:
+        return _denied(call, f"{ACTS_MAX} calls were made for {call.proposal_id}, the most that a seat may")
+    why = _too_much(state, proposal, call)
+    if why:
+        return _denied(call, why)
+    state.calls[call.call_id] = call
+    account = _begun(account_of(proposal.accounts, call.seat), call)
+    acts = {**proposal.acts, kind: known | {call.call_id}}
+    after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
+    state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
+    return [do.GrantCall(call.seat, call.proposal_id, call.call_id), *keep(state, proposal, (after, []))]
+
+
+def _denied(call: Call, why: str) -> Effects:
+    return [do.DenyCall(call.seat, call.proposal_id, call.call_id, call.model, why)]
+
+
+def _begun(account: Account, call: Call) -> Account:
+    return replace(account, calls=account.calls + 1, held=account.held + call.worst)
+
+
+def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
+    """Why the worst of a call does not fit, with the figures; empty where it does."""
+    budget = state.rules.budget
+    own = account_of(state.paid.values(), call.seat)
+    for whose, caps, used in (
+        ("this proposal", budget.proposal, total(proposal.accounts)),
+        (call.seat, dict(budget.seats).get(call.seat, budget.seat), own.spent + own.held),
+        ("the council", budget.council, total(state.paid.values())),
+    ):
+        for unit, cap, there, more in _measured(caps, used, call.worst):
+            if there + more > cap:
+                return (
+                    f"the call may cost {more:,} {unit}; of the {cap:,} that {whose} may spend, "
+                    f"{max(cap - there, 0):,} are left"
+                )
+    return ""
+
+
+def _measured(caps: Caps, used: Spend, worst: Spend) -> Iterator[tuple[str, int, int, int]]:
+    if caps.tokens is not None:
+        yield "tokens", caps.tokens, used.tokens, worst.tokens
+    if caps.microusd is not None:
+        yield "micro-dollars", caps.microusd, used.microusd, worst.microusd
+
+
+def settled(state: CouncilState, event: ev.CallSettled) -> Effects:
+    """What a call has cost takes the place of what was reserved for it; unknown usage costs the reservation."""
+    seat_of(state, event.seat)
+    call = state.calls.get(event.call_id)
+    if call is None:
+        return [do.NoteIgnored(event.seat, "a settlement of a call that is none, or is settled")]
+    if (call.seat, call.proposal_id) != (event.seat, event.proposal_id):
+        raise Refused(
+            f"{event.seat} settled the call {event.call_id}, which is {call.seat}'s for {call.proposal_id}",
+            code="not_its_call",
+            sender=event.seat,
+            proposal_id=event.proposal_id,
+        )
+    return _settle(state, call, event.used)
+
+
+def abandoned(state: CouncilState, seat: str | None = None) -> Effects:
+    """The calls of a seat that died, or all of them: nobody will tell what they came to."""
+    calls = [call for call in state.calls.values() if seat in (None, call.seat)]
+    return [effect for call in calls for effect in _settle(state, call, None)]
+
+
+def _settle(state: CouncilState, call: Call, used: Spend | None) -> Effects:
+    del state.calls[call.call_id]
+    spent = call.worst if used is None else used
+
+    def closed(account: Account) -> Account:
+        return replace(
+            account,
+            spent=account.spent + spent,
+            held=account.held - call.worst,
+            assumed=account.assumed + (used is None),
+        )
+
+    state.paid[call.seat] = closed(state.paid[call.seat])
+    proposal = state.open.get(call.proposal_id)
+    if proposal is not None:
+        accounts = _with(proposal.accounts, closed(account_of(proposal.accounts, call.seat)))
+        keep(state, proposal, (replace(proposal, accounts=accounts), []))
+    else:  # decided meanwhile: the decision tells what it came to in the end
+        gone = state.closed[call.proposal_id]
+        accounts = _with(gone.decision.spent, closed(account_of(gone.decision.spent, call.seat)))
+        state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
+    effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None)]
+    if spent.tokens > call.worst.tokens or spent.microusd > call.worst.microusd:
+        text = (
+            f"a call of {call.seat} to {call.model} cost {spent}, more than the {call.worst} reserved for it: "
+            "its tokens are counted too low, or its price is"
+        )
+        effects.append(do.RaiseAlert(call.proposal_id, "under_reserved", text))
+    return effects
+
+
+def account_of(accounts: Iterable[Account], seat: str) -> Account:
+    """A seat's account among these, or an empty one."""
+    return next((account for account in accounts if account.seat == seat), Account(seat))
+
+
+def _with(accounts: tuple[Account, ...], account: Account) -> tuple[Account, ...]:
+    others = [each for each in accounts if each.seat != account.seat]
+    return tuple(sorted((*others, account), key=lambda each: each.seat))

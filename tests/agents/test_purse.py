@@ -1,0 +1,208 @@
+"""A seat's purse: no model call before it is granted, and each one settled once, whatever becomes of its mind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from council.agents.mind import Case, Opinion
+from council.agents.purse import Cost, Purse, SpendingMind
+from council.protocol.envelope import Envelope, Info
+from council.protocol.envelope import plain as as_data
+from council.protocol.errors import CallDenied
+from tests.agents.test_seat import Bench, fault_of
+from tests.runtime.harness import run, until
+
+WORST = Cost(500, 20)
+
+
+class Spender:
+    """A mind that makes one call, and then does whatever ``call`` does."""
+
+    def __init__(self, call: Callable[[Purse, str], Awaitable[Any]]) -> None:
+        self._call = call
+
+    def take_purse(self, purse: Purse) -> None:
+        self.purse = purse
+
+    async def review(self, case: Case) -> Opinion:
+        call_id = await self.purse.reserve(case.proposal_id, "ballot", "small-1", WORST)
+        await self._call(self.purse, call_id)
+        return Opinion.yes("it said so")
+
+
+def facts(envelope: Envelope) -> tuple[str, dict[str, Any]]:
+    assert isinstance(envelope.content, Info), envelope.content
+    data = as_data(envelope.content.data)
+    assert data.pop("proposal_id") == envelope.parent_id == "aaaaaaaa"
+    assert (envelope.sender, envelope.role) == ("lite", "voter")
+    return envelope.content.kind, data
+
+
+async def hears(bench: Bench, *batch: bytes, want: int = 1) -> list[Envelope]:
+    return [bench.opened(sealed) for sealed in await bench.calls(batch, want)]
+
+
+def test_a_call_is_asked_for_granted_made_and_settled() -> None:
+    async def pays(purse: Purse, call_id: str) -> None:
+        purse.settle(call_id, Cost(120, 7))
+        purse.settle(call_id, Cost(9_999))  # the first word counts
+
+    async def scenario() -> None:
+        mind = Spender(pays)
+        assert isinstance(mind, SpendingMind)
+        bench = Bench(mind)
+        (asked,) = await hears(bench, bench.proposal())
+        assert facts(asked) == (
+            "reserve",
+            {"task": "ballot", "model": "small-1", "tokens": 500, "microusd": 20},
+        )
+        settled, ballot = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 120, "microusd": 7})
+        assert ballot.type == "VOTE"
+        assert bench.host.busy_with() is None
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+def test_what_is_denied_is_not_made_and_costs_the_ballot_with_the_reason() -> None:
+    async def never(purse: Purse, call_id: str) -> None:
+        pytest.fail("it was denied")
+
+    async def scenario() -> None:
+        bench = Bench(Spender(never))
+        (asked,) = await hears(bench, bench.proposal())
+        text = "the call may cost 500 tokens; of the 100 that lite may spend, 100 are left"
+        (fault,) = await hears(bench, bench.info("denied", call=asked.msg_id, text=text))
+        assert "may not call small-1 for aaaaaaaa: " + text in fault_of(fault)
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("how", ["raises", "returns"])
+def test_what_its_mind_leaves_open_is_settled_as_unknown(how: str) -> None:
+    """Mutation: its reservation is held for the council's life."""
+
+    async def leaves(purse: Purse, call_id: str) -> None:
+        if how == "raises":
+            raise RuntimeError("the line broke")
+
+    async def scenario() -> None:
+        bench = Bench(Spender(leaves))
+        (asked,) = await hears(bench, bench.proposal())
+        said = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert ("settle", {"call": asked.msg_id, "tokens": None}) in [
+            facts(each) for each in said if each.type == "INFO" and each.content.kind == "settle"
+        ]
+
+    run(scenario())
+
+
+def test_a_call_that_is_withdrawn_in_the_middle_is_settled() -> None:
+    """Mutation: the seat says that nothing more will come, and the settlement stays in its letter box."""
+
+    begun = asyncio.Event()
+
+    async def long(purse: Purse, call_id: str) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            purse.settle(call_id, Cost(77))
+
+    async def scenario() -> None:
+        bench = Bench(Spender(long))
+        (asked,) = await hears(bench, bench.proposal())
+        parked = asyncio.ensure_future(bench.host.exchange([bench.info("granted", call=asked.msg_id)]))
+        await begun.wait()
+        withdrawn = asyncio.ensure_future(bench.host.exchange([bench.info("withdraw")]))
+        (_, first), (more, second) = await asyncio.gather(parked, withdrawn)  # either may carry it
+        (settled,) = (bench.opened(sealed) for sealed in first + second)
+        assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 77, "microusd": 0})
+        assert not more
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+def test_a_call_that_was_never_made_costs_nothing() -> None:
+    """Withdrawn before the council has answered: the reservation may be granted all the same."""
+
+    async def never(purse: Purse, call_id: str) -> None:
+        pytest.fail("nobody waits for it")
+
+    async def scenario() -> None:
+        bench = Bench(Spender(never))
+        (asked,) = await hears(bench, bench.proposal())
+        (settled,) = await hears(bench, bench.info("withdraw"))
+        assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 0, "microusd": 0})
+        assert await bench.host.exchange([bench.info("granted", call=asked.msg_id)]) == (False, [])
+
+    run(scenario())
+
+
+def test_a_question_without_an_answer_is_asked_again_in_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: a coordinator that died with the question leaves its seat waiting for good."""
+    monkeypatch.setattr("council.agents.purse.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("council.agents.purse.ANSWER_MAX_S", 0.05)
+
+    async def never(purse: Purse, call_id: str) -> None:
+        pytest.fail("it was not granted")
+
+    async def scenario() -> None:
+        bench = Bench(Spender(never))
+        sealed = await bench.calls([bench.proposal()], want=7)
+        said = [bench.opened(each) for each in sealed]
+        assert len({each for each in sealed[:5]}) == 1
+        assert facts(said[5]) == ("settle", {"call": said[0].msg_id, "tokens": 0, "microusd": 0})
+        assert "did not answer within" in fault_of(said[6])
+
+    run(scenario())
+
+
+def test_an_answer_to_no_question_changes_nothing() -> None:
+    async def scenario() -> None:
+        bench = Bench(Spender(lambda purse, call_id: asyncio.sleep(0)))
+        assert await bench.host.exchange(
+            [bench.info("granted", call="dddddddd"), bench.info("denied", call=7)]
+        ) == (
+            False,
+            [],
+        )
+        (asked,) = await hears(bench, bench.proposal())
+        task = asyncio.ensure_future(hears(bench, bench.info("granted", call="dddddddd")))
+        await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+        await until(task.done)
+        await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+
+    run(scenario())
+
+
+def test_an_error_says_who_may_not_call_what() -> None:
+    async def scenario() -> None:
+        found: list[CallDenied] = []
+
+        class Curious(Spender):
+            async def review(self, case: Case) -> Opinion:
+                try:
+                    return await super().review(case)
+                except CallDenied as error:
+                    found.append(error)
+                    return Opinion.abstain("no money")
+
+        bench = Bench(Curious(lambda purse, call_id: asyncio.sleep(0)))
+        (asked,) = await hears(bench, bench.proposal())
+        (ballot,) = await hears(bench, bench.info("denied", call=asked.msg_id, text="too much"))
+        assert ballot.type == "VOTE"
+        assert (found[0].seat, found[0].model) == ("lite", "small-1")
+
+    run(scenario())

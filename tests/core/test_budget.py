@@ -1,0 +1,337 @@
+"""What model calls may cost: reserved before each, settled after it, within every cap (rules 2.6)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from council_in_hand import Hand, answer, no, proposal, yes
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.invariants import check
+from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Spend, total
+from council.core.step import step
+
+
+class Seldom(Hand):
+    """A hand that leaves the check of the whole state to its test."""
+
+    def _step(self, event: ev.Event) -> list[do.Effect]:
+        self.position += 1
+        return step(self.state, event, self.moment())[1]
+
+
+def call(
+    call_id: str = "c1", seat: str = "prime", tokens: int = 100, microusd: int = 0, **fields: str
+) -> Call:
+    given = {"proposal_id": "p1", "task": "ballot", "model": "small-1", **fields}
+    return Call(call_id=call_id, seat=seat, worst=Spend(tokens, microusd), **given)
+
+
+def settled(of: Call, tokens: int | None, microusd: int = 0) -> ev.CallSettled:
+    used = None if tokens is None else Spend(tokens, microusd)
+    return ev.CallSettled(of.proposal_id, of.seat, of.call_id, used)
+
+
+def granted(of: Call, *, again: bool = False) -> do.GrantCall:
+    return do.GrantCall(of.seat, of.proposal_id, of.call_id, again)
+
+
+def denied(of: Call, why: str) -> do.DenyCall:
+    return do.DenyCall(of.seat, of.proposal_id, of.call_id, of.model, why)
+
+
+def test_a_call_is_reserved_at_its_worst_and_settled_at_what_it_cost() -> None:
+    hand = Hand()
+    hand.submit()
+    one = call(tokens=500, microusd=30)
+    assert hand.do(ev.CallReserved(one)) == [granted(one)]
+    assert hand.open().accounts == (Account("prime", 1, held=Spend(500, 30)),)
+    assert hand.do(settled(one, 120, 7)) == [do.AnnounceSpending(one, Spend(120, 7), assumed=False)]
+    account = Account("prime", 1, Spend(120, 7))
+    assert hand.open().accounts == (account,)
+    assert hand.state.paid == {"prime": account}
+    assert hand.state.calls == {}
+
+
+def test_unknown_usage_costs_the_reservation() -> None:
+    hand = Hand()
+    hand.submit()
+    one = call(tokens=500, microusd=30)
+    hand.do(ev.CallReserved(one))
+    assert hand.do(settled(one, None)) == [do.AnnounceSpending(one, one.worst, assumed=True)]
+    assert hand.open().accounts == (Account("prime", 1, Spend(500, 30), assumed=1),)
+
+
+def test_a_call_that_cost_more_than_was_reserved_is_told_as_it_was_and_raises_an_alert() -> None:
+    hand = Hand()
+    hand.submit()
+    one = call(tokens=100, microusd=5)
+    hand.do(ev.CallReserved(one))
+    text = (
+        "a call of prime to small-1 cost 101 tokens, $0.000005, more than the 100 tokens, $0.000005 reserved for it: "
+        "its tokens are counted too low, or its price is"
+    )
+    assert hand.do(settled(one, 101, 5)) == [
+        do.AnnounceSpending(one, Spend(101, 5), assumed=False),
+        do.RaiseAlert("p1", "under_reserved", text),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "whose"),
+    [
+        (Budget(proposal=Caps(tokens=250)), "this proposal"),
+        (Budget(seat=Caps(tokens=250)), "prime"),
+        (Budget(seat=Caps(tokens=10), seats=(("prime", Caps(tokens=250)),)), "prime"),
+        (Budget(council=Caps(tokens=250)), "the council"),
+    ],
+)
+def test_what_does_not_fit_is_denied_with_the_figures(budget: Budget, whose: str) -> None:
+    """Mutation: a cap that looks at what is spent alone lets calls under way overshoot together."""
+    hand = Hand(budget=budget)
+    hand.submit()
+    first, second, third = call("c1"), call("c2"), call("c3")
+    assert hand.do(ev.CallReserved(first)) == [granted(first)]
+    assert hand.do(ev.CallReserved(second)) == [granted(second)]
+    why = f"the call may cost 100 tokens; of the 250 that {whose} may spend, 50 are left"
+    assert hand.do(ev.CallReserved(third)) == [denied(third, why)]
+    hand.do(settled(first, 50))
+    assert hand.do(ev.CallReserved(third)) == [granted(third)], "to the last token"
+    assert total(hand.open().accounts) == Spend(250)
+
+
+def test_money_is_capped_as_tokens_are() -> None:
+    hand = Hand(budget=Budget(council=Caps(microusd=10)))
+    hand.submit()
+    hand.do(ev.CallReserved(call("c1", microusd=10)))
+    over = call("c2", seat="lite", microusd=1)
+    why = "the call may cost 1 micro-dollars; of the 10 that the council may spend, 0 are left"
+    assert hand.do(ev.CallReserved(over)) == [denied(over, why)]
+    free = call("c3", seat="lite", tokens=10**9)
+    assert hand.do(ev.CallReserved(free)) == [granted(free)]
+
+
+def test_caps_hold_for_each_on_its_own() -> None:
+    """One proposal's spending is not another's, one seat's not another's; the council's is everybody's."""
+    hand = Hand(budget=Budget(proposal=Caps(tokens=100), seat=Caps(tokens=200), council=Caps(tokens=300)))
+    hand.submit()
+    hand.submit(proposal_id="p2")
+    hand.submit(proposal_id="p3")
+    for one in (call("c1"), call("c2", proposal_id="p2"), call("c3", seat="lite", proposal_id="p3")):
+        assert hand.do(ev.CallReserved(one)) == [granted(one)]
+    for one, whose in (
+        (call("c4", seat="lite"), "this proposal"),
+        (call("c5", proposal_id="p3"), "this proposal"),
+        (call("c6", seat="lite", proposal_id="p3"), "this proposal"),
+    ):
+        (effect,) = hand.do(ev.CallReserved(one))
+        assert isinstance(effect, do.DenyCall)
+        assert f"that {whose} may" in effect.why
+
+
+def test_a_grant_that_was_lost_is_given_again_and_reserves_nothing_more() -> None:
+    hand = Hand()
+    hand.submit()
+    one = call()
+    hand.do(ev.CallReserved(one))
+    before = hand.open()
+    assert hand.do(ev.CallReserved(one)) == [granted(one, again=True)]
+    assert hand.open() == before
+    hand.do(settled(one, 10))
+    why = "a call of this id was made, and is settled: ask for another"
+    assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
+    (ignored,) = hand.do(settled(one, 99))
+    assert isinstance(ignored, do.NoteIgnored)
+    assert hand.state.paid["prime"].spent == Spend(10)
+
+
+def test_another_call_under_the_id_of_one_is_denied() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.do(ev.CallReserved(call(tokens=100)))
+    for other in (call(tokens=5), call(seat="lite")):
+        (effect,) = hand.do(ev.CallReserved(other))
+        assert isinstance(effect, do.DenyCall)
+    assert total(hand.state.paid.values()) == Spend(100)
+
+
+def test_nothing_is_spent_on_what_nobody_waits_for() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.submit(proposal_id="p2", risk_level="high")
+    hand.vote(yes("prime"), yes("lite"))
+    one = call()
+    assert hand.do(ev.CallReserved(one)) == [denied(one, "p1 is decided already")]
+    hand.refused(ev.CallReserved(call(proposal_id="p9")), "unknown_proposal")
+    hand.refused(ev.CallReserved(call(seat="ada")), "not_a_seat")
+    hand.died("codemind")
+    hand.submit(proposal_id="p3")
+    hand.refused(ev.CallReserved(call(seat="codemind", proposal_id="p3")), "not_asked")
+    hand.vote(yes("prime", "p3", confidence=0.1), no("lite", "p3"))
+    hand.do(ev.WorkFailed("p3", "prime", "ruling", "it hung"))
+    late = call(proposal_id="p3")
+    assert hand.do(ev.CallReserved(late)) == [denied(late, "p3 waits for a human")]
+
+
+def test_a_settlement_is_its_own_seats() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.submit(proposal_id="p2")
+    hand.do(ev.CallReserved(call()))
+    hand.refused(ev.CallSettled("p1", "lite", "c1", Spend(0)), "not_its_call")
+    hand.refused(ev.CallSettled("p2", "prime", "c1", Spend(0)), "not_its_call")
+    (ignored,) = hand.do(ev.CallSettled("p1", "prime", "c9", Spend(0)))
+    assert isinstance(ignored, do.NoteIgnored)
+
+
+def test_a_seat_makes_so_many_calls_on_a_proposal() -> None:
+    hand = Hand()
+    hand.submit()
+    for number in range(ACTS_MAX):
+        one = call(f"c{number}")
+        hand.do(ev.CallReserved(one))
+        hand.do(settled(one, 1))
+    one = call("more")
+    why = f"{ACTS_MAX} calls were made for p1, the most that a seat may"
+    assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
+    other = call("other", seat="lite")
+    assert hand.do(ev.CallReserved(other)) == [granted(other)]
+
+
+def test_a_decision_tells_what_was_spent_by_whom_and_goes_on_to() -> None:
+    hand = Hand()
+    hand.submit(tool="deploy")
+    mine, theirs, slow = call("c1"), call("c2", seat="lite"), call("c3", seat="codemind")
+    for one in (mine, theirs, slow):
+        hand.do(ev.CallReserved(one))
+    hand.do(settled(mine, 40, 4))
+    hand.do(settled(theirs, None))
+    told = hand.vote(yes("prime"), yes("lite"))
+    spent = (
+        Account("codemind", 1, held=Spend(100)),
+        Account("lite", 1, Spend(100), assumed=1),
+        Account("prime", 1, Spend(40, 4)),
+    )
+    assert hand.closed().spent == spent
+    assert not any(isinstance(effect, do.WithdrawProposal) for effect in told), "a late ballot may warn"
+    hand.do(settled(slow, 70))
+    assert hand.closed().spent == (Account("codemind", 1, Spend(70)), *spent[1:])
+
+
+@pytest.mark.parametrize("votes", [(yes, yes), (no, no)])
+def test_models_at_work_stop_where_no_action_follows(votes: tuple[object, object]) -> None:
+    """Mutation: a third model goes on at full price after the decision. Seats without a call are told nothing."""
+    hand = Hand()
+    hand.submit(tool=None if votes[0] is yes else "deploy")
+    slow = call(seat="codemind")
+    hand.do(ev.CallReserved(slow))
+    first, second = votes
+    told = hand.vote(first("prime"), second("lite"))  # type: ignore[operator]
+    assert [each for each in told if isinstance(each, do.WithdrawProposal)] == [
+        do.WithdrawProposal("codemind", "p1")
+    ]
+
+
+def test_calls_of_a_seat_that_died_have_cost_what_was_reserved() -> None:
+    """Mutation: they are held for ever, or given back."""
+    hand = Hand()
+    hand.submit()
+    mine, other = call("c1", seat="codemind", tokens=60), call("c2", seat="lite", tokens=30)
+    hand.do(ev.CallReserved(mine))
+    hand.do(ev.CallReserved(other))
+    assert do.AnnounceSpending(mine, Spend(60), assumed=True) in hand.died("codemind")
+    assert hand.state.calls == {"c2": other}
+    assert hand.open().accounts == (
+        Account("codemind", 1, Spend(60), assumed=1),
+        Account("lite", 1, held=Spend(30)),
+    )
+
+
+def test_all_calls_under_way_when_a_coordinator_ended_have_cost_what_was_reserved() -> None:
+    hand = Hand()
+    hand.do(ev.CoordinatorStarted("council", 1, hand.rules))
+    hand.submit()
+    mine, other = call("c1"), call("c2", seat="lite", tokens=30)
+    hand.do(ev.CallReserved(mine))
+    hand.do(ev.CallReserved(other))
+    told = hand.do(ev.CoordinatorStarted("council", 2, hand.rules))
+    assert [each.spent for each in told if isinstance(each, do.AnnounceSpending)] == [Spend(100), Spend(30)]
+    assert hand.state.calls == {}
+    (ignored,) = hand.do(settled(mine, 1))
+    assert isinstance(ignored, do.NoteIgnored)
+
+
+def test_what_waits_for_a_human_tells_what_it_cost_so_far() -> None:
+    hand = Hand()
+    hand.submit(wait_for="all")
+    one = call(seat="codemind")
+    hand.do(ev.CallReserved(one))
+    hand.vote(yes("prime", asks_human=True), yes("lite"))
+    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it gave up"))
+    hand.do(settled(one, 3))
+    hand.do(ev.HumanAnswered(answer(True)))
+    assert hand.closed().spent == (Account("codemind", 1, Spend(3)),)
+
+
+def test_concurrent_runs_never_pass_a_cap_by_one_token() -> None:
+    """10,000 calls of random size, answered in any order, by seats that die; a ledger of its own is kept beside."""
+    chance = random.Random(6)
+    caps = {"proposal": 3_000, "seat": 60_000, "council": 150_000}
+    budget = Budget(**{name: Caps(tokens=cap) for name, cap in caps.items()})
+    hand = Seldom(budget=budget, open_max=100_000)
+    under_way: dict[str, Call] = {}
+    ledger: Counter[str | None] = Counter()  # by proposal, by seat, and in all
+    outcomes = {"granted": 0, "denied": 0}
+
+    def used(where: str | None) -> int:
+        return ledger[where] + sum(
+            c.worst.tokens for c in under_way.values() if where in (c.proposal_id, c.seat, None)
+        )
+
+    def spend(one: Call, tokens: int | None) -> None:
+        for where in (one.proposal_id, one.seat, None):
+            ledger[where] += one.worst.tokens if tokens is None else tokens
+
+    for number in range(10_000):
+        if number % 100 == 0:
+            current = [hand.submit(proposal_id=f"p{number}-{n}").proposal_id for n in range(3)]
+        kind = chance.random()
+        if kind < 0.55 or not under_way:
+            seat = chance.choice(hand.rules.seats)
+            one = call(f"c{number}", seat, chance.randrange(1, 900), proposal_id=chance.choice(current))
+            fits = all(
+                used(where) + one.worst.tokens <= caps[name]
+                for name, where in (("proposal", one.proposal_id), ("seat", seat), ("council", None))
+            )
+            (effect,) = hand.do(ev.CallReserved(one))
+            assert isinstance(effect, do.GrantCall) is fits, f"call {number}: {effect}"
+            outcomes["granted" if fits else "denied"] += 1
+            if fits:
+                under_way[one.call_id] = one
+        elif kind < 0.995:
+            one = under_way.pop(chance.choice(list(under_way)))
+            tokens = chance.choice([None, chance.randint(0, one.worst.tokens // 20)])
+            spend(one, tokens)
+            hand.do(settled(one, tokens))
+        else:
+            seat = chance.choice(hand.rules.seats)
+            for one in [each for each in under_way.values() if each.seat == seat]:
+                del under_way[one.call_id]
+                spend(one, None)
+            hand.died(seat)
+            hand.beat(seat)
+        assert total(hand.state.paid.values()).tokens == used(None) <= caps["council"]
+        if number % 200 == 0:
+            check(hand.state)
+    assert min(outcomes.values()) > 500, outcomes
+
+
+def test_proposals_without_models_cost_nothing_more() -> None:
+    hand = Hand()
+    hand.submit(proposal())
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.closed().spent == ()
+    assert (hand.state.calls, hand.state.paid) == ({}, {})

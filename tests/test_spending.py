@@ -1,0 +1,128 @@
+"""A council whose minds call models spends within its budget, tells what it spent, and keeps that (rules 2.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from council import Council, SeatConfig
+from council.agents.mind import Case, Opinion
+from council.agents.purse import Cost, Purse
+from council.core.state import Account, Caps, Spend
+from council.protocol.errors import ConfigError
+from council.runtime.inline import rules_of
+
+
+class Spender:
+    """Calls a model that does not exist: reserves, waits, settles."""
+
+    def __init__(self, worst: int = 1_000, used: int | None = 300, seconds: float = 0.0) -> None:
+        self.worst, self.used, self.seconds = worst, used, seconds
+
+    def take_purse(self, purse: Purse) -> None:
+        self.purse = purse
+
+    async def review(self, case: Case) -> Opinion:
+        call_id = await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(self.worst, 50))
+        await asyncio.sleep(self.seconds)
+        self.purse.settle(call_id, None if self.used is None else Cost(self.used, 10))
+        return Opinion.yes("it said so")
+
+
+def council_of(*minds: Spender, **settings: Any) -> Council:
+    names = ("prime", "lite", "codemind")
+    seats = [SeatConfig(name=name, mind=mind) for name, mind in zip(names, minds, strict=True)]
+    return Council.inline(seats=seats, **settings)
+
+
+def three(**options: Any) -> tuple[Spender, ...]:
+    return tuple(Spender(**options) for _ in range(3))
+
+
+def test_a_decision_tells_what_it_cost_and_status_what_all_of_them_did() -> None:
+    with council_of(*three(), council_tokens_max=10_000) as council:
+        decision = council.propose("a change", wait_for="all")
+        assert decision.outcome == "approved"
+        assert decision.spent == tuple(
+            Account(seat, 1, Spend(300, 10)) for seat in ("codemind", "lite", "prime")
+        )
+        council.propose("another", wait_for="all")
+        told = council.status()["budget"]
+        assert told["council"] == {
+            "calls": 6,
+            "assumed": 0,
+            "spent": {"tokens": 1_800, "microusd": 60},
+            "held": {"tokens": 0, "microusd": 0},
+            "caps": {"tokens": 10_000, "microusd": None},
+        }
+        assert [told["seats"][name]["spent"]["tokens"] for name in ("prime", "lite", "codemind")] == [600] * 3
+        kinds = [event.kind for event in council.events(follow=False)]
+        assert kinds.count("spending") == 6
+
+
+def test_what_does_not_fit_is_not_called_and_costs_the_ballot() -> None:
+    with council_of(*three(), proposal_tokens_max=2_000) as council:
+        decision = council.propose("a change", wait_for="all", timeout_s=10)
+        assert decision.outcome == "approved"
+        ((seat, why),) = decision.missing
+        assert "of the 2,000 that this proposal may spend" in why
+        assert decision.degraded
+        assert sum(account.spent.tokens for account in decision.spent) == 600
+        denials = [event for event in council.events(follow=False) if event.kind == "denial"]
+        assert [event.data["seat"] for event in denials] == [seat]
+
+
+def test_a_council_without_money_decides_nothing_by_models() -> None:
+    with council_of(*three(), council_tokens_max=0, time_budget_s=0.5) as council:
+        standing = council.propose("a change")
+        assert standing.standing == "escalated"
+        assert standing.spent == ()
+
+
+def test_the_third_model_stops_once_two_have_decided_and_no_action_follows() -> None:
+    minds = (Spender(), Spender(), Spender(seconds=30.0))
+    with council_of(*minds) as council:
+        decision = council.propose("a question")
+        assert decision.early
+        for _ in range(200):
+            told = council.status()["budget"]
+            if not told["under_way"]:
+                break
+            council.history(limit=1)
+        assert told["under_way"] == 0
+        again = council.decision(decision.proposal_id)
+        assert again is not None
+        (slow,) = (account for account in again.spent if account.seat == "codemind")
+        assert (slow.spent, slow.held, slow.assumed) == (Spend(1_000, 50), Spend(), 1)
+
+
+def test_what_was_spent_outlives_the_coordinator(tmp_path: Path) -> None:
+    """Mutation: a snapshot without the accounts begins with a full purse after each restart."""
+    settings: dict[str, Any] = {"store": str(tmp_path / "s.db"), "council_tokens_max": 1_000}
+    with council_of(*three(worst=300, used=300), **settings) as council:
+        council.propose("a change", wait_for="all")
+    with council_of(*three(worst=300, used=300), **settings) as council:
+        told = council.status()["budget"]["council"]
+        assert told["spent"] == {"tokens": 900, "microusd": 30}
+        decision = council.propose("another", wait_for="all", timeout_s=1.0)
+        assert decision.standing == "escalated"
+        assert sum(account.calls for account in decision.spent) == 0
+
+
+def test_caps_come_from_the_configuration() -> None:
+    seats = [
+        SeatConfig(name="prime", mind=Spender(), tokens_max=5),
+        SeatConfig(name="lite", mind=Spender(), usd_max=0.25),
+        SeatConfig(name="codemind", mind=Spender()),
+    ]
+    with Council.inline(seats=seats, seat_tokens_max=9, proposal_usd_max=1.5) as council:
+        budget = rules_of(council.config).budget
+    assert budget.seat == Caps(9)
+    assert dict(budget.seats) == {"prime": Caps(5), "lite": Caps(9, 250_000)}
+    assert budget.proposal == Caps(None, 1_500_000)
+    for wrong in ({"council_tokens_max": -1}, {"council_usd_max": float("inf")}, {"seat_tokens_max": 1.5}):
+        with pytest.raises(ConfigError, match=next(iter(wrong)).replace("_", "-")):
+            Council.inline(seats=seats, **wrong)  # type: ignore[arg-type]
