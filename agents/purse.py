@@ -98,11 +98,16 @@ class SeatPurse:
             f"{self._seat} may not call {model} for {proposal_id}: {why}", seat=self._seat, model=model
         )
 
-    def answered(self, call_id: object, why: str | None) -> None:
+    def answered(self, proposal_id: str, call_id: object, why: str | None) -> None:
         """The council's answer: None grants, anything else says why not."""
-        answer = self._asked.get(call_id) if isinstance(call_id, str) else None
+        if not isinstance(call_id, str):
+            return
+        answer = self._asked.get(call_id)
         if answer is not None and not answer.done():
             answer.set_result(why)
+        elif why is None and call_id not in self._open:  # nobody waits for it any more: it costs nothing
+            self._open[call_id] = proposal_id
+            self.settle(call_id, Cost(0))
 
     def settle(self, call_id: str, used: Cost | None) -> None:
         proposal_id = self._open.pop(call_id, None)

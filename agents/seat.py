@@ -171,7 +171,7 @@ class SeatHost:
                 self._begin_review(_case_of(about, time_left_s))
             elif content.kind in ("granted", "denied"):
                 why = content.text if content.kind == "denied" else None
-                self._purse.answered(content.data.get("call"), why)
+                self._purse.answered(proposal_id, content.data.get("call"), why)
             elif content.kind == "withdraw":
                 for name in ("ballot", "ruling"):
                     self._give_up(self._work.get((proposal_id, name)))

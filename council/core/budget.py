@@ -50,24 +50,27 @@ def reserved(state: CouncilState, event: ev.CallReserved) -> Effects:
     if state.calls.get(call.call_id) == call:
         return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
     if call.call_id in known or call.call_id in state.calls:
-        return _denied(call, "a call of this id was made, and is settled: ask for another")
+        return _denied(call, "it was asked for before, and is denied or settled: ask for another")
     if proposal.stage == "human":
         return _denied(call, f"{call.proposal_id} waits for a human")
     if len(known) >= ACTS_MAX:
-        return _denied(call, f"{ACTS_MAX} calls were made for {call.proposal_id}, the most that a seat may")
+        return _denied(
+            call, f"{ACTS_MAX} calls were asked for on {call.proposal_id}, the most that a seat may"
+        )
+    asked = replace(proposal, acts={**proposal.acts, kind: known | {call.call_id}})
     why = _too_much(state, proposal, call)
-    if why:
-        return _denied(call, why)
+    if why:  # for good: else a late duplicate of the question might be granted to a seat that has given up
+        return _denied(call, why, again=False) + keep(state, proposal, (asked, []))
     state.calls[call.call_id] = call
     account = _begun(account_of(proposal.accounts, call.seat), call)
-    acts = {**proposal.acts, kind: known | {call.call_id}}
-    after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
+    after = replace(asked, accounts=_with(proposal.accounts, account))
     state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
     return [do.GrantCall(call.seat, call.proposal_id, call.call_id), *keep(state, proposal, (after, []))]
 
 
-def _denied(call: Call, why: str) -> Effects:
-    return [do.DenyCall(call.seat, call.proposal_id, call.call_id, call.model, why)]
+def _denied(call: Call, why: str, *, again: bool = True) -> Effects:
+    """``again``: nothing has changed by it, so that it leaves no record, however often it is asked."""
+    return [do.DenyCall(call.seat, call.proposal_id, call.call_id, call.model, why, again)]
 
 
 def _begun(account: Account, call: Call) -> Account:

@@ -44,13 +44,14 @@ class GrantCall(Value, frozen=True):
 
 
 class DenyCall(Value, frozen=True):
-    """Tell a seat that a model call does not fit the budget, and everybody why."""
+    """Tell a seat that it may not make a model call, and everybody why; ``again`` where nothing came of it."""
 
     seat: str
     proposal_id: str
     call_id: str
     model: str
     why: str
+    again: bool = False
 
 
 class AnnounceSpending(Value, frozen=True):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from council.core.effects import AnnounceRoll, AnswerAgain, Effect, GrantCall, NoteIgnored
+from council.core.effects import AnnounceRoll, AnswerAgain, DenyCall, Effect, GrantCall, NoteIgnored
 from council.core.events import Event, SeatBeat
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
@@ -61,9 +61,9 @@ def leaves_one(event: Event, effects: list[Effect]) -> bool:
     if len(effects) != 1:
         return True
     (effect,) = effects
-    return not (
-        isinstance(effect, (NoteIgnored, AnswerAgain)) or (isinstance(effect, GrantCall) and effect.again)
-    )
+    if isinstance(effect, (GrantCall, DenyCall)):
+        return not effect.again
+    return not isinstance(effect, (NoteIgnored, AnswerAgain))
 
 
 def diverged(record: Record, why: str) -> ReplayDiverged:

@@ -304,7 +304,7 @@ class Driver:
 
     def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
-        if isinstance(effect, _UNTOLD):
+        if isinstance(effect, _UNTOLD) or (isinstance(effect, do.DenyCall) and effect.again):
             return effect
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
@@ -426,8 +426,10 @@ class Driver:
             case do.GrantCall(seat, proposal_id, call_id):
                 self._send_info(seat, proposal_id, "granted", "", {"call": call_id})
                 return
-            case do.DenyCall(seat, proposal_id, call_id, _, why):
+            case do.DenyCall(seat, proposal_id, call_id, _, why, again):
                 self._send_info(seat, proposal_id, "denied", why, {"call": call_id})
+                if again:
+                    return
             case do.AnnounceDecision(decision):
                 self._announce(decision)
                 self._payloads.pop(decision.proposal_id, None)

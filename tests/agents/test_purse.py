@@ -14,7 +14,7 @@ from council.protocol.envelope import Envelope, Info
 from council.protocol.envelope import plain as as_data
 from council.protocol.errors import CallDenied
 from tests.agents.test_seat import Bench, fault_of
-from tests.runtime.harness import run, until
+from tests.runtime.harness import run
 
 WORST = Cost(500, 20)
 
@@ -141,7 +141,8 @@ def test_a_call_that_was_never_made_costs_nothing() -> None:
         (asked,) = await hears(bench, bench.proposal())
         (settled,) = await hears(bench, bench.info("withdraw"))
         assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 0, "microusd": 0})
-        assert await bench.host.exchange([bench.info("granted", call=asked.msg_id)]) == (False, [])
+        (again,) = await hears(bench, bench.info("granted", call=asked.msg_id))
+        assert facts(again) == facts(settled)  # the two may have changed places on their way
 
     run(scenario())
 
@@ -167,22 +168,16 @@ def test_a_question_without_an_answer_is_asked_again_in_the_same_bytes(
     run(scenario())
 
 
-def test_an_answer_to_no_question_changes_nothing() -> None:
+def test_a_grant_that_nobody_waits_for_is_given_back() -> None:
     async def scenario() -> None:
         bench = Bench(Spender(lambda purse, call_id: asyncio.sleep(0)))
-        assert await bench.host.exchange(
-            [bench.info("granted", call="dddddddd"), bench.info("denied", call=7)]
-        ) == (
-            False,
-            [],
-        )
+        for stray in (bench.info("denied", call="dddddddd"), bench.info("granted", call=7)):
+            assert await bench.host.exchange([stray]) == (False, [])
         (asked,) = await hears(bench, bench.proposal())
-        task = asyncio.ensure_future(hears(bench, bench.info("granted", call="dddddddd")))
-        await asyncio.sleep(0)
-        assert not task.done()
-        task.cancel()
-        await until(task.done)
-        await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        (settled,) = await hears(bench, bench.info("granted", call="dddddddd"))
+        assert facts(settled) == ("settle", {"call": "dddddddd", "tokens": 0, "microusd": 0})
+        said = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert {each.type for each in said} == {"INFO", "VOTE"}
 
     run(scenario())
 

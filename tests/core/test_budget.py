@@ -39,8 +39,8 @@ def granted(of: Call, *, again: bool = False) -> do.GrantCall:
     return do.GrantCall(of.seat, of.proposal_id, of.call_id, again)
 
 
-def denied(of: Call, why: str) -> do.DenyCall:
-    return do.DenyCall(of.seat, of.proposal_id, of.call_id, of.model, why)
+def denied(of: Call, why: str, *, again: bool = True) -> do.DenyCall:
+    return do.DenyCall(of.seat, of.proposal_id, of.call_id, of.model, why, again)
 
 
 def test_a_call_is_reserved_at_its_worst_and_settled_at_what_it_cost() -> None:
@@ -97,9 +97,12 @@ def test_what_does_not_fit_is_denied_with_the_figures(budget: Budget, whose: str
     assert hand.do(ev.CallReserved(first)) == [granted(first)]
     assert hand.do(ev.CallReserved(second)) == [granted(second)]
     why = f"the call may cost 100 tokens; of the 250 that {whose} may spend, 50 are left"
-    assert hand.do(ev.CallReserved(third)) == [denied(third, why)]
+    assert hand.do(ev.CallReserved(third)) == [denied(third, why, again=False)]
     hand.do(settled(first, 50))
-    assert hand.do(ev.CallReserved(third)) == [granted(third)], "to the last token"
+    again = "it was asked for before, and is denied or settled: ask for another"
+    assert hand.do(ev.CallReserved(third)) == [denied(third, again)], "a duplicate that comes late"
+    fourth = call("c4")
+    assert hand.do(ev.CallReserved(fourth)) == [granted(fourth)], "to the last token"
     assert total(hand.open().accounts) == Spend(250)
 
 
@@ -109,7 +112,7 @@ def test_money_is_capped_as_tokens_are() -> None:
     hand.do(ev.CallReserved(call("c1", microusd=10)))
     over = call("c2", seat="lite", microusd=1)
     why = "the call may cost 1 micro-dollars; of the 10 that the council may spend, 0 are left"
-    assert hand.do(ev.CallReserved(over)) == [denied(over, why)]
+    assert hand.do(ev.CallReserved(over)) == [denied(over, why, again=False)]
     free = call("c3", seat="lite", tokens=10**9)
     assert hand.do(ev.CallReserved(free)) == [granted(free)]
 
@@ -141,7 +144,7 @@ def test_a_grant_that_was_lost_is_given_again_and_reserves_nothing_more() -> Non
     assert hand.do(ev.CallReserved(one)) == [granted(one, again=True)]
     assert hand.open() == before
     hand.do(settled(one, 10))
-    why = "a call of this id was made, and is settled: ask for another"
+    why = "it was asked for before, and is denied or settled: ask for another"
     assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
     (ignored,) = hand.do(settled(one, 99))
     assert isinstance(ignored, do.NoteIgnored)
@@ -195,7 +198,7 @@ def test_a_seat_makes_so_many_calls_on_a_proposal() -> None:
         hand.do(ev.CallReserved(one))
         hand.do(settled(one, 1))
     one = call("more")
-    why = f"{ACTS_MAX} calls were made for p1, the most that a seat may"
+    why = f"{ACTS_MAX} calls were asked for on p1, the most that a seat may"
     assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
     other = call("other", seat="lite")
     assert hand.do(ev.CallReserved(other)) == [granted(other)]

@@ -162,6 +162,39 @@ BUGS = (
         "name == state.rules.prime",
         "False",
     ),
+    Bug("a seat has the council's cap", "core.budget:_too_much", "budget.seat)", "budget.council)"),
+    Bug(
+        "a cap may be passed by one", "core.budget:_too_much", "there + more > cap", "there + more > cap + 1"
+    ),
+    Bug("the proposal has no cap", "core.budget:_too_much", "budget.proposal", "Caps()"),
+    Bug(
+        "what was denied may be granted later",
+        "core.budget:reserved",
+        "call.call_id in known or call.call_id in state.calls",
+        "call.call_id in state.calls",
+    ),
+    Bug(
+        "a denial is a record each time",
+        "journal.record:leaves_one",
+        "return not effect.again",
+        "return True",
+    ),
+    Bug("the dead go on paying", "core.budget:abandoned", "seat in (None, call.seat)", "seat is None"),
+    Bug("a restart forgets calls", "core.step:_started", "*budget.abandoned(state)", "*[]"),
+    Bug(
+        "unknown usage is free",
+        "core.budget:_settle",
+        "call.worst if used is None",
+        "Spend() if used is None",
+    ),
+    Bug("the reservation is kept too", "core.budget:_settle", "account.held - call.worst", "account.held"),
+    Bug(
+        "a decision does not tell what came later",
+        "core.budget:_settle",
+        "replace(gone.decision, spent=accounts)",
+        "gone.decision",
+    ),
+    Bug("a settled call is open", "core.budget:_settle", "del state.calls[call.call_id]", "pass"),
 )
 
 # What carries the bytes; looked for in the real shell (test_shell.py).

@@ -26,6 +26,7 @@ def state(oracle: Oracle, council: Any, t: float, *, all_of_it: bool = False) ->
             )
         hold("1.10", seat.run == theirs.boot, f"{name} is in run {theirs.boot}, expected {seat.run}")
     hold("1.12", council.open.keys() == oracle.live.keys(), _difference(oracle, council))
+    oracle.ledger.compare(council)
     pids = set(oracle.cases) if all_of_it else oracle.dirty | oracle.live.keys()
     for pid in pids:
         case = oracle.cases[pid]
@@ -33,6 +34,7 @@ def state(oracle: Oracle, council: Any, t: float, *, all_of_it: bool = False) ->
             _open(case, council.open[pid])
         else:
             decision(oracle, case, council.closed[pid].decision)
+            oracle.ledger.tells(council.closed[pid].decision)
     oracle.dirty.clear()
 
 
@@ -181,6 +183,7 @@ def _known(driver: Any) -> dict[str, Any]:
         "roll": {name: (seat.active, seat.boot, seat.why) for name, seat in state.seats.items()},
         "rules": (state.rules, state.ruled_from, state.epoch, state.with_human),
         "open": state.open,
+        "calls": (state.calls, state.paid),
         "counts": driver.counts,
         "refused": driver.refused,
         "announced": driver._announced,

@@ -55,6 +55,20 @@ DURABLE_BUGS = (
         "now = self._woken_at",
     ),
     Bug(
+        "what is held is free",
+        "core.budget:_too_much",
+        "own.spent + own.held",
+        "own.spent",
+        "tests/core/test_budget.py::test_what_does_not_fit_is_denied_with_the_figures",
+    ),
+    Bug("a snapshot has no calls", "runtime.snapshot:state_of", "for call in base.calls", "for call in ()"),
+    Bug(
+        "a snapshot has no accounts",
+        "runtime.snapshot:state_of",
+        "for account in base.paid",
+        "for account in ()",
+    ),
+    Bug(
         "a snapshot is of one record less",
         "runtime.driver:Driver.snapshot",
         "packed(self._position, base",

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sim.ledger import Ledger
 from tests.sim.truth import Said, Violation
 
 SILENCE_S = 90.0
@@ -68,11 +69,13 @@ class Oracle:
         open_max: int,
         escalations_max: int,
         lateness_s: float,
+        caps: dict[str, int | None],
     ) -> None:
         self.seats, self.prime, self.quorum = seats, prime, quorum
         self.sole_allowed = sole_seat == "allow-low-risk"
         self.ttl_s, self.open_max, self.escalations_max = ttl_s, open_max, escalations_max
         self.lateness_s = lateness_s
+        self.ledger = Ledger(caps)
         self.roll = {name: OnRoll() for name in seats}
         self.cases: dict[str, Case] = {}
         self.live: dict[str, Case] = {}  # those that are not over
@@ -162,6 +165,7 @@ class Oracle:
             elif case.phase == "prime":
                 self.to_ask.add(case.said.pid)
         if not first:
+            self.ledger.abandon()
             self.reached.add("restarted")
 
     def died(self, name: str, run: int, t: float, wall_s: float) -> None:
@@ -170,6 +174,7 @@ class Oracle:
         if run != seat.run:
             return  # that life ended before, and another began
         seat.active, seat.run, seat.number = False, seat.run + 1, -1
+        self.ledger.abandon(name)
         self._look_again(t, wall_s)
 
     def _look_again(self, t: float, wall_s: float) -> None:
@@ -292,6 +297,23 @@ class Oracle:
         case.grave = True
         self._settle(case, t, wall_s)
         return "taken"
+
+    def _reservation(self, said: Said, t: float, wall_s: float) -> str:
+        case = self.cases.get(said.pid)
+        if case is None:
+            return "noted"
+        if case.phase == "over":
+            return "taken"
+        if said.sender not in case.given:
+            return "noted"
+        before = len(self.ledger.open)
+        expected = self.ledger.asks(said, waits=case.phase == "human")
+        if expected == "taken":
+            self.reached.add("call granted" if len(self.ledger.open) > before else "call denied")
+        return expected
+
+    def _settlement(self, said: Said, t: float, wall_s: float) -> str:
+        return self.ledger.settles(said)
 
     def _ruling(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)

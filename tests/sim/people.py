@@ -78,6 +78,9 @@ class Seat:
         self.attendance = 0
         self.said: dict[tuple[str, str], Said] = {}
         self.work: dict[tuple[str, str], int] = {}
+        self.calls: dict[str, tuple[tuple[str, str], int, str]] = {}  # asked for: work, its token, label
+        self.worst: dict[str, int] = {}
+        self.made: dict[str, tuple[str, str]] = {}  # granted, and not settled: proposal, label
         self.tries = 0
 
     def after(self, delay_s: float, act: Any, *args: Any) -> None:
@@ -131,6 +134,10 @@ class Seat:
         elif isinstance(content, Info) and content.kind == "withdraw":
             for task in ("ballot", "ruling"):
                 self.work.pop((pid, task), None)
+            for call in [call for call, (what, _) in self.made.items() if what == pid]:
+                self._settle(call)
+        elif isinstance(content, Info) and content.kind in ("granted", "denied"):
+            self._answered(pid, content.data["call"], granted=content.kind == "granted")
 
     def _begin(self, pid: str, task: str, budget_s: float) -> None:
         world, key = self.world, (pid, task)
@@ -146,9 +153,60 @@ class Seat:
         self.after(budget_s, self._out_of_time, key, token, label, budget_s)
         if world.fires("hang", label):
             return
-        self.after(self._thinking_s(label, budget_s), self._speak, key, token, label)
+        if world.fires("spend", label):
+            self._ask(key, token, label)
+        else:
+            self.after(self._thinking_s(label, budget_s), self._speak, key, token, label)
         if task == "ballot":
             self._other_acts(pid, label, budget_s)
+
+    # Model calls
+
+    def _ask(self, key: tuple[str, str], token: int, label: str) -> None:
+        """Asks for a call, and once more after a while, in the same bytes."""
+        worst = 1 + int(1_000 * self.world.u("worst", label))
+        scope = pick(("proposal", "seat", "council"), self.world.plan.seed, "aims at", label)
+        left = self.world.oracle.ledger.left(scope, {"proposal": key[0], "seat": self.name}.get(scope, ""))
+        if left is not None and self.world.fires("aim_call", label):  # to the last token, or one more
+            worst = max(1, left + pick((0, 0, 1), self.world.plan.seed, "aimed", label))
+        data = {"proposal_id": key[0], "task": key[1], "model": "small-1", "tokens": worst, "microusd": 0}
+        said = self.pen.info("reservation", key[0], f"{label}/call", "", data, word="reserve")
+        self.calls[said.msg_id] = key, token, label
+        self.worst[said.msg_id] = worst
+        self.world.to_council(said, link=self.name)
+        self.after(5.0, self._ask_again, said)
+
+    def _ask_again(self, said: Said) -> None:
+        if said.msg_id in self.calls:
+            self.world.to_council(said, link=self.name, again="/again")
+
+    def _answered(self, pid: str, call: str, *, granted: bool) -> None:
+        key, token, label = self.calls.pop(call, (None, 0, f"stray/{call}"))
+        if not granted:
+            if key is not None and self.work.get(key) == token:
+                del self.work[key]
+                self._fault(key, label, "its call was denied")
+            return
+        if call in self.made:
+            return
+        self.made[call] = pid, label
+        if key is None or self.work.get(key) != token:
+            self._settle(call, tokens=0)  # nobody waits for it any more
+            return
+        wait_s = self._thinking_s(label, 20.0)
+        self.after(wait_s, self._settle, call)
+        self.after(wait_s, self._speak, key, token, label)
+
+    def _settle(self, call: str, tokens: int | None = None) -> None:
+        if call not in self.made:
+            return
+        pid, label = self.made.pop(call)
+        self.tries += 1
+        if tokens is None and not self.world.fires("unknown_usage", label):
+            tokens = int(self.worst.get(call, 0) * self.world.u("used", label))
+        data = {"proposal_id": pid, "call": call, "tokens": tokens, "microusd": 0}
+        said = self.pen.info("settlement", pid, f"{label}/settled{self.tries}", "", data, word="settle")
+        self.world.to_council(said, link=self.name)
 
     def _thinking_s(self, label: str, budget_s: float) -> float:
         seed = self.world.plan.seed

@@ -62,6 +62,10 @@ FAULTS = {
     "torn": 0.6,
     "snapshot": 0.4,
     "snapshot_lost": 0.6,
+    "spend": 0.4,
+    "unknown_usage": 0.4,
+    "aim_call": 0.8,
+    "tight": 0.8,
 }
 BUDGETS = (0.5, 2.0, 10.0, 30.0, 60.0, 60.0, 60.0, 90.0, 120.0, 250.0)
 
@@ -122,6 +126,8 @@ class Plan:
     takeovers: list[tuple[str, float]] = field(default_factory=list)
     full: list[tuple[str, float, float]] = field(default_factory=list)
     transaction_max: int = 128
+    # rules 2.6: tokens by scope; a call costs up to 1,000
+    caps: dict[str, int | None] = field(default_factory=dict)
 
 
 def make(seed: int) -> Plan:
@@ -152,6 +158,10 @@ def make(seed: int) -> Plan:
         rates=rates,
         transaction_max=(1, 1, 2, 128)[int(u("transactions") * 4)],
         motions=[_motion(seed, n, span_s, seats, rates) for n in range(count)],
+        caps={
+            scope: int(most * u("cap", scope)) if u("tight", scope) < rates.get("tight", 0.0) else None
+            for scope, most in (("proposal", 3_000), ("seat", 6_000), ("council", 12_000))
+        },
     )
     _add_troubles(plan, u)
     return plan

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from council.core.invariants import check
-from council.core.state import Rules
+from council.core.state import Budget, Caps, Rules
 from council.runtime.messages import Told
 from tests.sim import compare, people
 from tests.sim import plan as plans
@@ -58,6 +58,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
             sole_seat=plan.sole_seat,  # type: ignore[arg-type]  # the plan's word is one of the two
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,
+            budget=Budget(**{scope: Caps(most) for scope, most in plan.caps.items()}),
         )
         self._ids = self._starts = 0
         self.pens = {name: people.Pen(self, name, "voter", self.keys[name]) for name in plan.seats}
@@ -96,6 +97,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
             open_max=plan.open_max,
             escalations_max=plan.escalations_max,
             lateness_s=self.lateness_s,
+            caps=plan.caps,
         )
 
     # Time and chance
