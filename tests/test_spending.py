@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from council import Council, SeatConfig
 from council.agents.mind import Case, Opinion
 from council.agents.purse import Cost, Purse
+from council.cli import show
 from council.core.state import Account, Caps, Spend
 from council.protocol.errors import ConfigError
 from council.runtime.inline import rules_of
@@ -126,3 +129,27 @@ def test_caps_come_from_the_configuration() -> None:
     for wrong in ({"council_tokens_max": -1}, {"council_usd_max": float("inf")}, {"seat_tokens_max": 1.5}):
         with pytest.raises(ConfigError, match=next(iter(wrong)).replace("_", "-")):
             Council.inline(seats=seats, **wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_drawn_says_who_spent_what() -> None:
+    minds = (Spender(used=None), Spender(), Spender(used=120))
+    with council_of(
+        *minds, council_tokens_max=12_000, seat_usd_max=0.5, proposal_tokens_max=3_000
+    ) as council:
+        decision = council.propose("a change", wait_for="all")
+        told = council.status()["budget"]
+    drawn = Console(width=80, file=io.StringIO())
+    drawn.print(show.budget(told), show.decision(decision))
+    lines = drawn.file.getvalue()  # type: ignore[attr-defined]
+    assert [line.split()[0] for line in lines.splitlines()[:5]] == [
+        "seat",
+        "prime",
+        "lite",
+        "codemind",
+        "council",
+    ]
+    assert "10,580" in lines  # of the council's 12,000
+    assert "at most 3,000 tokens on one proposal" in lines
+    assert "1,420 tokens, $0.000070 (codemind 120, lite 300, prime 1,000)" in lines
+    assert "for nobody told the usage" in " ".join(lines.replace("│", " ").split())
+    assert all(len(line) <= 80 for line in lines.splitlines())

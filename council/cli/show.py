@@ -19,7 +19,7 @@ from rich.text import Text
 from council.cli.text import clean, count, line, span
 
 if TYPE_CHECKING:
-    from council.core.state import Ballot, Decision, Escalation
+    from council.core.state import Account, Ballot, Decision, Escalation
 
 OUTCOME_STYLES = {
     "approved": "green",
@@ -148,12 +148,27 @@ def _facts(decided: Decision) -> Table:
         table.add_row("early", Text("no ballot still to come could have turned it"))
     if decided.degraded:
         table.add_row("degraded", Text("decided without every seat that should have voted", "yellow"))
+    if decided.spent:
+        table.add_row("spent", text(spending(decided.spent)))
     for label, seats in decided.shared:
         table.add_row("shared", text(f"{', '.join(seats)} share {label}: their votes are not independent"))
     if not decided.final and decided.escalation_id:
         say = f"council answer {decided.escalation_id} --approve | --reject --reason …"
         table.add_row("next", text(say, "bold"))
     return table
+
+
+def spending(accounts: Sequence[Account]) -> str:
+    """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
+    from council.core.state import Spend
+
+    spent = sum((account.spent for account in accounts), Spend())
+    held = sum((account.held for account in accounts), Spend())
+    said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"
+    under_way = f"; up to {held} for calls still under way" if held != Spend() else ""
+    assumed = sum(account.assumed for account in accounts)
+    unknown = f"; {count(assumed, 'call')} as reserved, for nobody told the usage" if assumed else ""
+    return said + under_way + unknown
 
 
 def bar(age_s: float, limit_s: float) -> Text:

@@ -74,7 +74,7 @@ def _budget(state: CouncilState) -> dict[str, Any]:
             "caps": plain(caps),
         }
 
-    everybody = sorted({*state.rules.seats, *paid}, key=lambda name: (name not in state.rules.seats, name))
+    everybody = dict.fromkeys((*state.rules.seats, *paid))  # who is a seat no more has spent all the same
     return {
         "council": told(paid.values(), budget.council),
         "seats": {
