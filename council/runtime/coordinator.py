@@ -280,8 +280,10 @@ class Coordinator:
         pause_s = REVIVE_FIRST_S
         while True:
             began_s = self._clock.uptime()
+            # From here on: letters may be under way, and fail, before the seat is attended to.
+            lost = self._lost[seat] = asyncio.get_running_loop().create_future()
             boot = await self._begun_run(seat)
-            why = await self._until_gone(seat, boot)
+            why = await self._until_gone(seat, boot, lost)
             log.warning("seat lost", seat=seat, why=why)
             self._couriers[seat].drop()  # it will be told anew what is open
             self._driver.seat_died(seat, boot, why, self._clock.now())
@@ -312,9 +314,7 @@ class Coordinator:
         finally:
             self._feed_waiters.discard(waiter)
 
-    async def _until_gone(self, seat: str, boot: int) -> str:
-        lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._lost[seat] = lost
+    async def _until_gone(self, seat: str, boot: int, lost: asyncio.Future[str]) -> str:
         attending = asyncio.ensure_future(self._transport.attend(seat, boot))
         try:
             waiting: set[asyncio.Future[Any]] = {lost, attending}

@@ -237,6 +237,41 @@ def test_a_seat_beats_only_once_the_record_of_its_run_is_kept() -> None:
     run(scenario())
 
 
+def test_a_letter_that_fails_before_its_seat_is_attended_to_is_not_forgotten() -> None:
+    """Mutation: the seat is waited for until the deadline, and was never given the proposal."""
+
+    class Slower(SlowJournal):
+        def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
+            self.batches.append(list(records))
+            return self._keep(list(records))
+
+    async def scenario() -> None:
+        journal = Slower()
+        async with Bench(journal=journal) as bench:
+            exchange = bench.transport.exchange
+            failed = asyncio.Event()
+
+            async def once(seat: str, batch: list[bytes]) -> Reply:
+                if seat == "codemind" and not failed.is_set():
+                    failed.set()
+                    raise ConnectionError("the line broke")
+                return await exchange(seat, batch)
+
+            bench.transport.exchange = once  # type: ignore[method-assign]
+            client = await bench.client()
+            call = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
+            await failed.wait()  # while the start's record is still being kept, and nobody is attended to
+            await asyncio.sleep(0)
+            journal.gate.set()
+            (told,) = await asyncio.wait_for(call, 5)
+            assert isinstance(told, Told)
+            ((seat, why),) = told.decision.missing
+            assert (seat, "the line broke" in why) == ("codemind", True)
+            await until(lambda: bench.coordinator._driver.state.seats["codemind"].active)
+
+    run(scenario())
+
+
 def test_a_decision_is_told_only_once_it_is_kept() -> None:
     """Mutation: delivering before the append's awaitable is done tells what a crash would unsay."""
 
