@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, get_args
 
-from council.agents import letters
+from council.agents import letters, purse
 from council.agents.exchange import Mailbox, Reply
 from council.agents.mind import Case, Mind, Opinion, RulingMind, RulingWord, ShownBallot
 from council.agents.mind import Ruling as MindRuling
-from council.agents.purse import SeatPurse, SpendingMind
+from council.agents.purse import Denial, SeatPurse, SpendingMind
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info, Proposal, plain
 from council.protocol.errors import CouncilError, EnvelopeError
@@ -91,7 +91,7 @@ class SeatHost:
         self._mailbox = Mailbox()
         self._purse = SeatPurse(name, self._info)
         if isinstance(mind, SpendingMind):
-            mind.take_purse(self._purse)
+            self._purse.hand_to(mind)
         self._slots = asyncio.Semaphore(concurrent_max)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
@@ -146,6 +146,7 @@ class SeatHost:
         self._end_attendance()
         for work in list(self._work.values()):
             self._give_up(work)
+        self._purse.closed = True
         self._mailbox.release()
 
     # What arrives
@@ -170,8 +171,10 @@ class SeatHost:
                 self._forget((proposal_id, "ballot"))
                 self._begin_review(_case_of(about, time_left_s))
             elif content.kind in ("granted", "denied"):
-                why = content.text if content.kind == "denied" else None
-                self._purse.answered(proposal_id, content.data.get("call"), why)
+                granted, anew = content.kind == "granted", content.data.get("anew") is True
+                self._purse.answered(
+                    content.data.get("call"), None if granted else Denial(content.text, anew)
+                )
             elif content.kind == "withdraw":
                 for name in ("ballot", "ruling"):
                     self._give_up(self._work.get((proposal_id, name)))
@@ -214,6 +217,7 @@ class SeatHost:
     # The work
 
     async def _do(self, work: _Work, think: Callable[[], Any]) -> None:
+        purse.work.set(work)
         try:
             await self._slots.acquire()
             work.has_slot = True
@@ -232,7 +236,7 @@ class SeatHost:
             if not work.given_up:
                 self._fail(work, _in_words(error))
         finally:
-            self._purse.close(work.proposal_id)
+            self._purse.close(work)
             self._free_slot(work)
 
     async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:

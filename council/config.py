@@ -22,10 +22,17 @@ Seats are tables, keyed by name, and **amend** what stands before them, in every
     [seats.codemind]
     enabled = false               # the seat is left out
 
-``options``, ``model`` and ``vendor`` describe one mind, so a table that names another mind drops those given
-before it. A seat left out by one source comes back where a later one says ``enabled = true`` or names its
-mind. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. From Python a seat may also be
-a mind itself (object, class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is
+A seat that is given the address of an OpenAI-compatible server, and no mind, is backed by a model there. A key is
+never given itself, but the variable or the file that it is in:
+
+    [seats.lite]
+    model = "llama3.1:8b"
+    base_url = "http://127.0.0.1:11434/v1"
+
+``options``, ``model``, ``vendor`` and what else is told of a model describe one mind, so a table that names another
+mind drops those given before it. A seat left out by one source comes back where a later one says ``enabled = true``
+or names its mind. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. From Python a seat may
+also be a mind itself (object, class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is
 the whole council. Numbers are numbers: only the environment may write them as text.
 
 ``humans`` says who may answer escalations, and where the key of each is, never the key itself; a source that
@@ -59,6 +66,8 @@ from council.settings import (
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
+    MODEL_KEYS,
+    MODEL_MIND,
     SEAT_KEYS,
     CouncilConfig,
     SeatConfig,
@@ -160,7 +169,8 @@ def _flat(config: CouncilConfig) -> dict[str, Any]:
     for key in COUNCIL_KEYS:
         if key == "seats":
             for seat in config.seats:
-                flat |= {f"seats.{seat.name}.{part}": getattr(seat, part) for part in SEAT_KEYS}
+                told = SEAT_KEYS if seat.mind == MODEL_MIND else [k for k in SEAT_KEYS if k not in MODEL_KEYS]
+                flat |= {f"seats.{seat.name}.{part}": getattr(seat, part) for part in told}
         else:
             flat[key] = getattr(config, key)
     return flat
@@ -252,7 +262,9 @@ def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
     if kind is bool:
         return _TRUTH.get(text.strip().lower(), text)
     if type(None) in get_args(kind) and not (text and key in TABLES):
-        return text or None
+        kind = next((number for number in (int, float) if number in get_args(kind)), None)
+        if not text or kind is None:
+            return text or None
     try:
         if kind is int or kind is float:
             return kind(text)

@@ -1,4 +1,4 @@
-"""Makes a mind out of an import path and its options. Knows nothing of where these were configured."""
+"""Makes a mind out of what a seat is configured with. Knows nothing of where that was configured."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from council.agents.mind import Mind, as_mind
-from council.protocol.errors import MindError
-from council.settings import SeatConfig, is_import_path
+from council.protocol.errors import CouncilError, MindError
+from council.settings import MODEL_MIND, SeatConfig, is_import_path
 
 
 def build_mind(seat: SeatConfig) -> Mind:
@@ -19,10 +21,55 @@ def build_mind(seat: SeatConfig) -> Mind:
 
     Raises MindError, which names the seat and says what to mend.
     """
+    if seat.mind == MODEL_MIND:
+        return _model_mind(seat)
     if isinstance(seat.mind, str):
         return import_mind(seat.mind, seat.options, seat=seat.name)
     shown = getattr(seat.mind, "__qualname__", type(seat.mind).__qualname__)
     return _built(seat.mind, seat.options, seat=seat.name, path=shown)
+
+
+def _model_mind(seat: SeatConfig) -> Mind:
+    """The mind of a seat that is backed by a language model, its prompts and its tokens' counter loaded."""
+    from council.agents.endpoint import Endpoint  # of no use to a council without models
+    from council.agents.model import ModelMind
+    from council.agents.prompt_builder import PromptBuilder
+    from council.agents.prompt_texts import load_texts
+    from council.agents.tokens import counter_for
+
+    assert seat.model is not None
+    assert seat.base_url is not None
+    if find_spec("openai") is None:
+        why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[models]'"
+        raise MindError(why, seat=seat.name, mind=MODEL_MIND)
+    try:
+        counter = counter_for(seat.model, seat.tokenizer)
+        counter.prime()
+        prompter = PromptBuilder(
+            seat.role or seat.name,
+            count=counter,
+            mtu=seat.max_context_tokens,
+            texts=load_texts(None if seat.prompts is None else Path(seat.prompts).expanduser()),
+            shows_schema=seat.answer_format in ("auto", "json_schema"),
+        )
+    except CouncilError as error:
+        why = f"seat {seat.name}: its model {seat.model} can't be asked: {error.message}"
+        raise MindError(why, seat=seat.name, mind=MODEL_MIND) from error
+    endpoint = Endpoint(
+        model=seat.model,
+        base_url=seat.base_url,
+        api_key_env=seat.api_key_env,
+        api_key_file=seat.api_key_file,
+        temperature=seat.temperature,
+        top_p=seat.top_p,
+        max_output_tokens=seat.max_output_tokens,
+        timeout_s=seat.timeout_s,
+        max_execution_time_s=seat.max_execution_time_s,
+        usd_per_million_input=seat.usd_per_million_input,
+        usd_per_million_output=seat.usd_per_million_output,
+        answer_format=seat.answer_format,
+    )
+    return ModelMind(endpoint, prompter)
 
 
 def import_mind(path: str, options: Mapping[str, Any], *, seat: str) -> Mind:

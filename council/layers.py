@@ -20,6 +20,8 @@ from council.settings import (
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
+    MODEL_KEYS,
+    MODEL_MIND,
     SEAT_KEYS,
     SHOWN_CHARS_MAX,
     CouncilConfig,
@@ -27,19 +29,23 @@ from council.settings import (
     contradictions,
     did_you_mean,
     expected,
+    seat_contradictions,
+    unpriced,
 )
 
 ENVIRONMENT_PREFIX = "COUNCIL_"
 PROBLEMS_MAX = 100  # of one source; past this the file is some other program's
-_OF_ONE_MIND = ("options", "model", "vendor")  # what a seat's table says of its mind, and of no other
+# What a seat's table says of its mind, and of no other.
+_OF_ONE_MIND = ("options", "model", "vendor", *MODEL_KEYS)
 _PASSWORD = re.compile(r"(://[^/@:\s]{0,100}:)[^/@\s]{1,200}@")  # in an address; not shown
+_QUERY = re.compile(r"(://[^?#\s]{0,300}[?#]).{1,1000}")  # nor this, where keys are given too
 _UNREAD = "(unread)"  # stands among the broken keys for a file that could not be read
 
 
 def shown(value: Any) -> str:
     """A value as a problem shows it: recognisable, short, and harmless on a terminal."""
     if isinstance(value, str):
-        value = _PASSWORD.sub(r"\1…@", value)
+        value = _QUERY.sub(r"\1…", _PASSWORD.sub(r"\1…@", value))
         return repr(value) if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]!r}… (cut)"
     if isinstance(value, Mapping):
         return f"a table of {len(value)} keys"
@@ -230,6 +236,8 @@ class Layers:
         if enabled is False:
             self.removed[name] = source
         seat = self.seats.setdefault(name, {})
+        if table.get("base_url") is not None and "mind" not in table and seat.get("mind") != MODEL_MIND:
+            self._back_with_model(source, name, seat)
         if "mind" in table and not _same_mind(table["mind"], seat.get("mind")):
             for part in _OF_ONE_MIND:
                 seat.pop(part, None)
@@ -238,12 +246,21 @@ class Layers:
         self.sources.update({f"seats.{name}.{part}": source for part in table})
         self.sources[f"seats.{name}"] = source
 
+    def _back_with_model(self, source: Source, name: str, seat: dict[str, Any]) -> None:
+        """Its mind becomes a model's; what was told of the model before, perhaps by another source, stays."""
+        seat["mind"] = MODEL_MIND
+        self.sources[f"seats.{name}.mind"] = source
+        if seat.pop("options", None) is not None:
+            self.sources.pop(f"seats.{name}.options", None)
+
     def finish(self) -> CouncilConfig | None:
         """The configuration, once no source has more to say; None if there are ``problems``."""
         defaults = {key: info.default for key, info in CouncilConfig.model_fields.items() if key != "seats"}
         values = defaults | self.values
         seats = self._seats()
         self._compare(values)
+        for key, text in unpriced({key: values[key] for key in values.keys() - self.broken}, seats):
+            self._fault(*self._blame(key), text)
         return None if self.problems else CouncilConfig(seats=tuple(seats), **values)
 
     def _seats(self) -> list[SeatConfig]:
@@ -261,14 +278,12 @@ class Layers:
         return seats
 
     def _seat(self, name: str, table: Mapping[str, Any]) -> list[SeatConfig]:
-        try:
-            return [SeatConfig(name=name, **table)]
-        except ValidationError as error:
-            # Each part is right by itself: what is left is a mind that takes none of the options given.
-            key = f"seats.{name}.options"
-            why = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-            self._fault(self.sources.get(key, DEFAULT), key, why)
-            return []
+        wrong = seat_contradictions(table)  # each part is right by itself
+        for part, why in wrong:
+            key = f"seats.{name}.{part}"
+            if key not in self.broken:
+                self._fault(self.sources.get(key, self.sources.get(f"seats.{name}", DEFAULT)), key, why)
+        return [] if wrong else [SeatConfig(name=name, **table)]
 
     def _compare(self, values: Mapping[str, Any]) -> None:
         """Note what the values that are right by themselves get wrong together."""

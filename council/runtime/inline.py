@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from council.agents.endpoint import shared
 from council.agents.exchange import Reply
@@ -42,7 +43,9 @@ def rules_of(config: CouncilConfig) -> Rules:
 
 
 def _caps(tokens: int | None, usd: float | None) -> Caps:
-    return Caps(tokens, None if usd is None else round(usd * 1_000_000))
+    return Caps(
+        tokens, None if usd is None else int(Decimal(str(usd)).scaleb(6))
+    )  # never more than was meant
 
 
 def _has_caps(seat: SeatConfig) -> bool:

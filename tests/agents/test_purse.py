@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from council.agents.mind import Case, Opinion
+from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.agents.purse import Cost, Purse, SpendingMind
 from council.protocol.envelope import Envelope, Info
 from council.protocol.envelope import plain as as_data
-from council.protocol.errors import CallDenied
+from council.protocol.errors import CallDenied, MindError
 from tests.agents.test_seat import Bench, fault_of
 from tests.runtime.harness import run
 
@@ -161,25 +161,108 @@ def test_a_question_without_an_answer_is_asked_again_in_the_same_bytes(
         bench = Bench(Spender(never))
         sealed = await bench.calls([bench.proposal()], want=7)
         said = [bench.opened(each) for each in sealed]
-        assert len({each for each in sealed[:5]}) == 1
+        assert len(set(sealed[:5])) == 1
         assert facts(said[5]) == ("settle", {"call": said[0].msg_id, "tokens": 0, "microusd": 0})
         assert "did not answer within" in fault_of(said[6])
 
     run(scenario())
 
 
-def test_a_grant_that_nobody_waits_for_is_given_back() -> None:
+def test_a_stray_answer_changes_nothing() -> None:
     async def scenario() -> None:
         bench = Bench(Spender(lambda purse, call_id: asyncio.sleep(0)))
-        for stray in (bench.info("denied", call="dddddddd"), bench.info("granted", call=7)):
-            assert await bench.host.exchange([stray]) == (False, [])
-        (asked,) = await hears(bench, bench.proposal())
-        (settled,) = await hears(bench, bench.info("granted", call="dddddddd"))
-        assert facts(settled) == ("settle", {"call": "dddddddd", "tokens": 0, "microusd": 0})
-        said = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
-        assert {each.type for each in said} == {"INFO", "VOTE"}
+        strays = [("denied", "dddddddd"), ("granted", 7), ("granted", "dddddddd")]
+        for kind, call_id in strays:
+            assert await bench.host.exchange([bench.info(kind, call=call_id)]) == (False, [])
 
     run(scenario())
+
+
+def test_a_call_that_was_made_is_never_given_back() -> None:
+    """Mutation: a grant that comes twice, the second after the settlement, makes the call cost nothing."""
+
+    async def pays(purse: Purse, call_id: str) -> None:
+        purse.settle(call_id, Cost(300))
+
+    async def scenario() -> None:
+        bench = Bench(Spender(pays))
+        (asked,) = await hears(bench, bench.proposal())
+        settled, _ = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert facts(settled)[1]["tokens"] == 300
+        assert await bench.host.exchange([bench.info("granted", call=asked.msg_id)]) == (False, [])
+
+    run(scenario())
+
+
+def test_what_counts_as_made_without_having_been_is_asked_for_anew() -> None:
+    """rules 2.6: a grant that was lost with its coordinator has cost what it may; the ballot need not be lost."""
+
+    async def pays(purse: Purse, call_id: str) -> None:
+        purse.settle(call_id, Cost(5))
+
+    async def scenario() -> None:
+        bench = Bench(Spender(pays))
+        (asked,) = await hears(bench, bench.proposal())
+        (again,) = await hears(bench, bench.info("denied", call=asked.msg_id, anew=True, text="settled"))
+        assert again.msg_id != asked.msg_id
+        assert facts(again) == facts(asked)
+        settled, ballot = await hears(bench, bench.info("granted", call=again.msg_id), want=2)
+        assert facts(settled)[1] == {"call": again.msg_id, "tokens": 5, "microusd": 0}
+        assert ballot.type == "VOTE"
+
+    run(scenario())
+
+
+def test_one_mind_does_not_pay_for_two_seats() -> None:
+    """Mutation: all that it spends is booked on the last seat, and the first one's cap is none."""
+    mind = Spender(lambda purse, call_id: asyncio.sleep(0))
+
+    async def scenario() -> None:
+        first = Bench(mind)
+        with pytest.raises(MindError, match="a mind of its own"):
+            Bench(mind)
+        first.host.close()
+        Bench(mind)  # the seat's next life
+
+    run(scenario())
+
+
+def test_one_piece_of_work_does_not_close_anothers_calls() -> None:
+    """Mutation: Prime's ballot, still cleaning up after its time, ends the call for its ruling."""
+    cleaned = asyncio.Event()
+
+    class Prime(Spender):
+        async def review(self, case: Case) -> Opinion:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await cleaned.wait()
+            raise AssertionError
+
+        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+            call_id = await self.purse.reserve(case.proposal_id, "ruling", "small-1", WORST)
+            cleaned.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.purse.settle(call_id, Cost(42))
+            return Ruling("confirm", "so be it")
+
+    async def scenario() -> None:
+        bench = Bench(Prime(lambda purse, call_id: asyncio.sleep(0)))
+        (fault,) = await hears(bench, bench.proposal(left_s=0.01))
+        assert "did not answer" in fault_of(fault)
+        (asked,) = await hears(bench, bench.ruling_request())
+        settled, ruled = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert facts(settled)[1]["tokens"] == 42
+        assert facts(ruled)[0] == "ruling"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("wrong", [(-1,), (1.5,), (True,), (10**12 + 1,), (1, -1), (1, 10.5), ("1",)])
+def test_what_cannot_be_booked_is_no_cost(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="expected a whole number from 0"):
+        Cost(*wrong)
 
 
 def test_an_error_says_who_may_not_call_what() -> None:

@@ -1,0 +1,470 @@
+"""Calls a model: reserves, streams its answer, tries again where that may help, and settles. Reads no answer.
+
+Everything that a server can do wrong ends here, in a text that says what to mend: it is slow or silent, refuses,
+breaks off, never ends, or does not know what it is asked with. What it can't do (a JSON Schema, a name for the
+output's limit, telling its usage) is found out once and remembered.
+
+No connection outlives the calls that need it, and no client travels: each process makes its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import math
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import structlog
+
+from council.agents.endpoint import NO_KEY, Endpoint
+from council.agents.prompt import Prompt
+from council.agents.purse import Cost, Purse
+from council.protocol.errors import ModelError
+from council.protocol.jsondata import quoted
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+log = structlog.get_logger("council.model")
+
+# Calls for one prompt; a server that failed so often, with growing pauses, is down for longer than a case waits.
+ATTEMPTS_MAX = 6
+# The first pause; each further one is twice as long, and between a half and the whole of that, so that seats that
+# failed together do not come back together.
+PAUSE_S = 0.5
+PAUSE_MAX_S = 8.0
+# A token is rarely more than a word; the longest are rows of blanks or dashes, some dozen characters.
+CHARS_A_TOKEN_MAX = 64
+# A token comes as an event of its own, with names and ids around it: some hundred bytes.
+BYTES_A_TOKEN_MAX = 2_048
+BYTES_MAX = 2**20
+SAID_CHARS_MAX = 300  # of a server's own words in an error
+CONNECT_S = 10.0
+_TOO_LONG = "the prompt is too long for it"
+
+
+# What is sent. The SDK adds what OPENAI_* variables hold for one server, which may be a key, to requests to any.
+_HEADERS = frozenset(
+    [
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "user-agent",
+    ]
+)
+# By these a refusal is known to be of a form of answer, and by those of a prompt that is too long.
+_OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
+_OF_A_LENGTH = ("context_length", "context length", "context size", "context window", "maximum context")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model said. ``finish`` is why it stopped, as the server tells it; None where it broke off."""
+
+    text: str
+    finish: str | None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a server is spoken to, as far as it is known what it understands."""
+
+    form: Literal["json_schema", "json_object", "text"]
+    limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    tells_usage: bool = True
+
+    def arguments(self, prompt: Prompt, endpoint: Endpoint) -> dict[str, Any]:
+        """A call's arguments."""
+        found: dict[str, Any] = {
+            "model": endpoint.model,
+            "messages": [{"role": each.role, "content": each.text} for each in prompt.messages],
+            self.limit: endpoint.max_output_tokens,
+            "stream": True,
+        }
+        for name in ("temperature", "top_p"):
+            if getattr(endpoint, name) is not None:
+                found[name] = getattr(endpoint, name)
+        if self.tells_usage:
+            found["stream_options"] = {"include_usage": True}
+        if self.form == "json_schema":
+            schema = {"name": prompt.task, "schema": dict(prompt.schema), "strict": True}
+            found["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif self.form == "json_object":
+            found["response_format"] = {"type": "json_object"}
+        return found
+
+    def without(self, refusal: str, *, may_change_form: bool) -> Dialect | None:
+        """The dialect without what a server's ``refusal`` names; None where it names nothing of it."""
+        if "max_completion_tokens" in refusal and self.limit == "max_tokens":
+            return replace(self, limit="max_completion_tokens")
+        if "stream_options" in refusal and self.tells_usage:
+            return replace(self, tells_usage=False)
+        if may_change_form and self.form != "text" and any(word in refusal for word in _OF_A_FORM):
+            return replace(self, form="json_object" if self.form == "json_schema" else "text")
+        return None
+
+
+class _Failed(Exception):
+    """A call failed. ``used`` is what it cost, None if nobody knows; ``after_s``: as long as the server wants."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        again: bool,
+        used: Cost | None,
+        after_s: float | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what, self.again, self.used, self.after_s, self.status = what, again, used, after_s, status
+
+
+class _TooMuch(Exception):
+    """A server sends without an end."""
+
+
+_NOTHING = Cost(0)  # what a call has cost that the server did not begin
+
+
+class ModelCalls:
+    """The calls to one endpoint, from one event loop at a time. ``pause`` waits, as asyncio.sleep does."""
+
+    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.endpoint = endpoint
+        self._pause = pause
+        form = endpoint.answer_format
+        self._dialect = Dialect("json_schema" if form == "auto" else form)
+        self._tls: ssl.SSLContext | bool | None = None
+        self._client: AsyncOpenAI | None = None
+        self._users = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.endpoint, self._pause)
+
+    async def answer(self, prompt: Prompt, purse: Purse, until_s: float, troubles: list[str]) -> Answer:
+        """What the model says to ``prompt``, each attempt reserved before it, and settled after it (rules 2.6).
+
+        No attempt begins that could not before ``until_s`` of the loop's clock. What goes wrong meanwhile is
+        added to ``troubles``. Raises ModelError, and CallDenied where the purse does.
+        """
+        endpoint, attempt = self.endpoint, 0
+        told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
+        overruns = [asdict(each) for each in prompt.overruns]
+        worst = endpoint.cost(prompt.tokens, endpoint.max_output_tokens)
+        async with self._open() as client:
+            while True:
+                dialect = self._dialect
+                said = {**told, "overruns": overruns} if overruns else told
+                call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **said)
+                overruns = []  # told once
+                used: Cost | None = None
+                try:
+                    answer, used = await self._call(client, dialect, prompt)
+                    return answer
+                except _Failed as failure:
+                    used, failed = failure.used, failure
+                finally:
+                    purse.settle(call_id, used)
+                troubles.append(failed.what)
+                if self._learned(dialect, failed):
+                    continue
+                attempt += 1
+                await self._before_next(failed, attempt, until_s)
+
+    async def _before_next(self, failed: _Failed, attempt: int, until_s: float) -> None:
+        """Waits until it may be tried again. Raises ModelError where that is of no use, or too late."""
+        if not failed.again:
+            raise self.endpoint.error(failed.what, failed.status)
+        if attempt == ATTEMPTS_MAX:
+            raise self.endpoint.error(f"{failed.what}; given up after {attempt} attempts", failed.status)
+        pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_MAX_S) * (1 - random.random() / 2)
+        if failed.after_s is not None:
+            pause_s = failed.after_s
+        left_s = until_s - asyncio.get_running_loop().time()
+        if pause_s >= left_s:
+            raise self.endpoint.error(
+                f"{failed.what}; the next attempt should wait {pause_s:.3g} s, and {max(left_s, 0):.3g} s are left",
+                failed.status,
+            )
+        log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
+        await self._pause(pause_s)
+
+    def _learned(self, used: Dialect, failed: _Failed) -> bool:
+        """Whether the server does not understand something that it need not be asked with; it is then left out."""
+        if failed.status not in (400, 404, 415, 422, 501) or failed.what.startswith(_TOO_LONG):
+            return False
+        may_change = self.endpoint.answer_format == "auto"
+        simpler = used.without(failed.what.casefold(), may_change_form=may_change)
+        if simpler is None:
+            return False
+        if self._dialect == used:  # else another call has learned it meanwhile
+            self._dialect = simpler
+            log.warning(
+                "the model's server does not understand something",
+                model=str(self.endpoint),
+                said=failed.what,
+                now=str(simpler),
+            )
+        return True
+
+    # One call
+
+    async def _call(
+        self, client: AsyncOpenAI, dialect: Dialect, prompt: Prompt
+    ) -> tuple[Answer, Cost | None]:
+        import openai
+
+        heard = _Heard(CHARS_A_TOKEN_MAX * self.endpoint.max_output_tokens)
+        try:
+            stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
+            try:
+                async for chunk in stream:
+                    heard.take(chunk)
+                    if heard.is_whole:
+                        break
+            finally:
+                await stream.close()
+        except openai.OpenAIError as error:
+            if heard.finish is None:
+                raise self._failure(error) from None
+        except _TooMuch:
+            what = f"it did not stop: {heard.chars:,} characters and more, where {self.endpoint.max_output_tokens:,}"
+            raise _Failed(f"{what} tokens were asked for", again=False, used=None) from None
+        except (
+            ValueError,
+            TypeError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+        ) as error:  # within the SDK
+            if heard.finish is None:
+                what = f"it sent what is no stream of chunks ({type(error).__name__})"
+                raise _Failed(what, again=True, used=None) from None
+        if not heard.chunks:
+            what = "it sent no stream of chunks: is its base_url right? It mostly ends in /v1"
+            raise _Failed(what, again=False, used=None)
+        if heard.finish is None:
+            what = f"it broke off after {heard.chars:,} characters, without saying why it stopped"
+            raise _Failed(what, again=True, used=None)
+        return Answer("".join(heard.parts), heard.finish, "".join(heard.refusals)), self._used(heard)
+
+    def _used(self, heard: _Heard) -> Cost | None:
+        """What the server says that it used, where that can be true; None where it can't, or nothing was said."""
+        usage = heard.usage
+        counts = [
+            getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+        ]
+        read, written, both = (count if type(count) is int and count >= 0 else None for count in counts)
+        if not read or written is None or written * CHARS_A_TOKEN_MAX < heard.chars:
+            if usage is not None:
+                log.warning("the model's server told a usage that can't be true", model=str(self.endpoint))
+            return None
+        # Some count a model's thinking in the total alone; it is paid for like what is written.
+        return self.endpoint.cost(read, max(written, (both or 0) - read))
+
+    def _failure(self, error: Any) -> _Failed:
+        """What an error of the SDK means, what it cost, and whether to try again."""
+        import httpx2
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            return self._refusal(error)
+        if isinstance(error, openai.APIConnectionError):
+            began = not isinstance(
+                error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
+            )
+            if isinstance(error, openai.APITimeoutError) and began:
+                what = f"it was silent for {self.endpoint.timeout_s:g} s (timeout_s)"
+            elif began:
+                what = "the connection broke"
+            else:
+                what = "it can't be reached: is the server running, and its base_url right?"
+            return _Failed(what, again=True, used=None if began else _NOTHING)
+        said = self._said(error)
+        return _Failed(f"it failed in the middle of its answer{said}", again=True, used=None)
+
+    def _refusal(self, error: Any) -> _Failed:
+        """What a status means that is no success."""
+        status: int = error.status_code
+        said, after_s = self._said(error), _retry_after_s(error.response.headers)
+        about = f"{said} {error.code or ''}".casefold()
+        used = None if status >= 500 or status == 408 else _NOTHING
+        again = status in (408, 409, 425, 429) or status >= 500
+        if status in (401, 403):  # without the server's words, which may show the key
+            which = self.endpoint.api_key_env or self.endpoint.api_key_file
+            what = (
+                f"it refuses the key ({status})" if which else f"it wants a key ({status}): set api_key_env"
+            )
+            what += f": see {which}" if which else ""
+        elif status == 429 and "quota" in about:
+            what, again = f"its quota is used up ({status}){said}", False
+        elif status == 429:
+            what = f"it is asked too often ({status}){said}"
+        elif any(word in about for word in _OF_A_LENGTH):
+            what = f"{_TOO_LONG} ({status}): lower max_context_tokens{said}"
+        elif status == 404:
+            what = f"it does not know the model, or the path ({status}){said}"
+        elif 300 <= status < 400:
+            what = f"it sends elsewhere ({status}): set base_url to where it leads"
+        else:
+            what = f"it answered {status}{said}"
+        return _Failed(what, again=again, used=used, after_s=after_s, status=status)
+
+    def _said(self, error: Any) -> str:
+        """The server's own words, without the key should they show it."""
+        body = error.body
+        said = body.get("message") if isinstance(body, dict) else None
+        words = str(said if isinstance(said, str) else error.message)
+        with contextlib.suppress(ModelError):
+            key = self.endpoint.key()
+            words = words if key == NO_KEY else words.replace(key, "…")
+        return f"; it says {quoted(words, SAID_CHARS_MAX)}" if words else ""
+
+    # The client
+
+    @contextlib.asynccontextmanager
+    async def _open(self) -> AsyncIterator[AsyncOpenAI]:
+        """The client, which all calls under way share; the last one closes it."""
+        if (
+            self._tls is None
+        ):  # importing the SDK and reading certificates takes a second, in which seats must beat
+            self._tls = await asyncio.to_thread(_prepared, self.endpoint.base_url)
+        if self._client is None:
+            self._client = self._new_client(self._tls)
+        self._users += 1
+        try:
+            yield self._client
+        finally:
+            self._users -= 1
+            if not self._users:
+                client, self._client = self._client, None
+                await client.close()
+
+    def _new_client(self, tls: ssl.SSLContext | bool) -> AsyncOpenAI:
+        import httpx2
+        import openai
+
+        endpoint, key = self.endpoint, self.endpoint.key()
+        bytes_max = BYTES_MAX + BYTES_A_TOKEN_MAX * endpoint.max_output_tokens
+
+        async def bounded(response: httpx2.Response) -> None:
+            response.stream = _Bounded(response.stream, bytes_max)
+
+        async def ours_alone(request: httpx2.Request) -> None:
+            for name in [name for name in request.headers if name not in _HEADERS]:
+                del request.headers[name]
+            request.headers["authorization"] = f"Bearer {key}"
+
+        class _Bounded(httpx2.AsyncByteStream):
+            """A body that ends, in an error if need be."""
+
+            def __init__(self, body: Any, left: int) -> None:
+                self._body, self._left = body, left
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                async for data in self._body:
+                    self._left -= len(data)
+                    if self._left < 0:
+                        raise _TooMuch
+                    yield data
+
+            async def aclose(self) -> None:
+                await self._body.aclose()
+
+        return openai.AsyncOpenAI(
+            api_key=key,
+            base_url=endpoint.base_url,
+            max_retries=0,  # ours are reserved for, each by itself
+            http_client=httpx2.AsyncClient(
+                verify=tls,
+                timeout=httpx2.Timeout(
+                    endpoint.timeout_s, connect=min(CONNECT_S, endpoint.timeout_s), pool=None
+                ),
+                follow_redirects=False,  # a key goes where it was meant to, and nowhere else
+                trust_env=not _on_this_machine(endpoint.base_url),  # whose servers no proxy knows
+                event_hooks={"request": [ours_alone], "response": [bounded]},
+                headers={"accept-encoding": "identity"},  # so that what is counted is what comes
+            ),
+        )
+
+
+class _Heard:
+    """What has come of an answer; servers are many, and nothing about a chunk is taken for granted."""
+
+    def __init__(self, chars_max: int) -> None:
+        self.parts: list[str] = []
+        self.refusals: list[str] = []
+        self.finish: str | None = None
+        self.usage: Any = None
+        self.chars = self.chunks = 0
+        self._chars_max = chars_max
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing more is needed, though the server may not close the line."""
+        return self.finish is not None and self.usage is not None
+
+    def take(self, chunk: Any) -> None:
+        self.chunks += 1
+        usage = getattr(chunk, "usage", None)
+        self.usage = usage if usage is not None else self.usage
+        for choice in getattr(chunk, "choices", None) or ():
+            if getattr(choice, "index", 0) not in (0, None):
+                continue
+            delta = getattr(choice, "delta", None)
+            for kept, piece in ((self.parts, "content"), (self.refusals, "refusal")):
+                text = getattr(delta, piece, None)
+                if isinstance(text, str):
+                    kept.append(text)
+                    self.chars += len(text)
+            finish = getattr(choice, "finish_reason", None)
+            self.finish = finish if isinstance(finish, str) else self.finish
+        if self.chars > self._chars_max:
+            raise _TooMuch
+
+
+def _prepared(base_url: str) -> ssl.SSLContext | bool:
+    """What a client needs and takes long: the SDK, and for https the certificates that are trusted."""
+    import httpx2
+    import openai
+    import openai.resources.chat.completions  # loaded when first used, else
+
+    assert openai
+    return httpx2.create_ssl_context() if urlsplit(base_url).scheme == "https" else False
+
+
+def _on_this_machine(base_url: str) -> bool:
+    host = urlsplit(base_url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _retry_after_s(headers: Any) -> float | None:
+    """How long the server wants to be left alone, if it says so: in milliseconds, seconds, or until a date."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                continue
+        if not math.isnan(seconds):
+            return max(seconds, 0.0)
+    return None

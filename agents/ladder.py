@@ -1,0 +1,134 @@
+"""The ladder of rules 2.4: a text over its limit is shortened by a local step, then by Lite, then once by Prime.
+
+Knows no model: whoever asks one is handed in. Says of each step taken what it came to; what no step brings within
+the limit is a TokenBudgetError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from council.agents.prompt import Message, Overrun
+from council.agents.prompt_texts import Texts
+from council.agents.summarizer import MARK, Way, summarize
+from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetError
+from council.protocol.identity import Counter
+from council.protocol.jsondata import quoted, text_problem
+from council.protocol.markers import as_text
+
+# No model says anything in fewer, behind the mark: then what need not stay is left out.
+ASKED_TOKENS_MIN = 32
+# One that writes on past its limit is stopped here, so that what it wrote is too long and never a torn text.
+OUTPUT_TIMES_LIMIT = 2
+# What a chat template puts around two messages, all counted. ChatML and Llama take 11 to 37 with their dates;
+# Harmony, which tells of channels, some 90.
+TEMPLATE_TOKENS = 96
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes."""
+
+    proposal_id: str
+    messages: tuple[Message, ...]
+    tokens: int
+    output_tokens_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A model's step. ``ask`` gives what the model wrote, or raises a CouncilError: then the next step is due."""
+
+    how: Literal["lite", "prime"]
+    ask: Callable[[Request], Awaitable[str]]
+    count: Counter
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A text that is to be shortened, and where it belongs; ``count`` counts it as it will stand in the prompt."""
+
+    packet: str
+    proposal_id: str
+    name: str
+    text: str
+    count: Counter
+
+    def overrun(self, limit: int, after: int, how: str) -> Overrun:
+        return Overrun(self.packet, self.name, limit, self.count(self.text), after, how)
+
+
+async def shorten(
+    field: Field,
+    limit: int,
+    *,
+    texts: Texts,
+    steps: Sequence[Step],
+    new_nonce: Callable[[], str],
+    way: Way | None = None,
+) -> tuple[str, tuple[Overrun, ...]]:
+    """The field's text in at most ``limit`` tokens, marked as a summary, and the steps taken.
+
+    A step that did not help leaves as many tokens as there were. Raises TokenBudgetError with ``overruns`` where
+    none did.
+    """
+    # Off the event loop: of a long history it takes a quarter of a second, and MiniLM seconds.
+    summary = await asyncio.to_thread(summarize, field.text, max(limit, 0), field.count, way=way)
+    before = summary.tokens_before
+    taken = [field.overrun(limit, summary.tokens if summary.text else before, f"local {summary.way}")]
+    if summary.text:
+        return summary.text, tuple(taken)
+    for step in steps:
+        found, problem = await _asked(step, field, limit, texts, fresh_nonce(new_nonce, field.text))
+        tokens = field.count(found) if found else before
+        taken.append(field.overrun(limit, tokens, f"{step.how}, in vain: {problem}" if problem else step.how))
+        if found:
+            return found, tuple(taken)
+    raise TokenBudgetError(
+        f"{field.name}: {before:,} tokens, where {limit:,} fit, and neither a whole sentence nor "
+        f"{' nor '.join(step.how for step in steps) or 'a model, for there is none,'} brought it within; write less",
+        field=field.name,
+        limit=limit,
+        found=before,
+        overruns=tuple(taken),
+    )
+
+
+async def _asked(step: Step, field: Field, limit: int, texts: Texts, nonce: str) -> tuple[str, str]:
+    """What the step's model made of the text, with the mark; or nothing, and why."""
+    target = limit - field.count(f"{MARK}\n")
+    if target < ASKED_TOKENS_MIN:
+        return "", f"{limit} tokens are too few to ask for"
+    asked = texts.fill("compressor", target_tokens=str(target), text=field.text, nonce=nonce)
+    tokens, written = step.count(asked) + TEMPLATE_TOKENS, OUTPUT_TIMES_LIMIT * target
+    if tokens > step.mtu:
+        return "", f"it would have to read {tokens:,} tokens, and its MTU is {step.mtu:,}"
+    try:
+        said = await step.ask(Request(field.proposal_id, (Message("user", asked),), tokens, written))
+    except CouncilError as error:
+        return "", quoted(error.message, 200)
+    said = said.strip()
+    if not said or text_problem(said) is not None:
+        return "", "it wrote nothing" if not said else f"what it wrote {text_problem(said)}"
+    found = f"{MARK}\n{said}"
+    needed = field.count(found)
+    return (found, "") if needed <= limit else ("", f"what it wrote has {needed:,} tokens")
+
+
+def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
+    """A nonce that does not stand in the text. Raises EnvelopeError for a maker whose every one does, or is unfit."""
+    for _ in range(_TRIES - 1):
+        nonce = new_nonce()
+        try:
+            as_text(text, nonce=nonce)
+        except EnvelopeError:
+            continue
+        return nonce
+    nonce = new_nonce()
+    as_text(text, nonce=nonce)
+    return nonce

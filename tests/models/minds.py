@@ -1,0 +1,90 @@
+"""What the tests of model minds share: a purse that keeps accounts, plain prompts, and a mind on a stub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from council.agents.endpoint import Endpoint
+from council.agents.mind import Case, ShownBallot
+from council.agents.model import ModelMind
+from council.agents.prompt import Message, Prompt, Task
+from council.agents.purse import Cost
+from council.protocol.errors import CallDenied, TokenBudgetError
+from tests.models.stub import Stub
+
+CANARY = "canary-5b1f0c"
+CASE = Case("00" * 8, "ada", "Delete the old index", "Nobody reads it any more.", time_left_s=30.0)
+
+
+@dataclass
+class Account:
+    """A purse of ``tokens`` that writes down what was reserved, and how each call was settled."""
+
+    tokens: int = 10**9
+    reserved: dict[str, tuple[str, str, str, Cost]] = field(default_factory=dict)
+    settled: dict[str, Cost | None] = field(default_factory=dict)
+
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
+        self.told.append(told)
+        if worst.tokens > self.tokens:
+            raise CallDenied(f"{worst.tokens} tokens do not fit", seat="lite", model=model)
+        self.tokens -= worst.tokens
+        call_id = f"call{len(self.reserved)}"
+        self.reserved[call_id] = (proposal_id, task, model, worst)
+        return call_id
+
+    def settle(self, call_id: str, used: Cost | None) -> None:
+        assert call_id not in self.settled
+        self.settled[call_id] = used
+
+    @property
+    def costs(self) -> list[Cost | None]:
+        """Of all calls in order; each that was reserved is settled."""
+        assert list(self.reserved) == list(self.settled)
+        return list(self.settled.values())
+
+
+class PlainPrompts:
+    """Prompts without any art: what is asked stands in one message."""
+
+    def __init__(self, *, room_to_ask_again: bool = True) -> None:
+        self._room = room_to_ask_again
+
+    async def ballot(self, case: Case) -> Prompt:
+        return self._prompt(
+            "ballot", case, f"Vote on: {case.summary}\n{case.body}\n{json.dumps(case.action)}"
+        )
+
+    async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
+        return self._prompt("ruling", case, f"Rule on: {case.summary}\n{[each.vote for each in ballots]}")
+
+    async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
+        if not self._room:
+            raise TokenBudgetError("the retry does not fit", field="retry", limit=1, found=2)
+        told = Message("user", f"Your answer was not taken: {problem}")
+        return replace(prompt, messages=(*prompt.messages, told), tokens=prompt.tokens + 50)
+
+    def _prompt(self, task: Task, case: Case, text: str) -> Prompt:
+        system = Message("system", f"Answer in JSON. Never write {CANARY}.")
+        schema = {"type": "object", "properties": {task: {"type": "object"}}}
+        return Prompt(task, case.proposal_id, (system, Message("user", text)), schema, 200, CANARY)
+
+
+class Pauses(list[float]):
+    """Waits not at all, and writes down how long it should have been."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def mind_on(stub: Stub, purse: Account | None = None, *, pause: Any = None, **settings: Any) -> ModelMind:
+    """A mind whose model, ``small``, is on the stub."""
+    given: dict[str, Any] = {"model": "small", "base_url": stub.base_url, "max_output_tokens": 500} | settings
+    mind = ModelMind(Endpoint(**given), PlainPrompts(), pause=Pauses() if pause is None else pause)
+    mind.take_purse(purse or Account())
+    return mind

@@ -1,0 +1,152 @@
+"""A council in process whose three seats are models on a server: it decides what they say, and knows what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from council import Council, Decision
+from council.agents import calls
+from tests.models.stub import WAIT_S, Entry, Stub, ballot, hangs, refuse, ruling, says
+
+SEATS = ("prime", "lite", "codemind")
+WITHIN_S = 20.0
+# A proposal whose ballots are all lost is open until its deadline (rules 1.7).
+SOON_S = 1.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_sdk_is_loaded() -> None:
+    """Once in a process it takes a second or two, of which a proposal of one second would have to pay."""
+    calls._prepared("http://127.0.0.1/v1")
+
+
+@contextmanager
+def council(scripts: Mapping[str, Sequence[Entry]], **more: Any) -> Iterator[tuple[Council, Stub]]:
+    """A council with a model, and a script, for each seat; ``more`` is for all of them, or the council's own."""
+    own = {key: more.pop(key) for key in list(more) if key.startswith(("proposal_", "council_"))}
+    with Stub({seat: scripts[seat] for seat in SEATS}, key=more.pop("key", None)) as stub:
+        seats = {seat: {"model": seat, "base_url": stub.base_url, **more} for seat in SEATS}
+        with Council.inline(seats=seats, **own) as running:
+            yield running, stub
+
+
+def decided(running: Council, **details: Any) -> Decision:
+    given: dict[str, Any] = {"wait_for": "all", "timeout_s": WITHIN_S} | details
+    return running.propose("Delete the old index", "Nobody reads it any more.", **given)
+
+
+def test_three_models_decide_and_the_decision_says_who_spent_what() -> None:
+    scripts = {
+        "prime": [says(ballot("yes", "it saves space"))],
+        "lite": [says("Let me think about it."), says(ballot("yes", "it is clear"))],
+        "codemind": [says(ballot("no", "a report reads it", confidence=0.85))],
+    }
+    with council(scripts) as (running, stub):
+        decision = decided(running)
+        assert [call.model for call in stub.requests].count("lite") == 2
+        asked = [json.dumps(call.body["messages"]) for call in stub.requests]
+    assert decision.outcome == "approved"
+    assert {(each.seat, each.vote, each.reason) for each in decision.ballots} == {
+        ("prime", "yes", "it saves space"),
+        ("lite", "yes", "it is clear"),
+        ("codemind", "no", "a report reads it"),
+    }
+    assert {each.seat: (each.calls, each.spent.tokens, each.assumed) for each in decision.spent} == {
+        "prime": (1, 120, 0),
+        "lite": (2, 240, 0),
+        "codemind": (1, 120, 0),
+    }
+    # Voting is blind (rules 1.14), and what is proposed reaches each of them word for word (rules 2.2).
+    assert all("Nobody reads it any more." in text for text in asked)
+    reasons = ("it saves space", "it is clear", "a report reads it")
+    assert not [text for text in asked if any(reason in text for reason in reasons)]
+    assert [label.partition(" ")[0] for label, _ in decision.shared] == ["server"]
+
+
+def test_a_seat_whose_key_is_refused_is_missing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others decide; the key itself is in nothing that anybody is told."""
+    monkeypatch.setenv("STUBS_KEY", "sk-right-0123456789")
+    monkeypatch.setenv("LITES_KEY", "sk-wrong-0123456789")
+    scripts = {seat: [says(ballot())] for seat in SEATS}
+    with Stub(scripts, key="sk-right-0123456789") as stub:
+        seats: dict[str, Any] = {
+            seat: {"model": seat, "base_url": stub.base_url, "api_key_env": "STUBS_KEY"} for seat in SEATS
+        }
+        seats["lite"]["api_key_env"] = "LITES_KEY"
+        with Council.inline(seats=seats) as running:
+            decision = decided(running)
+            told = [repr(each) for each in running.events(follow=False)]
+    assert (decision.outcome, decision.degraded) == ("approved", True)
+    ((seat, why),) = decision.missing
+    assert seat == "lite"
+    assert "it refuses the key (401): see LITES_KEY" in why
+    assert "sk-" not in repr(decision) + "".join(told)
+
+
+def test_models_that_answer_prose_lose_their_ballots_and_a_human_is_asked() -> None:
+    scripts = {seat: [says("I think that this is a good idea. Yes!")] for seat in SEATS}
+    with council(scripts) as (running, stub):
+        decision = decided(running, timeout_s=2 * SOON_S)
+        assert len(stub.requests) == 6  # each was asked once more
+    assert (decision.final, decision.reason) == (False, "too few seats voted for a quorum")
+    assert all("no ballot that can be read" in why for _, why in decision.missing)
+    assert {seat for seat, _ in decision.missing} == set(SEATS)
+
+
+def test_prime_rules_by_its_model_where_a_model_sees_a_high_risk() -> None:
+    scripts = {
+        "prime": [says(ballot("yes")), says(ruling("reject", reason="lite is right"))],
+        "lite": [says(ballot("yes", "it may be read at night", risk_level="high"))],
+        "codemind": [says(ballot("yes"))],
+    }
+    with council(scripts) as (running, stub):
+        decision = decided(running)
+        asked = [call.body["messages"][-1]["content"] for call in stub.requests if call.model == "prime"]
+    assert decision.outcome == "rejected"
+    assert decision.ruling is not None
+    assert (decision.ruling.ruling, decision.ruling.reason) == ("reject", "lite is right")
+    assert "it may be read at night" not in asked[0]
+    assert "it may be read at night" in asked[1]  # for a ruling, Prime is shown all ballots (rules 1.8)
+
+
+def test_a_model_that_wants_a_users_approval_sends_the_proposal_to_a_human() -> None:
+    gate = {"safety_gates": {"requires_user_approval": True}}
+    scripts = {seat: [says(ballot("yes", packet=gate if seat == "codemind" else {}))] for seat in SEATS}
+    with council(scripts) as (running, _):
+        assert not decided(running).final
+
+
+def test_a_call_that_nobody_needs_any_more_is_given_up() -> None:
+    """Two agree, and the third's answer, which would never end, is not waited for (rules 1.5)."""
+    scripts = {"prime": [says(ballot())], "lite": [says(ballot())], "codemind": [hangs("{")]}
+    with council(scripts) as (running, stub):
+        decision = decided(running, wait_for="decisive")
+        assert (decision.outcome, decision.early) == ("approved", True)
+        slow = [call for call in stub.arrived(3) if call.model == "codemind"]
+        assert slow[0].hung_up.wait(WAIT_S)
+
+
+def test_no_call_is_made_that_does_not_fit_the_proposals_budget() -> None:
+    scripts = {seat: [says(ballot())] for seat in SEATS}
+    with council(scripts, proposal_tokens_max=1_000) as (running, stub):
+        decision = decided(running, timeout_s=SOON_S)
+        assert stub.requests == []
+    assert not decision.final
+    assert all("of the 1,000 that this proposal may spend" in why for _, why in decision.missing)
+
+
+def test_servers_that_fail_cost_no_more_than_the_time_of_the_proposal() -> None:
+    scripts = {
+        "prime": [refuse(500, "oh dear")],
+        "lite": [hangs()],
+        "codemind": [refuse(404, "no such model")],
+    }
+    with council(scripts) as (running, _):
+        decision = decided(running, timeout_s=SOON_S)
+    assert not decision.final
+    assert decision.seconds < WITHIN_S
