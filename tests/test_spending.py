@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_not_called_and_costs_the_ballot() -> None:
         assert decision.degraded
         assert sum(account.spent.tokens for account in decision.spent) == 600
         denials = [event for event in council.events(follow=False) if event.kind == "denial"]
-        assert [event.data["seat"] for event in denials] == [seat]
+        assert [event.data["call"]["seat"] for event in denials] == [seat]
 
 
 def test_a_council_without_money_decides_nothing_by_models() -> None:
@@ -146,10 +146,54 @@ def test_what_is_drawn_says_who_spent_what() -> None:
         "prime",
         "lite",
         "codemind",
-        "council",
+        "all",
     ]
     assert "10,580" in lines  # of the council's 12,000
     assert "at most 3,000 tokens on one proposal" in lines
     assert "1,420 tokens, $0.000070 (codemind 120, lite 300, prime 1,000)" in lines
     assert "for nobody told the usage" in " ".join(lines.replace("│", " ").split())
     assert all(len(line) <= 80 for line in lines.splitlines())
+
+
+def test_what_was_shortened_and_what_a_prompt_was_made_of_is_on_the_record() -> None:
+    """rules 2.4: TOKEN_BUDGET_OVERRUN is an event; rules 7: whoever reads the journal knows the prompts."""
+    cut = {"packet": "p", "field": "history", "limit": 9, "before": 20, "after": 8, "how": "local tf-idf"}
+
+    class Telling(Spender):
+        async def review(self, case: Case) -> Opinion:
+            call_id = await self.purse.reserve(
+                case.proposal_id, "ballot", "small-1", Cost(10), prompt="ab" * 32, overruns=[cut]
+            )
+            self.purse.settle(call_id, Cost(5))
+            return Opinion.yes("it said so")
+
+    with council_of(Telling(), *three()[1:]) as council:
+        council.propose("a change", wait_for="all")
+        (event,) = (event for event in council.events(follow=False) if event.kind == "overrun")
+        assert event.data["overruns"] == [cut]
+        assert event.data["call"]["prompt"] == "ab" * 32
+        kept = [entry for entry in council.history(types=["call"]) if entry.who == "prime"]
+        assert kept[0].data["overruns"] == [cut]
+
+
+def test_a_question_that_cannot_be_read_is_answered() -> None:
+    """Mutation: its seat waits for the answer until the time budget is over."""
+
+    class Garbler(Spender):
+        async def review(self, case: Case) -> Opinion:
+            await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(10), overruns="none")
+            return Opinion.yes("it was granted")
+
+    with council_of(Garbler(), *three()[1:]) as council:
+        decision = council.propose("a change", wait_for="all", timeout_s=10)
+        ((seat, why),) = decision.missing
+        assert (seat, "content.data.overruns" in why) == ("prime", True)
+        assert decision.seconds < 5
+
+
+def test_dollars_are_never_rounded_up() -> None:
+    seats = [SeatConfig(name=name, mind=Spender(), usd_max=0.0000015) for name in ("prime", "lite")]
+    with Council.inline(seats=seats, council_usd_max=0.57) as council:
+        budget = rules_of(council.config).budget
+    assert {caps.microusd for _, caps in budget.seats} == {1}
+    assert budget.council.microusd == 570_000

@@ -237,9 +237,20 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
                 f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}{unknown}",
                 show.DIM,
             )
-        case "denial":
+        case "overrun":
+            call = data["call"]
+            done = (
+                f"{each['field']} {each['before']:,} → {each['after']:,} ({each['how']})"
+                for each in data["overruns"]
+            )
             return (
-                f"{data['seat']} may not call {line(data['model'], 80)}: {line(data['why'], 300)}",
+                f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {line(', '.join(done), 300)}",
+                "",
+            )
+        case "denial":
+            call = data["call"]
+            return (
+                f"{call['seat']} may not call {line(call['model'], 80)}: {line(data['why'], 300)}",
                 "yellow",
             )
         case "roll":

@@ -374,12 +374,12 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
 def budget(told: Mapping[str, Any]) -> RenderableType:
     """What models have cost by seat, what is held for calls under way, and what is left."""
     table = _table("seat", "calls", "tokens", "held", "left", "cost", "left ", numbers=BUDGET_NUMBERS)
-    rows = [*told["seats"].items(), ("council", told["council"])]
+    rows = [*told["seats"].items(), ("all together", told["council"])]
     for name, account in rows:
         spent, held, caps = account["spent"], account["held"], account["caps"]
         tokens, money = (_left(caps[unit], spent[unit] + held[unit]) for unit in ("tokens", "microusd"))
         table.add_row(
-            text(name, "bold" if name == "council" else ""),
+            text(name, "bold" if account is told["council"] else ""),
             f"{account['calls']:,}",
             f"{spent['tokens']:,}",
             Text(f"{held['tokens']:,}", "" if held["tokens"] else DIM),

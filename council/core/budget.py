@@ -35,42 +35,51 @@ def reserved(state: CouncilState, event: ev.CallReserved) -> Effects:
     """
     call = event.call
     seat_of(state, call.seat)
+    if state.calls.get(call.call_id) == call:
+        return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
     if call.proposal_id in state.closed:
         return _denied(call, f"{call.proposal_id} is decided already")
     proposal = open_proposal(state, call.proposal_id, call.seat)
-    if call.seat not in proposal.asked:
+    rules_on_it = (
+        proposal.stage == "ruling" and call.seat == state.rules.prime
+    )  # who was away may rule all the same
+    if call.seat not in proposal.asked and not rules_on_it:
         raise Refused(
             f"{call.seat} reserved a call for {call.proposal_id} without having been given it",
             code="not_asked",
             proposal_id=call.proposal_id,
             sender=call.seat,
         )
-    kind = f"{call.seat} call"
-    known = proposal.acts.get(kind, frozenset())
-    if state.calls.get(call.call_id) == call:
-        return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
-    if call.call_id in known or call.call_id in state.calls:
-        return _denied(call, "it was asked for before, and is denied or settled: ask for another")
+    made, refused = (proposal.acts.get(f"{call.seat} {kind}", frozenset()) for kind in ("call", "denial"))
+    if call.call_id in made or call.call_id in state.calls:
+        return _denied(call, "it was asked for before, and is settled: ask for another", anew=True)
+    if call.call_id in refused:
+        return _denied(call, "it was asked for before, and denied")
     if proposal.stage == "human":
         return _denied(call, f"{call.proposal_id} waits for a human")
-    if len(known) >= ACTS_MAX:
-        return _denied(
-            call, f"{ACTS_MAX} calls were asked for on {call.proposal_id}, the most that a seat may"
-        )
-    asked = replace(proposal, acts={**proposal.acts, kind: known | {call.call_id}})
+    for kind, calls in (("made", made), ("denied", refused)):
+        if len(calls) >= ACTS_MAX:
+            return _denied(
+                call, f"{ACTS_MAX} calls were {kind} on {call.proposal_id}, the most that a seat may ask for"
+            )
+    told: Effects = [do.AnnounceOverruns(call, event.overruns)] if event.overruns else []
     why = _too_much(state, proposal, call)
     if why:  # for good: else a late duplicate of the question might be granted to a seat that has given up
-        return _denied(call, why, again=False) + keep(state, proposal, (asked, []))
+        after = replace(proposal, acts={**proposal.acts, f"{call.seat} denial": refused | {call.call_id}})
+        told.append(do.AnnounceDenial(call, why))
+        return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
     state.calls[call.call_id] = call
     account = _begun(account_of(proposal.accounts, call.seat), call)
-    after = replace(asked, accounts=_with(proposal.accounts, account))
+    acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
+    after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
     state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
-    return [do.GrantCall(call.seat, call.proposal_id, call.call_id), *keep(state, proposal, (after, []))]
+    granted = do.GrantCall(call.seat, call.proposal_id, call.call_id)
+    return [*told, granted, *keep(state, proposal, (after, []))]
 
 
-def _denied(call: Call, why: str, *, again: bool = True) -> Effects:
+def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
     """``again``: nothing has changed by it, so that it leaves no record, however often it is asked."""
-    return [do.DenyCall(call.seat, call.proposal_id, call.call_id, call.model, why, again)]
+    return [do.DenyCall(call.seat, call.proposal_id, call.call_id, why, again, anew)]
 
 
 def _begun(account: Account, call: Call) -> Account:

@@ -7,7 +7,7 @@ no seat sees another's ballot before its own is in the journal (rules 1.14).
 
 from __future__ import annotations
 
-from council.core.state import Ballot, Call, Decision, Escalation, Ruling, Spend, Submission, Value
+from council.core.state import Ballot, Call, Decision, Escalation, Overrun, Ruling, Spend, Submission, Value
 
 
 class DeliverProposal(Value, frozen=True):
@@ -44,14 +44,31 @@ class GrantCall(Value, frozen=True):
 
 
 class DenyCall(Value, frozen=True):
-    """Tell a seat that it may not make a model call, and everybody why; ``again`` where nothing came of it."""
+    """Tell a seat that it may not make a model call.
+
+    ``again`` where nothing came of it, so that it leaves no record; ``anew`` where it may ask under another id.
+    """
 
     seat: str
     proposal_id: str
     call_id: str
-    model: str
     why: str
     again: bool = False
+    anew: bool = False
+
+
+class AnnounceDenial(Value, frozen=True):
+    """A model call does not fit the budget."""
+
+    call: Call
+    why: str
+
+
+class AnnounceOverruns(Value, frozen=True):
+    """A seat had to shorten what its model is shown (rules 2.4)."""
+
+    call: Call
+    overruns: tuple[Overrun, ...]
 
 
 class AnnounceSpending(Value, frozen=True):
@@ -163,6 +180,8 @@ Effect = (
     | RequestRuling
     | GrantCall
     | DenyCall
+    | AnnounceDenial
+    | AnnounceOverruns
     | AnnounceSpending
     | AnnounceProposal
     | AnnounceBallot

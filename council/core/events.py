@@ -6,7 +6,7 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 
 from __future__ import annotations
 
-from council.core.state import Answer, Ballot, Call, Rules, Ruling, Spend, Submission, Value
+from council.core.state import Answer, Ballot, Call, Overrun, Rules, Ruling, Spend, Submission, Value
 
 
 class ProposalSubmitted(Value, frozen=True):
@@ -72,9 +72,13 @@ class ProposalCancelled(Value, frozen=True):
 
 
 class CallReserved(Value, frozen=True):
-    """A seat asked to make a model call, and said what it may cost at worst (rules 2.6)."""
+    """A seat asked to make a model call, and said what it may cost at worst (rules 2.6).
+
+    ``overruns`` are what was done since its last call to make the prompt fit (rules 2.4).
+    """
 
     call: Call
+    overruns: tuple[Overrun, ...] = ()
 
 
 class CallSettled(Value, frozen=True):

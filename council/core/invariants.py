@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from council.core import tally
-from council.core.state import ACTS_MAX, CouncilState, Decision, Proposal, Spend, unsure
+from council.core.state import ACTS_MAX, Account, CouncilState, Decision, Proposal, Spend, unsure
 from council.protocol.errors import InternalError
 
 
@@ -31,10 +31,21 @@ def check(state: CouncilState) -> None:
 
 
 def _check_calls(state: CouncilState) -> None:
-    """rules 2.6: what is reserved and spent is told once by call, by proposal and by seat, and fits."""
+    """rules 2.6: what is reserved and spent is told alike by call, by proposal and by seat."""
     for name, account in state.paid.items():
         held = sum((call.worst for call in state.calls.values() if call.seat == name), Spend())
         _require(account.seat == name and account.held == held, f"2.6: {name} holds what its calls may cost")
+    accounts = [each for proposal in state.open.values() for each in proposal.accounts]
+    accounts += [each for closed in state.closed.values() for each in closed.decision.spent]
+    for name in {*state.paid, *(each.seat for each in accounts)}:
+        own = [each for each in accounts if each.seat == name]
+        paid = state.paid.get(name, Account(name))
+        told = sum((each.spent for each in own), Spend()), sum((each.held for each in own), Spend())
+        _require(told == (paid.spent, paid.held), f"2.6: what {name} has spent is told by proposals as well")
+        counts = sum(each.calls for each in own), sum(each.assumed for each in own)
+        _require(
+            counts == (paid.calls, paid.assumed), f"2.6: the calls of {name} are counted by proposals as well"
+        )
     on_proposals: dict[tuple[str, str], Spend] = {}
     for call_id, call in state.calls.items():
         _require(

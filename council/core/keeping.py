@@ -62,8 +62,8 @@ def keep(state: CouncilState, before: Proposal | None, concluded: closing.Conclu
 
 def _not_needed(before: Proposal, decision: Decision) -> Effects:
     """Seats whose models are still at work stop, unless an action follows that a late ballot may warn of."""
-    if decision.outcome == "approved" and before.what.tool is not None:
-        return []
+    if decision.outcome == "cancelled" or (decision.outcome == "approved" and before.what.tool is not None):
+        return []  # whoever takes it back tells all who are at it
     what = before.what.proposal_id
     return [do.WithdrawProposal(each.seat, what) for each in before.accounts if each.held != Spend()]
 

@@ -95,7 +95,10 @@ class Budget(Value, frozen=True):
 
 
 class Call(Value, frozen=True):
-    """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's."""
+    """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's.
+
+    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were.
+    """
 
     call_id: str
     proposal_id: str
@@ -103,6 +106,21 @@ class Call(Value, frozen=True):
     task: str
     model: str
     worst: Spend
+    prompt: str = ""
+
+
+class Overrun(Value, frozen=True):
+    """TOKEN_BUDGET_OVERRUN: a prompt's ``field`` had more tokens than its ``limit``, and what was done (rules 2.4).
+
+    ``packet`` is what the prompt was made for, ``how`` the step that was taken and what took it.
+    """
+
+    packet: str
+    field: str
+    limit: int
+    before: int
+    after: int
+    how: str
 
 
 class Account(Value, frozen=True):

@@ -96,7 +96,7 @@ class _Packet(msgspec.Struct):
 _PACKET = msgspec.json.Decoder(_Packet)
 
 
-_ALIKE = re.compile("[0-9a-f]{8,12}")  # what a packet's id has of its message's, at its beginning
+_ALIKE = re.compile("[0-9a-f]{4}")  # what a packet's id has of its message's: the moment
 
 
 @lru_cache(10_000)  # a proposal's is asked for with each of its ballots
@@ -108,9 +108,9 @@ def packet_id(council_id: str, what: str) -> str:
     """
     found = hashlib.blake2b(f"{council_id}\0{what}".encode(), digest_size=16).hexdigest()
     alike = _ALIKE.match(what)
-    first = f"{alike[0]:0<12}" if alike else found[:12]
+    first = alike[0] if alike else found[:4]
     variant = "89ab"[int(found[16], 16) & 3]
-    return f"{first[:8]}-{first[8:]}-8{found[13:16]}-{variant}{found[17:20]}-{found[20:]}"
+    return f"{first}{found[4:8]}-{found[8:12]}-8{found[13:16]}-{variant}{found[17:20]}-{found[20:]}"
 
 
 class Packer:

@@ -28,14 +28,14 @@ from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.runtime.feed import Feed, Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
-from council.runtime.reading import digest, event_of
+from council.runtime.reading import asked_for, digest, event_of
 from council.runtime.senders import COORDINATOR, Senders, Watchers
 from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
 
 # Of what waits for its record, that which somebody waits for; the rest is for those who watch.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling, do.GrantCall, do.DenyCall)
 # What a seat alone is told, and no watcher.
-_UNTOLD = (do.RequestRuling, do.GrantCall)
+_UNTOLD = (do.RequestRuling, do.GrantCall, do.DenyCall)
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
@@ -213,7 +213,7 @@ class Driver:
         """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered."""
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
-        sender, msg_id = "?", "?"
+        sender, msg_id, envelope = "?", "?", None
         try:
             envelope = self.keyring.open(sealed, self.council_id)
             sender, msg_id = envelope.sender, envelope.msg_id
@@ -233,6 +233,10 @@ class Driver:
             if isinstance(error, EnvelopeError):
                 sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
             self._refuse(error, sender, msg_id, now, sealed, session)
+            if envelope is not None and sender in self.state.seats and (about := asked_for(envelope)):
+                denied = do.DenyCall(sender, about, msg_id, shown(error.message), again=True)
+                self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
+                self._urgent_at = self._position
             return
         if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
             if session is not None and event.what.proposal_id in self.state.open:
@@ -242,9 +246,8 @@ class Driver:
 
     def _refuse_used_id(self, event: ev.Event, sender: str, msg_id: str) -> None:
         """An id is used once in a council's journal (rules 1.15); the core tells of a proposal's own."""
-        if isinstance(event, ev.ProposalSubmitted) and (
-            msg_id in self.state.open or msg_id in self.state.closed
-        ):
+        known = msg_id in self.state.open or msg_id in self.state.closed
+        if known and isinstance(event, ev.ProposalSubmitted):
             return
         raise Refused(
             f"{sender} used the id {msg_id}, which another message of this council has: "
@@ -304,14 +307,12 @@ class Driver:
 
     def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
-        if isinstance(effect, _UNTOLD) or (isinstance(effect, do.DenyCall) and effect.again):
+        if isinstance(effect, _UNTOLD):
             return effect
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
-        elif (
-            isinstance(effect, do.AnnounceRefusal)
-            and (why := self._refusals.told(effect.why, now[0])) != effect.why
-        ):
+        elif isinstance(effect, do.AnnounceRefusal):
+            why = self._refusals.told(effect.why, now[0])
             if why is None:
                 return None
             effect = replace(effect, why=why)
@@ -426,10 +427,9 @@ class Driver:
             case do.GrantCall(seat, proposal_id, call_id):
                 self._send_info(seat, proposal_id, "granted", "", {"call": call_id})
                 return
-            case do.DenyCall(seat, proposal_id, call_id, _, why, again):
-                self._send_info(seat, proposal_id, "denied", why, {"call": call_id})
-                if again:
-                    return
+            case do.DenyCall(seat, proposal_id, call_id, why, _, anew):
+                self._send_info(seat, proposal_id, "denied", why, {"call": call_id, "anew": anew})
+                return
             case do.AnnounceDecision(decision):
                 self._announce(decision)
                 self._payloads.pop(decision.proposal_id, None)
@@ -461,8 +461,7 @@ class Driver:
             }
             for ballot in ballots
         ]
-        why = "; ".join(escalated_for)
-        self._send_info(seat, proposal_id, "ruling_request", why, {"ballots": shown})
+        self._send_info(seat, proposal_id, "ruling_request", "; ".join(escalated_for), {"ballots": shown})
 
     # Who waits for what
 

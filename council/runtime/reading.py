@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import msgspec
+
 from council.core import events as ev
-from council.core.state import Answer, Ballot, Call, Ruling, Spend, Submission
+from council.core.state import Answer, Ballot, Call, Overrun, Ruling, Spend, Submission
 from council.protocol import signing
-from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
+from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote, plain
 from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
 from council.protocol.jsondata import quoted
@@ -18,6 +20,7 @@ from council.protocol.jsondata import quoted
 PROPOSAL_BYTES_MAX = 768 * 2**10
 # Of a model's name and a call's purpose so much is kept; a call costs at most so many tokens, or micro-dollars.
 WORD_CHARS_MAX = 200
+OVERRUNS_MAX = 20  # one for each field of a prompt, and for each step that was taken
 AMOUNT_MAX = 10**12
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
 PARTS = {
@@ -79,6 +82,12 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
     return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
 
 
+def asked_for(envelope: Envelope) -> str:
+    """The proposal that a reservation is for; empty for any other message."""
+    content = envelope.content
+    return (envelope.parent_id or "") if isinstance(content, Info) and content.kind == "reserve" else ""
+
+
 def _asks_human(control_packet: Mapping[str, Any]) -> bool:
     gates = control_packet.get("safety_gates")
     return isinstance(gates, Mapping) and gates.get("requires_user_approval") is True
@@ -131,7 +140,7 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
         case "fault":
             return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
         case "reserve":
-            return ev.CallReserved(_call(envelope, content, proposal_id))
+            return ev.CallReserved(_call(envelope, content, proposal_id), _overruns(content))
         case "settle":
             return ev.CallSettled(proposal_id, sender, _fact(content, "call", str), _used(content))
         case "observation":
@@ -173,7 +182,17 @@ def _call(envelope: Envelope, content: Info, proposal_id: str) -> Call:
         task=_fact(content, "task", str)[:WORD_CHARS_MAX],
         model=_fact(content, "model", str)[:WORD_CHARS_MAX],
         worst=Spend(_amount(content, "tokens"), _amount(content, "microusd")),
+        prompt=_fact(content, "prompt", str)[:WORD_CHARS_MAX] if "prompt" in content.data else "",
     )
+
+
+def _overruns(content: Info) -> tuple[Overrun, ...]:
+    given = plain(content.data.get("overruns", ()))
+    try:
+        return tuple(msgspec.convert(given, list[Overrun])[:OVERRUNS_MAX])
+    except msgspec.ValidationError as error:
+        field = "content.data.overruns"
+        raise EnvelopeError(f"{field} can't be read: {error}", field=field) from error
 
 
 def _used(content: Info) -> Spend | None:

@@ -11,7 +11,7 @@ from council_in_hand import Hand, answer, no, proposal, yes
 from council.core import effects as do
 from council.core import events as ev
 from council.core.invariants import check
-from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Spend, total
+from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Overrun, Spend, total
 from council.core.step import step
 
 
@@ -39,8 +39,13 @@ def granted(of: Call, *, again: bool = False) -> do.GrantCall:
     return do.GrantCall(of.seat, of.proposal_id, of.call_id, again)
 
 
-def denied(of: Call, why: str, *, again: bool = True) -> do.DenyCall:
-    return do.DenyCall(of.seat, of.proposal_id, of.call_id, of.model, why, again)
+def denied(of: Call, why: str, *, again: bool = True, anew: bool = False) -> do.DenyCall:
+    return do.DenyCall(of.seat, of.proposal_id, of.call_id, why, again, anew)
+
+
+def too_much(of: Call, why: str) -> list[do.Effect]:
+    """What comes of a call that does not fit."""
+    return [do.AnnounceDenial(of, why), denied(of, why, again=False)]
 
 
 def test_a_call_is_reserved_at_its_worst_and_settled_at_what_it_cost() -> None:
@@ -97,9 +102,9 @@ def test_what_does_not_fit_is_denied_with_the_figures(budget: Budget, whose: str
     assert hand.do(ev.CallReserved(first)) == [granted(first)]
     assert hand.do(ev.CallReserved(second)) == [granted(second)]
     why = f"the call may cost 100 tokens; of the 250 that {whose} may spend, 50 are left"
-    assert hand.do(ev.CallReserved(third)) == [denied(third, why, again=False)]
+    assert hand.do(ev.CallReserved(third)) == too_much(third, why)
     hand.do(settled(first, 50))
-    again = "it was asked for before, and is denied or settled: ask for another"
+    again = "it was asked for before, and denied"
     assert hand.do(ev.CallReserved(third)) == [denied(third, again)], "a duplicate that comes late"
     fourth = call("c4")
     assert hand.do(ev.CallReserved(fourth)) == [granted(fourth)], "to the last token"
@@ -112,7 +117,7 @@ def test_money_is_capped_as_tokens_are() -> None:
     hand.do(ev.CallReserved(call("c1", microusd=10)))
     over = call("c2", seat="lite", microusd=1)
     why = "the call may cost 1 micro-dollars; of the 10 that the council may spend, 0 are left"
-    assert hand.do(ev.CallReserved(over)) == [denied(over, why, again=False)]
+    assert hand.do(ev.CallReserved(over)) == too_much(over, why)
     free = call("c3", seat="lite", tokens=10**9)
     assert hand.do(ev.CallReserved(free)) == [granted(free)]
 
@@ -130,9 +135,11 @@ def test_caps_hold_for_each_on_its_own() -> None:
         (call("c5", proposal_id="p3"), "this proposal"),
         (call("c6", seat="lite", proposal_id="p3"), "this proposal"),
     ):
-        (effect,) = hand.do(ev.CallReserved(one))
+        told, effect = hand.do(ev.CallReserved(one))
+        assert isinstance(told, do.AnnounceDenial)
         assert isinstance(effect, do.DenyCall)
         assert f"that {whose} may" in effect.why
+        assert told.why == effect.why
 
 
 def test_a_grant_that_was_lost_is_given_again_and_reserves_nothing_more() -> None:
@@ -144,8 +151,8 @@ def test_a_grant_that_was_lost_is_given_again_and_reserves_nothing_more() -> Non
     assert hand.do(ev.CallReserved(one)) == [granted(one, again=True)]
     assert hand.open() == before
     hand.do(settled(one, 10))
-    why = "it was asked for before, and is denied or settled: ask for another"
-    assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
+    why = "it was asked for before, and is settled: ask for another"
+    assert hand.do(ev.CallReserved(one)) == [denied(one, why, anew=True)]
     (ignored,) = hand.do(settled(one, 99))
     assert isinstance(ignored, do.NoteIgnored)
     assert hand.state.paid["prime"].spent == Spend(10)
@@ -198,7 +205,7 @@ def test_a_seat_makes_so_many_calls_on_a_proposal() -> None:
         hand.do(ev.CallReserved(one))
         hand.do(settled(one, 1))
     one = call("more")
-    why = f"{ACTS_MAX} calls were asked for on p1, the most that a seat may"
+    why = f"{ACTS_MAX} calls were made on p1, the most that a seat may ask for"
     assert hand.do(ev.CallReserved(one)) == [denied(one, why)]
     other = call("other", seat="lite")
     assert hand.do(ev.CallReserved(other)) == [granted(other)]
@@ -309,7 +316,7 @@ def test_concurrent_runs_never_pass_a_cap_by_one_token() -> None:
                 used(where) + one.worst.tokens <= caps[name]
                 for name, where in (("proposal", one.proposal_id), ("seat", seat), ("council", None))
             )
-            (effect,) = hand.do(ev.CallReserved(one))
+            *_, effect = hand.do(ev.CallReserved(one))
             assert isinstance(effect, do.GrantCall) is fits, f"call {number}: {effect}"
             outcomes["granted" if fits else "denied"] += 1
             if fits:
@@ -338,3 +345,61 @@ def test_proposals_without_models_cost_nothing_more() -> None:
     hand.vote(yes("prime"), yes("lite"))
     assert hand.closed().spent == ()
     assert (hand.state.calls, hand.state.paid) == ({}, {})
+
+
+def test_what_was_shortened_is_told_with_the_call_once() -> None:
+    hand = Hand(budget=Budget(proposal=Caps(tokens=150)))
+    hand.submit()
+    overruns = (Overrun("p1", "history", 2_203, 9_000, 2_199, "local tf-idf"),)
+    one, two = call("c1"), call("c2")
+    assert hand.do(ev.CallReserved(one, overruns)) == [do.AnnounceOverruns(one, overruns), granted(one)]
+    assert hand.do(ev.CallReserved(one, overruns)) == [granted(one, again=True)]
+    told, _, refused = hand.do(ev.CallReserved(two, overruns))
+    assert told == do.AnnounceOverruns(two, overruns)
+    assert isinstance(refused, do.DenyCall)
+
+
+def test_denials_are_counted_apart_from_calls() -> None:
+    """Mutation: a mind that tries smaller and smaller prompts uses up the calls it may make."""
+    hand = Hand(budget=Budget(seat=Caps(tokens=500)))
+    hand.submit()
+    for number in range(ACTS_MAX):
+        _, effect = hand.do(ev.CallReserved(call(f"d{number}", tokens=501)))
+        assert isinstance(effect, do.DenyCall)
+        assert not effect.again
+    why = f"{ACTS_MAX} calls were denied on p1, the most that a seat may ask for"
+    small = call("small", tokens=1)
+    assert hand.do(ev.CallReserved(small)) == [denied(small, why)]
+
+
+def test_prime_may_rule_by_a_model_though_it_was_away_when_the_proposal_came() -> None:
+    """Mutation: its ruling is asked of it, and the call for it is refused."""
+    hand = Hand()
+    hand.died("prime")
+    hand.submit(risk_level="high")
+    hand.vote(yes("lite"), yes("codemind"))
+    hand.beat("prime")
+    assert (hand.open().stage, "prime" in hand.open().asked) == ("ruling", False)
+    one = call(task="ruling")
+    assert hand.do(ev.CallReserved(one)) == [granted(one)]
+    other = call("c2", seat="lite", task="ruling")
+    assert hand.do(ev.CallReserved(other)) == [granted(other)]
+
+
+def test_a_call_that_is_held_is_granted_again_also_once_it_is_decided() -> None:
+    """Mutation: its seat hears that all is decided, makes no call, and what is held for it is held for good."""
+    hand = Hand()
+    hand.submit(tool="deploy")
+    slow = call(seat="codemind")
+    hand.do(ev.CallReserved(slow))
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.do(ev.CallReserved(slow)) == [granted(slow, again=True)]
+
+
+def test_a_cancelled_proposal_is_withdrawn_once() -> None:
+    hand = Hand()
+    hand.submit()
+    hand.do(ev.CallReserved(call()))
+    told = hand.do(ev.ProposalCancelled("p1", "client", ""))
+    withdrawn = [each.seat for each in told if isinstance(each, do.WithdrawProposal)]
+    assert sorted(withdrawn) == ["codemind", "lite", "prime"]

@@ -22,7 +22,18 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.escalation import HUMAN_REASONS
 from council.core.invariants import check
-from council.core.state import Budget, Call, Caps, CouncilState, Outcome, Spend, Stage, found, plain
+from council.core.state import (
+    Budget,
+    Call,
+    Caps,
+    CouncilState,
+    Outcome,
+    Overrun,
+    Spend,
+    Stage,
+    found,
+    plain,
+)
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
 
@@ -227,7 +238,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.StreamObserved(pid, seat, other, variant % 4 != 0, "seen", f"o{len(hand.sent)}")
         case "call":
             worst = Spend((5, 50, 400)[variant % 3], variant)
-            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", worst))
+            cut = (Overrun(pid, "history", 9, 20, 8, "local tf-idf"),) if variant % 4 == 0 else ()
+            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", worst), cut)
         case "settle":
             call = (list(hand.state.calls.values()) or [None])[variant % max(len(hand.state.calls), 1)]
             used = None if variant % 5 == 0 else Spend(variant * 3, variant)

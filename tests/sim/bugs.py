@@ -162,6 +162,13 @@ BUGS = (
         "name == state.rules.prime",
         "False",
     ),
+    Bug(
+        "granted before it is kept",
+        "runtime.driver:Driver._step",
+        "self._held.append(_Held(self._position, now, told))",
+        "self._tell(told, now) if isinstance(told, do.GrantCall) else "
+        "self._held.append(_Held(self._position, now, told))",
+    ),
     Bug("a seat has the council's cap", "core.budget:_too_much", "budget.seat)", "budget.council)"),
     Bug(
         "a cap may be passed by one", "core.budget:_too_much", "there + more > cap", "there + more > cap + 1"
@@ -170,8 +177,8 @@ BUGS = (
     Bug(
         "what was denied may be granted later",
         "core.budget:reserved",
-        "call.call_id in known or call.call_id in state.calls",
-        "call.call_id in state.calls",
+        "if call.call_id in refused:",
+        "if False:",
     ),
     Bug(
         "a denial is a record each time",

@@ -61,6 +61,13 @@ DURABLE_BUGS = (
         "own.spent",
         "tests/core/test_budget.py::test_what_does_not_fit_is_denied_with_the_figures",
     ),
+    Bug(
+        "Prime away at first may not pay for its ruling",
+        "core.budget:reserved",
+        "and not rules_on_it",
+        "",
+        "tests/core/test_budget.py::test_prime_may_rule_by_a_model_though_it_was_away_when_the_proposal_came",
+    ),
     Bug("a snapshot has no calls", "runtime.snapshot:state_of", "for call in base.calls", "for call in ()"),
     Bug(
         "a snapshot has no accounts",

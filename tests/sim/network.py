@@ -105,6 +105,8 @@ class Network:
                 self.oracle.to_hand.discard((name, envelope.msg_id))
             elif ruling:
                 self.oracle.to_ask.discard(envelope.parent_id)
+        if envelope.type != "PROPOSAL" and envelope.content.kind in ("granted", "denied"):
+            compare.hold("2.6", kept, f"{name} is told {envelope.content.kind} before that is kept")
         if ruling:
             compare.hold("1.8", about is not None, "Prime is asked to rule on what it is not shown")
             self._check_request(name, envelope.parent_id, envelope.content.data, kept)

@@ -304,7 +304,8 @@ class Oracle:
             return "noted"
         if case.phase == "over":
             return "taken"
-        if said.sender not in case.given:
+        rules_on_it = case.phase == "prime" and said.sender == self.prime
+        if said.sender not in case.given and not rules_on_it:
             return "noted"
         before = len(self.ledger.open)
         expected = self.ledger.asks(said, waits=case.phase == "human")

@@ -181,16 +181,16 @@ class Seat:
             self.world.to_council(said, link=self.name, again="/again")
 
     def _answered(self, pid: str, call: str, *, granted: bool) -> None:
-        key, token, label = self.calls.pop(call, (None, 0, f"stray/{call}"))
+        if call not in self.calls:
+            return  # it was answered before, or asked by an earlier life
+        key, token, label = self.calls.pop(call)
         if not granted:
-            if key is not None and self.work.get(key) == token:
+            if self.work.get(key) == token:
                 del self.work[key]
                 self._fault(key, label, "its call was denied")
             return
-        if call in self.made:
-            return
         self.made[call] = pid, label
-        if key is None or self.work.get(key) != token:
+        if self.work.get(key) != token:
             self._settle(call, tokens=0)  # nobody waits for it any more
             return
         wait_s = self._thinking_s(label, 20.0)
