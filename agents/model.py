@@ -73,13 +73,13 @@ class ModelMind:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.endpoint = endpoint
-        self._prompter = prompter
+        self.prompter = prompter
         self._pause = pause
         self._calls = ModelCalls(endpoint, pause)
         self._purse: Purse | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.endpoint, self._prompter, self._pause)
+        return _rebuilt, (self.endpoint, self.prompter, self._pause)
 
     def __repr__(self) -> str:
         return f"ModelMind({self.endpoint})"
@@ -89,11 +89,11 @@ class ModelMind:
 
     async def review(self, case: Case) -> Opinion:
         """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError, and the ballot is lost."""
-        return await self._within(case, lambda: self._prompter.ballot(case), _opinion)
+        return await self._within(case, lambda: self.prompter.ballot(case), _opinion)
 
     async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
         """The model's ruling, shown all ballots (rules 1.8). Raises as ``review`` does."""
-        return await self._within(case, lambda: self._prompter.ruling(case, ballots), _ruling)
+        return await self._within(case, lambda: self.prompter.ruling(case, ballots), _ruling)
 
     async def _within(self, case: Case, prompted: Callable[[], Awaitable[Prompt]], taken: Taking[T]) -> T:
         """What ``taken`` makes of the answer, within the time that the case and the endpoint leave."""
@@ -128,7 +128,7 @@ class ModelMind:
                 asked = "" if not first else f"; asked again, as before {first}"
                 raise self.endpoint.error(f"its answer can't be taken, as {problem}{asked}")
             try:
-                prompt = self._told(await self._prompter.again(prompt, answer.text, problem))
+                prompt = self._told(await self.prompter.again(prompt, answer.text, problem))
             except TokenBudgetError as error:
                 raise self.endpoint.error(
                     f"its answer can't be taken, as {problem}; there is no room to ask again: {error}"

@@ -77,7 +77,7 @@ def test_every_key_reaches_the_model(tmp_path: Path) -> None:
         usd_per_million_input=0.15,
         usd_per_million_output=0.6,
     )
-    prompter = mind._prompter
+    prompter = mind.prompter
     assert (prompter.role, prompter.mtu, prompter.count.tokenizer) == ("codemind", 2000, "o200k_base")
     assert prompter.shows_schema is False
     assert pickle.loads(pickle.dumps(mind)).endpoint == mind.endpoint
@@ -91,7 +91,7 @@ def test_prompts_of_ones_own_go_before_those_that_ship(tmp_path: Path) -> None:
         tmp_path, f'[seats.jurist]\nmodel = "gpt-4o"\nbase_url = "{URL}"\nprompts = "{folder}"', "jurist"
     )
     mind: Any = build_mind(found)
-    assert mind._prompter.texts.fill("jurist") == "You know the law."
+    assert mind.prompter.texts.fill("jurist") == "You know the law."
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from council.cli import log, proposing, replay, store, verify, whole
+from council.cli import estimate, init, log, proposing, replay, store, verify, whole
 from council.cli.options import (
     EXIT_CODES,
     Address,
@@ -64,7 +64,16 @@ def _version(wanted: bool) -> None:
 
 
 app.add_typer(store.app, name="store")
-for _command in (log.log, whole.show, replay.replay, verify.verify, verify.checkpoint, verify.prove):
+for _command in (
+    init.init,
+    estimate.estimate,
+    log.log,
+    whole.show,
+    replay.replay,
+    verify.verify,
+    verify.checkpoint,
+    verify.prove,
+):
     app.command(epilog=EXIT_CODES)(_command)
 
 
@@ -390,6 +399,9 @@ def show_config(name: Name = None, address: Address = None, config: Config = Non
 @app.command(epilog=EXIT_CODES)
 def doctor(
     ray: Annotated[bool, typer.Option("--ray", help="Also start a council on Ray, and end it.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Leave out the calls to the seats' models.")
+    ] = False,
     name: Name = None,
     address: Address = None,
     config: Config = None,
@@ -397,13 +409,16 @@ def doctor(
 ) -> int:
     """Look whether all is there that a council needs.
 
-    Exits 1 where something does not work. Starts nothing, but with --ray. Minds, and a Ray, that a file in the
-    working folder names are imported and connected to only where --config names that file.
+    Exits 1 where something does not work. Starts nothing, but with --ray.
+    Each seat's model is called once, for a few tokens, outside of any budget.
+
+    Minds, models and a Ray that a file in the working folder names are
+    imported, called and connected to only where --config names that file.
     """
     from council.cli import doctor as examiner
 
     report = Report(as_json=json)
-    found = list(examiner.examine(Where(config, name, address), report, try_ray=ray))
+    found = list(examiner.examine(Where(config, name, address), report, try_ray=ray, offline=offline))
     code = REJECTED if any(level == "fail" for level, _, _ in found) else DONE
     if json:
         entries = [{"level": level, "what": what, "said": said} for level, what, said in found]

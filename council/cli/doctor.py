@@ -1,10 +1,11 @@
 """Looks whether everything that a council needs is there, and says what to do where it is not.
 
-Starts nothing that stays; Ray is started only when asked for.
+Starts nothing that stays; Ray is started only when asked for. The seats' models are called once, unless offline.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
@@ -14,13 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from council.cli import reach
 from council.cli.report import Report
 from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
+
+if TYPE_CHECKING:
+    from council.settings import SeatConfig
 
 Finding = tuple[str, str, str]
 TOOL_TIMEOUT_S = 20.0
@@ -29,7 +34,11 @@ MEMORY_NEEDED = 800 * 2**20
 DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
 
 
-def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Finding]:
+# What of a seat decides what is imported, whom its model's key goes to, and which.
+_DECISIVE = ("mind", "base_url", "model", "api_key_env", "api_key_file")
+
+
+def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool = False) -> Iterator[Finding]:
     """One finding after the other: ``(ok | warn | fail, what, what was found or is to be done)``."""
     yield _python()
     yield _package("council-runtime")
@@ -41,11 +50,10 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Fi
             yield "fail", "configuration", line(problem)
         return
     config = loaded.config
-    files = sorted({origin for origin in loaded.origins.values() if os.sep in origin})
+    elsewhere = ("default", "environment ", "flag ")
+    files = sorted({origin for origin in loaded.origins.values() if not origin.startswith(elsewhere)})
     yield "ok", "configuration", f"valid, from {', '.join(files) or 'the defaults'}"
-    for seat in config.seats:
-        file = where.found_here(f"seats.{seat.name}.mind")
-        yield _mind(seat) if file is None else ("warn", f"seat {seat.name}", _not_tried(seat.mind, file))
+    yield from _seats(where, report, config.seats, offline=offline)
     for tool, why in (("ruff", "CodeMind's checks need it"), ("bandit", "CodeMind's checks need it")):
         yield _tool(tool, [sys.executable, "-P", "-m", tool, "--version"], f"{why}: pip install {tool}")
     yield _tool("git", ["git", "--version"], "council review of commits needs it", level="warn")
@@ -55,6 +63,34 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool) -> Iterator[Fi
     yield _council(where, report)
     if try_ray:
         yield _ray(where, report)
+
+
+def _seats(
+    where: reach.Where, report: Report, seats: Iterable[SeatConfig], *, offline: bool
+) -> Iterator[Finding]:
+    from council.settings import MODEL_MIND
+
+    models = []
+    for seat in seats:
+        file = _found_here(where, seat)
+        if file is not None:
+            yield "warn", f"seat {seat.name}", _not_tried(seat.base_url or seat.mind, file)
+        elif seat.mind == MODEL_MIND:
+            models.append(seat)
+        else:
+            yield _mind(seat)
+    if models:
+        from council.cli import modelcheck
+
+        with reach.waiting(report, "asking the seats' models") if not offline else contextlib.nullcontext():
+            found = list(modelcheck.examine(models, offline=offline))
+        yield from found
+
+
+def _found_here(where: reach.Where, seat: SeatConfig) -> str | None:
+    """The file in the working folder that what a seat is tried with comes from, if there is one."""
+    found = (where.found_here(f"seats.{seat.name}.{key}") for key in _DECISIVE)
+    return next((file for file in found if file is not None), None)
 
 
 def _not_tried(named: object, file: str) -> str:
@@ -74,11 +110,9 @@ def _package(name: str) -> Finding:
         return "fail", name, f"not installed: pip install {name}"
 
 
-def _mind(seat: object) -> Finding:
+def _mind(seat: SeatConfig) -> Finding:
     from council.importing import build_mind
-    from council.settings import SeatConfig
 
-    assert isinstance(seat, SeatConfig)
     what = f"seat {seat.name}"
     try:
         build_mind(seat)
@@ -166,9 +200,9 @@ def _council(where: reach.Where, report: Report) -> Finding:
 
 def _ray(where: reach.Where, report: Report) -> Finding:
     for seat in where.loaded().config.seats:
-        file = where.found_here(f"seats.{seat.name}.mind")
+        file = _found_here(where, seat)
         if file is not None:
-            return "warn", "Ray", f"not started: {_not_tried(seat.mind, file)}"
+            return "warn", "Ray", f"not started: {_not_tried(seat.base_url or seat.mind, file)}"
     where.launch = True
     return _timed("Ray", lambda: _launch(where, report))
 

@@ -131,7 +131,7 @@ async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost
     found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.max_context_tokens)
     cost = mind.endpoint.cost if seat.usd_per_million_input is not None else None
     try:
-        calls = await _calls(seat, config, case, mind._prompter, cost)
+        calls = await _calls(seat, config, case, mind.prompter, cost)
     except TokenBudgetError as error:
         return replace(found, problem=error.message)
     return replace(found, calls=tuple(calls))

@@ -1,0 +1,205 @@
+"""``council estimate``: tells what a proposal may cost, before it is made. How that is found out says ``worst``."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsons
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from council.cli import proposing
+from council.cli.options import Config, Json, Risk, RiskOption
+from council.cli.reach import Where
+from council.cli.report import DONE, REJECTED, Report, UsageFault
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from council.cli.worst import Cap, Estimate, SeatCost
+    from council.protocol.envelope import Envelope
+
+DIM = "bright_black"
+TASKS = ("ballot", "ballot again", "ruling", "ruling again")
+
+
+def estimate(
+    summary: Annotated[
+        str | None, typer.Argument(metavar="PROPOSAL", help="What is to be decided, in a sentence.")
+    ] = None,
+    body: Annotated[
+        str,
+        typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input."),
+    ] = "",
+    action: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="FILE|-",
+            help="The whole proposal instead: JSON, or text whose first line is the summary.",
+        ),
+    ] = None,
+    risk: RiskOption = Risk.low,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Tell what a proposal may cost at worst, before it is made.
+
+    Tokens and money by seat: its ballot, the same asked for once more where
+    its answer can't be taken, and Prime's ruling; and whether that fits the
+    caps of the budget. Calls no model, and needs no council.
+
+    Exits 1 where it would not work: too few seats have room for it, or a cap
+    denies what one answer of each may take.
+    """
+    from council.cli.worst import estimated
+
+    report = Report(as_json=json)
+    proposal = _proposal(summary, body, action, file, risk)
+    configured = Where(config).loaded().config
+    found = asyncio.run(estimated(configured, proposal))
+    code = DONE if found.works else REJECTED
+    return report.result({"estimate": found.plain()}, None if json else _shown(found), code)
+
+
+def _proposal(
+    summary: str | None, body: str, action: tuple[str, str] | None, file: str | None, risk: Risk
+) -> Envelope:
+    """The proposal as it would be submitted. Raises UsageFault and EnvelopeError."""
+    if (summary is None) == (file is None) or (file is not None and (body or action)):
+        raise UsageFault(
+            "give the proposal, in a sentence with --body and --action, or all of it with --file"
+        )
+    if file is None:
+        return _drafted(
+            {"summary": summary, "body": proposing.body(body), "action": proposing.action(action)}, risk
+        )
+    try:
+        text = proposing.body(file if file == "-" else f"@{file}")
+    except UsageFault as fault:
+        raise UsageFault(str(fault).replace("--body @", "--file ")) from fault
+    if not text.lstrip().startswith("{"):
+        first, _, rest = text.strip().partition("\n")
+        return _drafted({"summary": first.lstrip("#").strip(), "body": rest.strip("\r\n")}, risk)
+    try:
+        given = jsons.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageFault(f"--file {file}: begins like JSON, and is none: {error}") from error
+    if "content" in given:
+        given = given["content"]
+    if not isinstance(given, dict):
+        raise UsageFault(f"--file {file}: expected a proposal, with a summary; its content is no object")
+    known = {key: given[key] for key in ("summary", "body", "action", "wait_for") if key in given}
+    return _drafted(known, risk)
+
+
+def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
+    from council.agents.ids import new_id
+    from council.protocol.envelope import Envelope
+
+    return Envelope.build(
+        msg_id=new_id(),
+        timestamp=datetime.now(UTC),
+        sender="estimate",
+        role="proposer",
+        type="PROPOSAL",
+        risk_level=str(risk),
+        content={"body": "", "action": None, **content},
+    )
+
+
+# How it is shown
+
+
+def _shown(found: Estimate) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from council.cli.text import line
+
+    about: list[RenderableType] = [_about(seat) for seat in found.seats]
+    if not any(seat.mind == "model" for seat in found.seats):
+        return Group(Text("No seat has a model of the council's: nothing is spent."), "", *about)
+    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("tokens", no_wrap=True)
+    for name in ("ballot", "asked again", "ruling", "ruled again", "at worst", "dollars"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for seat in found.seats:
+        by_task = {call.task: f"{call.tokens:,}" for call in seat.calls}
+        cells = [by_task.get(task, "—") for task in TASKS]
+        cells += [f"{seat.tokens(certain=False):,}" if cells else "—", _dollars(seat.microusd(certain=False))]
+        table.add_row(Text(seat.seat), *(Text(cell, DIM if cell in ("—", "0") else "") for cell in cells))
+    (tokens, money), (first, first_money) = found.total(certain=False), found.total(certain=True)
+    table.add_row("all", "", "", "", "", Text(f"{tokens:,}", "bold"), Text(_dollars(money), "bold"))
+    dollars = f", {_dollars(first_money)}" if first_money else ""
+    again = (
+        f"A call that breaks off is made again, {found.attempts_max} times at most, each at the same cost."
+    )
+    parts: list[RenderableType] = [table, ""]
+    parts += [
+        Text(f"At most {first:,} tokens{dollars} where every seat's first answer can be taken."),
+        Text(again, DIM),
+    ]
+    parts += ["", *about, ""]
+    parts += [
+        Text(line(f"{seat.seat} can't vote: {seat.problem}"), "red") for seat in found.seats if seat.problem
+    ]
+    if found.caps:
+        return Group(*parts, _caps_table(found.caps))
+    return Group(
+        *parts, Text("No cap is set; proposal_tokens_max and proposal_usd_max would hold it to one.", DIM)
+    )
+
+
+def _about(seat: SeatCost) -> Text:
+    from rich.text import Text
+
+    from council.cli.text import line
+
+    if seat.mind != "model":
+        said = (
+            "static checks, no model"
+            if seat.mind == "static"
+            else "a mind of your own: what it calls is not known"
+        )
+        return Text.assemble(f"{seat.seat:<9} ", (said, DIM))
+    said = f"{seat.model} at {seat.base_url}"
+    prompts = [call for call in seat.calls if call.task == "ballot"]
+    if prompts:
+        read, written = prompts[0].prompt_tokens, prompts[0].output_tokens
+        said += f"; reads {read:,} of {seat.mtu:,} tokens, writes up to {written:,}"
+    counted = "estimated, on the high side" if seat.counter == "estimate" else f"counted by {seat.counter}"
+    return Text.assemble(f"{seat.seat:<9} ", line(said), (f"; {counted}", DIM))
+
+
+def _dollars(microusd: int | None) -> str:
+    return "no price" if microusd is None else f"${microusd / 1e6:,.4f}" if microusd else "—"
+
+
+def _caps_table(caps: Sequence[Cap]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    says = {
+        "fits": ("fits", "green"),
+        "tight": ("fits one answer each; asked again, or ruled on, it may not", "yellow"),
+        "denied": ("does not fit: a call is denied, and its ballot lost", "red"),
+    }
+    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("cap of", no_wrap=True)
+    table.add_column("limit", justify="right", no_wrap=True)
+    table.add_column("")
+    for cap in caps:
+        limit = f"{cap.limit:,} tokens" if cap.unit == "tokens" else f"${cap.limit / 1e6:,.4f}"
+        whole = "" if cap.key == "proposal" else " (over the council's life: see council budget)"
+        said, style = says[cap.holds]
+        table.add_row(cap.key, limit, Text.assemble((said, style), (whole, DIM)))
+    return table

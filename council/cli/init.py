@@ -1,0 +1,252 @@
+"""``council init``: writes a council.toml for the models that are to be had here. Knows no model, only their names.
+
+Servers on this machine go first, then a key in the environment, whose name alone is looked at; without both the
+file says what to fill in, and the seats work by static checks.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from council.cli.options import Json
+from council.cli.report import DONE, Report, UsageFault
+
+if TYPE_CHECKING:
+    from council.cli.servers import Listing
+    from council.cli.starter import Found
+    from council.config import Loaded
+
+LOOK_S = 2.0  # for all servers together
+MODELS_SHOWN = 8
+# As the settings have them.
+_URL_HELP = (
+    "An OpenAI-compatible server to use; mostly ends in /v1. By default those that run on this machine."
+)
+
+
+def init(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="The file to write; by default council.toml here."),
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", metavar="URL", help=_URL_HELP)] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The variable that this server's key is in.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A model of what is listed; repeat it for Prime, Lite and CodeMind."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Show what would be written, and write nothing.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Write a council.toml for the models found here.
+
+    Asks the OpenAI-compatible servers that run on this machine (Ollama on
+    11434, vLLM on 8000, llama.cpp on 8080) for their models; without one it
+    takes the keys in the environment, by their names. No model is called.
+    """
+    from council.cli import starter
+
+    report = Report(as_json=json)
+    path = config or Path("council.toml")
+    if not only_print:
+        _refuse(path, force)
+    found = _found(base_url, api_key_env, model or [])
+    text = starter.text(found)
+    checked = _checked(text)
+    if not only_print:
+        _write(path, text, force)
+    told = {
+        "file": None if only_print else str(path),
+        "text": text,
+        "found": [
+            {"base_url": each.base_url, "kind": each.kind, "models": list(each.models)}
+            for each in found.servers
+        ],
+        "locked": list(found.locked),
+        "keys": list(found.keys),
+        "seats": {
+            seat.name: {"model": seat.model, "base_url": seat.base_url} for seat in checked.config.seats
+        },
+        "shared": [{"seats": seats, "what": what} for seats, what in starter.sharing(found.choices).items()],
+    }
+    if json:
+        return report.result({"init": told}, None)
+    if only_print:
+        report.say(text, markup=False, soft_wrap=True, end="")
+        return DONE
+    return _say(report, path, found, checked)
+
+
+def _refuse(path: Path, force: bool) -> None:
+    """Raises UsageFault where the file may not be written, or would not count."""
+    if os.path.lexists(path) and not force:
+        raise UsageFault(
+            f"{path} is there already: --force writes over it, --print shows what would be written"
+        )
+    project = path.absolute().parent / "pyproject.toml"
+    try:
+        tools = tomllib.loads(project.read_text(encoding="utf-8")).get("tool", {})
+    except (OSError, ValueError):
+        return  # whoever reads it will say so
+    if path.name == "council.toml" and isinstance(tools, dict) and "council" in tools:
+        raise UsageFault(
+            f"{project} has a [tool.council], and beside it no council.toml is read: --print shows what to put "
+            "there, or name another file with --config"
+        )
+
+
+def _found(base_url: str | None, api_key_env: str | None, wanted: Sequence[str]) -> Found:
+    """What the file is to be about. Raises UsageFault, and Unreachable for a server that was named."""
+    from council.cli import servers, starter
+    from council.protocol.errors import Unreachable
+
+    locked: list[str] = []
+    if base_url is None:
+        if api_key_env is not None:
+            raise UsageFault("--api-key-env: give the server that it is for, with --base-url")
+        answers = servers.ask_all(dict.fromkeys(servers.LOCAL), LOOK_S)
+        listings = [each for each in answers.values() if not isinstance(each, Unreachable)]
+        locked = [
+            url
+            for url, each in answers.items()
+            if isinstance(each, Unreachable) and each.facts["status"] in (401, 403)
+        ]
+    else:
+        listings = [_named(base_url, api_key_env)]
+    choices = starter.chosen(listings, wanted, api_key_env)
+    if wanted and not choices:
+        raise UsageFault("--model: no server runs here whose model it could be; name one with --base-url")
+    keys = [vendor.variable for vendor in starter.VENDORS if os.environ.get(vendor.variable)]
+    return starter.Found(tuple(listings), tuple(keys), tuple(choices or starter.hosted(keys)), tuple(locked))
+
+
+def _named(base_url: str, api_key_env: str | None) -> Listing:
+    """What the server has that the user named. Raises UsageFault and Unreachable."""
+    from pydantic import ValidationError
+
+    from council.cli import servers
+    from council.protocol.errors import Unreachable
+    from council.settings import CHECK_SEAT, SeatConfig, expected
+
+    for option, name, value in (
+        ("--base-url", "base_url", base_url),
+        ("--api-key-env", "api_key_env", api_key_env),
+    ):
+        try:
+            CHECK_SEAT[name].validate_python(value)
+        except ValidationError:
+            raise UsageFault(f"{option}: expected {expected(name, SeatConfig)}") from None
+    key = None if api_key_env is None else os.environ.get(api_key_env, "").strip()
+    if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+        raise UsageFault(
+            f"--api-key-env {api_key_env}: the variable is not set, or holds no key in one line of ASCII"
+        )
+    # Many leave out the end of the path, which all of these servers have.
+    tried = dict.fromkeys([base_url.rstrip("/"), f"{base_url.rstrip('/')}/v1"], key)
+    answers = list(servers.ask_all(tried, LOOK_S).values())
+    for answer in answers:
+        if not isinstance(answer, Unreachable):
+            return answer
+    first = answers[0]
+    assert isinstance(first, Unreachable)
+    raise first
+
+
+def _checked(text: str) -> Loaded:
+    """What the settings make of the text, by itself. Raises InternalError: it is ours."""
+    from council.config import load
+    from council.protocol.errors import ConfigError, InternalError
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "council.toml")
+        file.write_text(text, encoding="utf-8")
+        try:
+            return load(file, env={})
+        except ConfigError as error:
+            raise InternalError(f"what init would write is no configuration: {error.message}") from error
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    from council.config import load
+    from council.files import whole
+
+    try:
+        with whole(path, replace=force) as stream:
+            stream.write(text.encode())
+        path.chmod(0o644)  # it holds no secret, and is the project's
+    except OSError as error:
+        raise UsageFault(f"{path}: can't be written: {error.strerror}") from error
+    if path.read_bytes() != text.encode():
+        raise UsageFault(f"{path} was written by somebody else meanwhile, and stays")
+    load(path)  # as every command will, with the environment on top
+
+
+def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from council.cli import starter
+    from council.cli.text import line
+
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column(ratio=1)
+    for server in found.servers:
+        models = ", ".join(list(server.models)[:MODELS_SHOWN]) or "no model yet"
+        more = len(server.models) - MODELS_SHOWN
+        said = f"{server.kind} at {server.base_url}: {models}{f' and {more:,} more' if more > 0 else ''}"
+        table.add_row("found", Text(said))
+    for url in found.locked:
+        said = f"a server that wants a key: council init --base-url {url} --api-key-env NAME"
+        table.add_row("found", Text(said, "yellow"))
+    if found.keys and not found.servers:
+        table.add_row("found", Text(f"{', '.join(found.keys)} in the environment"))
+    if not found.choices:
+        ports = "no model: no server on 11434, 8000 or 8080, and none of the known keys in the environment"
+        table.add_row("found", Text("no server with a model" if found.servers else ports))
+    table.add_row("wrote", Text(f"{path}, and read it back: it is valid", "green"))
+    for seat in loaded.config.seats:
+        where = f"{seat.model} at {seat.base_url}" if seat.base_url else "static checks, no model"
+        table.add_row("seat", Text(f"{seat.name:<9} {where}"))
+    for seats, what in starter.sharing(found.choices).items():
+        table.add_row("shared", Text(f"{starter.shared_in_words(seats, what)} (see the file)", "yellow"))
+    for problem in _unbuilt(loaded):
+        table.add_row("missing", Text(line(problem), "yellow"))
+    named = "" if path == Path("council.toml") else f" --config {path}"
+    steps = [
+        f"council doctor --config {path}",
+        f'council estimate "…"{named}',
+        f'council propose "…" --inline{named}',
+    ]
+    for at, step in enumerate(steps if found.choices else [f"edit {path}", *steps[:1]]):
+        table.add_row("" if at else "next", Text(step, "bold"))
+    return report.result({}, Group(table))
+
+
+def _unbuilt(loaded: Loaded) -> list[str]:
+    """What the seats' minds still lack, each thing once."""
+    from council.importing import build_mind
+    from council.protocol.errors import CouncilError
+
+    wrong: Mapping[str, Any] = {}
+    for seat in loaded.config.seats:
+        try:
+            build_mind(seat)
+        except CouncilError as error:
+            wrong = {**wrong, error.message.partition(": ")[2]: None}
+    return list(wrong)
