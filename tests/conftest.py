@@ -6,6 +6,7 @@ In most folders also: no sleeping and no sockets, so that no test waits for time
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -23,6 +24,10 @@ if str(TESTS.parent) not in sys.path:
 
 # Where neither is needed: what runs there runs in process, and is told what time it is, or awaits it.
 STILL = ("agents", "core", "corpus", "protocol", "runtime", "sim")
+
+# Started in the background of a shell, a program ignores interrupts, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes any example slow now and then; that is no fault of the code.
 settings.register_profile("council", deadline=None)
