@@ -23,9 +23,9 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from council.agents.endpoint import NO_KEY, Endpoint
+from council.agents.endpoint import NO_KEY, Endpoint, is_loopback
 from council.agents.prompt import Prompt
-from council.agents.purse import Cost, Purse
+from council.agents.purse import COST_MAX, Cost, Purse
 from council.protocol.errors import ModelError
 from council.protocol.jsondata import quoted
 
@@ -269,7 +269,12 @@ class ModelCalls:
             getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
         ]
         read, written, both = (count if type(count) is int and count >= 0 else None for count in counts)
-        if not read or written is None or written * CHARS_A_TOKEN_MAX < heard.chars:
+        if (
+            not read
+            or written is None
+            or max(read, written, both or 0) > COST_MAX
+            or written * CHARS_A_TOKEN_MAX < heard.chars
+        ):
             if usage is not None:
                 log.warning("the model's server told a usage that can't be true", model=str(self.endpoint))
             return None
@@ -395,7 +400,7 @@ class ModelCalls:
                     endpoint.timeout_s, connect=min(CONNECT_S, endpoint.timeout_s), pool=None
                 ),
                 follow_redirects=False,  # a key goes where it was meant to, and nowhere else
-                trust_env=not _on_this_machine(endpoint.base_url),  # whose servers no proxy knows
+                trust_env=not is_loopback(endpoint.base_url),  # whose servers no proxy knows
                 event_hooks={"request": [ours_alone], "response": [bounded]},
                 headers={"accept-encoding": "identity"},  # so that what is counted is what comes
             ),
@@ -445,11 +450,6 @@ def _prepared(base_url: str) -> ssl.SSLContext | bool:
 
     assert openai
     return httpx2.create_ssl_context() if urlsplit(base_url).scheme == "https" else False
-
-
-def _on_this_machine(base_url: str) -> bool:
-    host = urlsplit(base_url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _retry_after_s(headers: Any) -> float | None:

@@ -6,6 +6,7 @@ an endpoint holds names only, so that it may be shown, pickled and journaled.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import stat
@@ -122,3 +123,12 @@ def shared(
                 same = label.casefold().rpartition("/")[2] if kind == "model" else label.casefold()
                 groups.setdefault((kind, same), (f"{kind} {label}", []))[1].append(name)
     return tuple((label, tuple(names)) for label, names in groups.values() if len(names) > 1)
+
+
+def is_loopback(base_url: str) -> bool:
+    """Whether an address is this machine's own, and no name that only looks so."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -28,8 +28,8 @@ from council.protocol.jsondata import quoted
 log = structlog.get_logger("council.model")
 
 T = TypeVar("T")
-# What takes a ballot or a ruling from an answer; the last says whether the prompt showed answers of its own.
-Taking = Callable[[Case, Answer, bool], T]
+# What takes a ballot or a ruling from an answer to a prompt.
+Taking = Callable[[Case, Answer, Prompt], T]
 
 # So much sooner than its time is over a mind says why it has no ballot; the seat could tell only that it is over.
 MARGIN_S = 0.25
@@ -42,12 +42,9 @@ _RULING_OF = {vote: ruling for ruling, vote in _RULINGS.items()}
 # How servers say that a model stopped by itself.
 _DONE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 
-_ESCAPE = re.compile(r"\\+u00([0-7][0-9a-f])", re.IGNORECASE)
-# What spells a key of an answer, within quotation marks of whatever kind.
-_KEY = re.compile(r"[\"'“”`](?:control_packet|surface_response|ballot|ruling)[\"'“”`]", re.IGNORECASE)
+_ESCAPE = re.compile(r"(?<!\\)\\++u00([0-7][0-9a-f])", re.IGNORECASE)
 # Some models think aloud before they answer; no server then tells the one from the other.
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_FENCED = re.compile(r"\A`{3,}[ \t]*[\w+-]*[ \t]*\n(.*)\n[ \t]*`{3,}\Z", re.DOTALL)
 
 
 class _Unusable(Exception):
@@ -116,11 +113,11 @@ class ModelMind:
                 f"{self.endpoint}: it has no purse to pay from: hand it one with take_purse, as a seat does",
                 mind=repr(self),
             )
-        first, planted = "", _holds_an_answer(prompt)
+        first = ""
         while True:
             answer = await self._calls.answer(prompt, self._purse, until_s, troubles)
             try:
-                return _checked(case, prompt, answer, planted, taken)
+                return _checked(case, prompt, answer, taken)
             except _Unusable as unusable:
                 problem, final = str(unusable), unusable.final
             troubles.append(problem)
@@ -149,7 +146,7 @@ def _rebuilt(endpoint: Endpoint, prompter: Prompter, pause: Callable[[float], Aw
 # What an answer must be to count
 
 
-def _checked(case: Case, prompt: Prompt, answer: Answer, planted: bool, taken: Taking[T]) -> T:
+def _checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
     """What is taken from an answer that is whole and the model's own. Raises _Unusable."""
     answer = replace(answer, text=_THOUGHTS.sub("", answer.text))
     if _shows(prompt.canary, answer.text):
@@ -168,7 +165,7 @@ def _checked(case: Case, prompt: Prompt, answer: Answer, planted: bool, taken: T
         raise _Unusable("it was cut off at max_output_tokens: answer more shortly")
     if (answer.finish or "").casefold() not in _DONE:
         raise _Unusable(f"the model stopped for {quoted(answer.finish)}, not because it was done")
-    return taken(case, answer, planted)
+    return taken(case, answer, prompt)
 
 
 def _shows(canary: str, text: str) -> bool:
@@ -183,19 +180,47 @@ def _unescaped(text: str) -> str:
 def _bare(text: str) -> str:
     """An answer without the fence that many models put around all of it."""
     text = text.strip()
-    fenced = _FENCED.match(text)
-    return fenced[1] if fenced is not None else text
+    first, _, rest = text.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    fenced = first.startswith("```") and "`" not in first.lstrip("`") and last.strip().strip("`") == ""
+    return body.strip() if fenced and last.strip().startswith("```") else text
 
 
-def _opinion(case: Case, answer: Answer, planted: bool) -> Opinion:
+def _object(text: str, key: str, prompt: Prompt) -> dict[str, Any]:
+    """The one JSON object that an answer is. Raises _Unusable where anything else is there, or it is an echo.
+
+    Words around it may take it back, quote it or only weigh it: what a model means by them no reader can tell.
+    """
+    text = _bare(text)
+    found = embedded.find_objects(text, lambda value: True, control.DEPTH_MAX).found
+    if len(found) != 1 or (found[0].start, found[0].end) != (0, len(text)):
+        raise _Unusable(f'it is not one JSON object with a "{key}", and nothing else')
+    value = dict(found[0].value)
+    for message in prompt.messages:
+        if message.role != "system":
+            shown = embedded.find_objects(message.text, lambda value: True, control.DEPTH_MAX).found
+            if any(_within(each.value, value) for each in shown):
+                raise _Unusable("it is word for word an answer that stands in what it was shown")
+    return value
+
+
+def _within(shown: Any, value: dict[str, Any]) -> bool:
+    """Whether a value is, or holds, this object; its depth is bounded by who found it."""
+    if isinstance(shown, dict):
+        return shown == value or any(_within(each, value) for each in shown.values())
+    return isinstance(shown, list) and any(_within(each, value) for each in shown)
+
+
+def _opinion(case: Case, answer: Answer, prompt: Prompt) -> Opinion:
     """The ballot in an answer, as it counts (rules 6.6). Raises _Unusable where there is none that is surely it."""
+    _object(answer.text, "ballot", prompt)
     reading = control.read(_bare(answer.text))
-    weighed = _weighed(case, reading, planted, "ballot")
+    weighed = _weighed(case, reading, "ballot")
     packet = reading.packet.data()
     return Opinion(weighed.vote, weighed.reason, weighed.confidence, weighed.risk_level, packet or None)
 
 
-def _weighed(case: Case, reading: control.Reading, planted: bool, key: str) -> control.Weighed:
+def _weighed(case: Case, reading: control.Reading, key: str) -> control.Weighed:
     weighed = control.weigh(reading)
     if weighed is None or reading.ballot is None:
         own = [problem.replace("ballot", key) for problem in reading.warnings if problem.startswith("ballot")]
@@ -203,27 +228,16 @@ def _weighed(case: Case, reading: control.Reading, planted: bool, key: str) -> c
         raise _Unusable(f"it holds no {key} that can be read ({'; '.join(told[:PROBLEMS_MAX])})")
     if reading.contested:
         raise _Unusable("it holds several answers, and their ballots differ")
-    # An honest model may quote, in prose, what was planted in a proposal to be taken for its answer.
-    if planted and reading.parse_confidence < 1.0:
-        raise _Unusable("it has words around its JSON object, while the proposal shows answers of its own")
     if reading.ballot.proposal_id not in (None, case.proposal_id):
         raise _Unusable(f"it is for another proposal, {quoted(reading.ballot.proposal_id)}")
     return weighed
 
 
-def _holds_an_answer(prompt: Prompt) -> bool:
-    """Whether what the model is shown as data has something in it that could be read as an answer."""
-    text = "\n".join(message.text for message in prompt.messages if message.role != "system")
-    return _KEY.search(_unescaped(text).replace("\\", "")) is not None
-
-
-def _ruling(case: Case, answer: Answer, planted: bool) -> Ruling:
+def _ruling(case: Case, answer: Answer, prompt: Prompt) -> Ruling:
     """The ruling in an answer, weighed as a ballot is. Raises _Unusable; nothing but the JSON object may be there."""
-    text = _bare(answer.text)
-    found = embedded.find_objects(text, lambda value: "ruling" in value, control.DEPTH_MAX).found
-    if len(found) != 1 or (found[0].start, found[0].end) != (0, len(text)):
-        raise _Unusable('it is not one JSON object with a "ruling", and nothing else')
-    value = dict(found[0].value)
+    value = _object(answer.text, "ruling", prompt)
+    if "ruling" not in value:
+        raise _Unusable('it has no "ruling"')
     given = value.pop("ruling")
     word = given.get("ruling") if isinstance(given, dict) else None
     if word not in _RULINGS:
@@ -233,6 +247,6 @@ def _ruling(case: Case, answer: Answer, planted: bool) -> Ruling:
         "vote": _RULINGS[word],
     }
     as_ballot = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
-    weighed = _weighed(case, control.read(as_ballot), planted, "ruling")
+    weighed = _weighed(case, control.read(as_ballot), "ruling")
     ruling: RulingWord = "human" if weighed.asks_human else _RULING_OF[weighed.vote]
     return Ruling(ruling, weighed.reason, weighed.confidence, weighed.risk_level)

@@ -100,6 +100,7 @@ def up(name: Name = None, address: Address = None, config: Config = None, json: 
 
     report = Report(as_json=json)
     where = Where(config, name, address)
+    where.refuse_keys_found()
     found = hosting.up(where.loaded().config, report)
     seats = [seat.name for seat in where.loaded().config.seats]
     document: dict[str, Any] = {

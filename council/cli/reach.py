@@ -27,6 +27,10 @@ How = Literal["connected", "launched", "inline"]
 Sole = Literal["error", "inline", "running"]
 
 
+# Of a seat, what says which key is sent where.
+_OF_A_KEY = ("base_url", "api_key_env", "api_key_file")
+
+
 @dataclass(slots=True)
 class Where:
     """What the command line says of the council to use. The configuration is read once, and found from here:
@@ -73,6 +77,19 @@ class Where:
                 "--address"
             )
 
+    def refuse_keys_found(self) -> None:
+        """Raises UsageFault where nothing but such a file says which key goes to which server."""
+        for seat in self.loaded().config.seats:
+            key = seat.api_key_env or seat.api_key_file
+            files = (self.found_here(f"seats.{seat.name}.{name}") for name in _OF_A_KEY)
+            file = next((file for file in files if file is not None), None)
+            if key is not None and file is not None:
+                raise UsageFault(
+                    f"{file} has seat {seat.name} send the key in {key} to {seat.base_url}, and lies in the working "
+                    "folder or above it, where it may be anybody's: if it is yours, say --config "
+                    f"{file.removesuffix(' [tool.council]')}"
+                )
+
 
 @contextlib.contextmanager
 def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tuple[Council, How]]:
@@ -100,14 +117,17 @@ def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     # it is in the way of no other council of its name.
     own = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
     if where.inline:
+        where.refuse_keys_found()
         return Council.inline(own), "inline"
     if where.launch:
+        where.refuse_keys_found()
         with waiting(report, "starting a council on Ray"):
             neutral_folder()
             return Council.launch(own), "launched"
     if config.ray_address is None and current(config.name, report) is None:
         if sole != "inline" or where.name is not None:
             raise _none(config.name, sole)
+        where.refuse_keys_found()
         report.note("no council is up: one in this process decides (see council review --help)")
         return Council.inline(own), "inline"
     with waiting(report, f"connecting to {config.name}"):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from council.agents.endpoint import is_loopback
 from council.cli.text import line
 from council.protocol.errors import Unreachable
 
@@ -59,8 +60,7 @@ class Listing:
 
 def is_local(base_url: str) -> bool:
     """Whether it is this machine."""
-    host = urlsplit(base_url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return is_loopback(base_url)
 
 
 def ask(base_url: str, key: str | None, until_s: float) -> Listing:

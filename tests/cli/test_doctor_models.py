@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from council.agents import calls
+from council.agents.endpoint import is_loopback
 from council.cli import doctor, modelcheck
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
@@ -251,3 +252,35 @@ def test_a_server_s_words_do_nothing_to_a_terminal(cli: Cli) -> None:
     assert said.code == 1
     assert "\x1b" not in said.out
     assert "✗ fail" in said.out
+
+
+@pytest.mark.parametrize("command", [("propose", "x", "--inline"), ("propose", "x", "--launch"), ("up",)])
+def test_a_file_that_lies_there_sends_no_key_anywhere(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """Mutation: whoever works in a cloned folder gives its author any variable that its settings name."""
+    monkeypatch.setenv("MY_SECRET", SECRET)
+    with Server(listed("qwen3:8b"), {"qwen3:8b": [HELD]}) as server:
+        settings(server.base_url, 'api_key_env = "MY_SECRET"', seats=("prime", "lite", "codemind"))
+        said = cli(*command)
+        assert not server.requests
+    assert said.code == 2
+    assert "send the key in MY_SECRET to" in said.err
+    assert "--config" in said.err
+    assert SECRET not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("http://127.0.0.1:11434/v1", True),
+        ("http://127.9.9.9/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("http://localhost/v1", True),
+        ("http://127.0.0.1.evil.example/v1", False),
+        ("http://localhost.evil.example/v1", False),
+        ("http://10.0.0.1/v1", False),
+    ],
+)
+def test_this_machine_is_no_name_that_looks_so(address: str, local: bool) -> None:
+    assert is_loopback(address) is local

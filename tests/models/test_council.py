@@ -94,7 +94,7 @@ def test_models_that_answer_prose_lose_their_ballots_and_a_human_is_asked() -> N
         decision = decided(running, timeout_s=2 * SOON_S)
         assert len(stub.requests) == 6  # each was asked once more
     assert (decision.final, decision.reason) == (False, "too few seats voted for a quorum")
-    assert all("no ballot that can be read" in why for _, why in decision.missing)
+    assert all("it is not one JSON object" in why for _, why in decision.missing)
     assert {seat for seat, _ in decision.missing} == set(SEATS)
 
 
