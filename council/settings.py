@@ -100,7 +100,10 @@ def _is_store_address(value: str) -> str:
 def _is_base_url(value: str) -> str:
     """Refuses what no server answers at, and an address with a secret in it: every value is shown."""
     parts = urlsplit(value)  # its ValueErrors say what is wrong
-    if parts.scheme not in ("http", "https") or not parts.hostname or not value.isprintable() or " " in value:
+    plain = (
+        value.isascii() and value.isprintable() and " " not in value
+    )  # no host that only looks like another
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
         raise ValueError("expected an address of HTTP")
     if parts.port == 0 or "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError("expected an address without name, password, query and fragment")

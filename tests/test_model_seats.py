@@ -264,3 +264,12 @@ def test_the_council_knows_who_shares_a_model_vendor_or_server() -> None:
         ("model openai/gpt-4o", ("prime", "lite")),
         ("vendor b", ("lite", "codemind")),
     )
+
+
+@pytest.mark.parametrize(
+    "host", ["api.example.com。evil.example", "api․example.com", "xn--e1afmkfd．example"]
+)
+def test_a_host_that_only_looks_like_another_is_refused(host: str) -> None:
+    """Mutation: a name is shown with a sign that looks like a dot, and the key goes to whoever has it."""
+    with pytest.raises(ValueError, match="expected an address of HTTP"):
+        SeatConfig(name="lite", model="m", base_url=f"https://{host}/v1")
