@@ -226,8 +226,6 @@ def _weighed(case: Case, reading: control.Reading, key: str) -> control.Weighed:
         own = [problem.replace("ballot", key) for problem in reading.warnings if problem.startswith("ballot")]
         told = own or [f'it has no "{key}"', *reading.warnings]
         raise _Unusable(f"it holds no {key} that can be read ({'; '.join(told[:PROBLEMS_MAX])})")
-    if reading.contested:
-        raise _Unusable("it holds several answers, and their ballots differ")
     if reading.ballot.proposal_id not in (None, case.proposal_id):
         raise _Unusable(f"it is for another proposal, {quoted(reading.ballot.proposal_id)}")
     return weighed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from rich.console import Console
 
 from council import Council, SeatConfig
+from council.agents import prompt
 from council.agents.mind import Case, Opinion
 from council.agents.purse import Cost, Purse
 from council.cli import show
-from council.core.state import Account, Caps, Spend
+from council.core.state import Account, Caps, Overrun, Spend
 from council.protocol.errors import ConfigError
 from council.runtime.inline import rules_of
 
@@ -197,3 +199,8 @@ def test_dollars_are_never_rounded_up() -> None:
         budget = rules_of(council.config).budget
     assert {caps.microusd for _, caps in budget.seats} == {1}
     assert budget.council.microusd == 570_000
+
+
+def test_an_overrun_is_kept_as_prompts_tell_it() -> None:
+    """Its shape stands twice, as agents know no core: a field that one of them lacks would be lost on the way."""
+    assert [field.name for field in fields(prompt.Overrun)] == list(Overrun.__struct_fields__)

@@ -453,8 +453,3 @@ def test_voting_is_blind() -> None:
     assert [envelope.type for _, envelope in hand.to_seats()] == ["PROPOSAL"] * 3
     hand.receive(hand.vote("prime", pid))
     assert [(seat, envelope.type) for seat, envelope in hand.to_seats()] == [("prime", "INFO")]
-
-
-@pytest.mark.skip(reason="pending: comes with models")
-def test_one_real_timeout_of_a_shared_endpoint_is_reported_for_each_seat_that_it_took() -> None:
-    """Pending: one endpoint that serves a seat and Prime times out once, and both name it as the cause."""

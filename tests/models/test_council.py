@@ -98,6 +98,24 @@ def test_models_that_answer_prose_lose_their_ballots_and_a_human_is_asked() -> N
     assert {seat for seat, _ in decision.missing} == set(SEATS)
 
 
+def test_one_silence_of_a_shared_endpoint_is_reported_for_each_seat_that_it_took() -> None:
+    """One model serves Prime and Lite and says nothing: both name it as the cause, and the third decides nothing."""
+    with Stub({"shared": [hangs()], "codemind": [says(ballot("yes"))]}) as stub:
+        seats = {
+            seat: {"model": model, "base_url": stub.base_url, "timeout_s": 0.2}
+            for seat, model in (("prime", "shared"), ("lite", "shared"), ("codemind", "codemind"))
+        }
+        with Council.inline(seats=seats) as running:
+            decision = decided(running, timeout_s=2 * SOON_S)
+    assert (decision.final, decision.reason) == (False, "too few seats voted for a quorum")
+    assert [each.seat for each in decision.ballots] == ["codemind"]
+    assert {seat for seat, _ in decision.missing} == {"prime", "lite"}
+    for _, why in decision.missing:
+        assert f"shared at {stub.base_url}" in why
+        assert "it was silent for 0.2 s" in why
+    assert ("prime", "lite") in [seats for label, seats in decision.shared if label.startswith("model")]
+
+
 def test_prime_rules_by_its_model_where_a_model_sees_a_high_risk() -> None:
     scripts = {
         "prime": [says(ballot("yes")), says(ruling("reject", reason="lite is right"))],

@@ -83,6 +83,14 @@ class SlowJournal(MemoryJournal):
         self.closed = True
 
 
+class SlowFromTheStart(SlowJournal):
+    """Keeps the council's start no sooner than anything else."""
+
+    def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
+        self.batches.append(list(records))
+        return self._keep(list(records))
+
+
 class HandClock:
     """Time by hand; what the coordinator's timer sleeps by is the loop's own."""
 
@@ -219,13 +227,8 @@ def test_each_client_is_told_its_own_and_nobody_elses() -> None:
 def test_a_seat_beats_only_once_the_record_of_its_run_is_kept() -> None:
     """Mutation: a run that a crash undid gives its number to the next, whose heartbeats then seem old."""
 
-    class Slower(SlowJournal):
-        def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
-            self.batches.append(list(records))
-            return self._keep(list(records))
-
     async def scenario() -> None:
-        journal = Slower()
+        journal = SlowFromTheStart()
         async with Bench(journal=journal) as bench:
             await until(lambda: journal.batches)
             await asyncio.sleep(0.02)
@@ -240,13 +243,8 @@ def test_a_seat_beats_only_once_the_record_of_its_run_is_kept() -> None:
 def test_a_letter_that_fails_before_its_seat_is_attended_to_is_not_forgotten() -> None:
     """Mutation: the seat is waited for until the deadline, and was never given the proposal."""
 
-    class Slower(SlowJournal):
-        def append(self, records: Sequence[Record]) -> Awaitable[None] | None:
-            self.batches.append(list(records))
-            return self._keep(list(records))
-
     async def scenario() -> None:
-        journal = Slower()
+        journal = SlowFromTheStart()
         async with Bench(journal=journal) as bench:
             exchange = bench.transport.exchange
             failed = asyncio.Event()
