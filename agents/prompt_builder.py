@@ -159,7 +159,7 @@ class PromptBuilder:
         self.new_nonce = new_nonce or _nonce
         self.template_tokens, self.shows_schema = template_tokens, shows_schema
         self.way = way
-        self.texts.fill(role)
+        self.texts.of_role(role)
         check_limits(self.charter, count, mtu=mtu)
         self.instructions = {task: self._instruction(task) for task in SCHEMAS}
         self.identity, self.identity_how = self._short_identity()
@@ -269,7 +269,7 @@ class _Assembly:
         texts = builder.texts
         self._head = "\n\n".join(
             [
-                texts.fill(builder.role),
+                texts.of_role(builder.role),
                 texts.fill("sections", nonce=self._nonce, canary=self._canary),
                 texts.fill(f"{draft.task}_answer"),
             ]

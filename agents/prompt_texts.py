@@ -43,12 +43,21 @@ class Texts:
     texts: Mapping[str, str]
     hashes: Mapping[str, str]
 
-    def fill(self, name: str, **values: str) -> str:
-        """The text of this name, filled in. Raises ConfigError for a role that there is no file for."""
-        if name not in self.texts:
-            roles = ", ".join(sorted(self.texts.keys() - PLACES.keys()))
-            problem = f"no prompt {quoted(name)}: roles are {roles}; a file {name}.txt beside your prompts makes one"
+    def of_role(self, role: str) -> str:
+        """What a role is told of itself. Raises ConfigError for one that there is no file for."""
+        roles = self.texts.keys() - PLACES.keys()
+        if role not in roles:
+            how = (
+                "give it another role"
+                if role in PLACES
+                else f"a file {role}.txt beside your prompts makes one"
+            )
+            problem = f"no role {quoted(role)}: roles are {', '.join(sorted(roles))}; {how}"
             raise ConfigError(problem, problems=(problem,))
+        return self.fill(role)
+
+    def fill(self, name: str, **values: str) -> str:
+        """The text of this name, filled in."""
         return Template(self.texts[name]).substitute(values)
 
     def sources(self, *names: str) -> tuple[tuple[str, str], ...]:

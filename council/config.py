@@ -29,11 +29,12 @@ never given itself, but the variable or the file that it is in:
     model = "llama3.1:8b"
     base_url = "http://127.0.0.1:11434/v1"
 
-``options``, ``model``, ``vendor`` and what else is told of a model describe one mind, so a table that names another
-mind drops those given before it. A seat left out by one source comes back where a later one says ``enabled = true``
-or names its mind. ``[seats] lite = "mine:Lite"`` is short for a table with that mind alone. From Python a seat may
-also be a mind itself (object, class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is
-the whole council. Numbers are numbers: only the environment may write them as text.
+``options``, ``model``, ``vendor`` and what else is told of a model describe one mind, so a table that names
+another mind drops those given before it; another ``base_url`` drops the earlier one's key, vendor and prices. A
+seat left out by one source comes back where a later one says ``enabled = true`` or names its mind. ``[seats] lite
+= "mine:Lite"`` is short for a table with that mind alone. From Python a seat may also be a mind itself (object,
+class or function) or a SeatConfig, which is the whole seat; a list of SeatConfig is the whole council. Numbers are
+numbers: only the environment may write them as text.
 
 ``humans`` says who may answer escalations, and where the key of each is, never the key itself; a source that
 gives it gives all of it. Both who launches a council and who answers in it read it:

@@ -35,6 +35,8 @@ from council.settings import (
 
 ENVIRONMENT_PREFIX = "COUNCIL_"
 PROBLEMS_MAX = 100  # of one source; past this the file is some other program's
+# What is told of the server at a seat's base_url, and of no other.
+_OF_ONE_SERVER = ("api_key_env", "api_key_file", "vendor", "usd_per_million_input", "usd_per_million_output")
 # What a seat's table says of its mind, and of no other.
 _OF_ONE_MIND = ("options", "model", "vendor", *MODEL_KEYS)
 _PASSWORD = re.compile(r"(://[^/@:\s]{0,100}:)[^/@\s]{1,200}@")  # in an address; not shown
@@ -238,6 +240,13 @@ class Layers:
         seat = self.seats.setdefault(name, {})
         if table.get("base_url") is not None and "mind" not in table and seat.get("mind") != MODEL_MIND:
             self._back_with_model(source, name, seat)
+        was, now = seat.get("base_url"), table.get("base_url")
+        if (
+            was is not None and now is not None and was != now
+        ):  # a key goes to the server it was given for alone
+            for part in _OF_ONE_SERVER:
+                seat.pop(part, None)
+                self.sources.pop(f"seats.{name}.{part}", None)
         if "mind" in table and not _same_mind(table["mind"], seat.get("mind")):
             for part in _OF_ONE_MIND:
                 seat.pop(part, None)

@@ -97,7 +97,9 @@ def test_prompts_of_ones_own_go_before_those_that_ship(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"role": "nobody"}, "no prompt 'nobody'"),
+        ({"role": "nobody"}, "no role 'nobody'"),
+        ({"role": "sections"}, "no role 'sections'"),
+        ({"role": "compressor"}, "give it another role"),
         ({"tokenizer": "no-such"}, "tokenizer 'no-such' of model 'm' is none"),
         ({"max_context_tokens": 256}, "tokens"),
         ({"prompts": "/no/such/folder"}, "/no/such/folder"),
@@ -273,3 +275,27 @@ def test_a_host_that_only_looks_like_another_is_refused(host: str) -> None:
     """Mutation: a name is shown with a sign that looks like a dot, and the key goes to whoever has it."""
     with pytest.raises(ValueError, match="expected an address of HTTP"):
         SeatConfig(name="lite", model="m", base_url=f"https://{host}/v1")
+
+
+SERVED = f"""
+[seats.lite]
+model = "m"
+base_url = "{URL}"
+api_key_env = "FIRST_KEY"
+vendor = "first"
+usd_per_million_input = 2.5
+usd_per_million_output = 10.0
+max_output_tokens = 333
+"""
+
+
+def test_another_server_does_not_inherit_the_first_ones_key_and_prices(tmp_path: Path) -> None:
+    """Mutation: one address in the environment, and the key of the file's server is sent there."""
+    address = {"COUNCIL_SEATS__LITE__BASE_URL": "http://10.0.0.9:8000/v1"}
+    found = seat(tmp_path, SERVED, env=address)
+    assert (found.base_url, found.model, found.max_output_tokens) == ("http://10.0.0.9:8000/v1", "m", 333)
+    assert (found.api_key_env, found.vendor, found.usd_per_million_input) == (None, None, None)
+    with_key = seat(tmp_path, SERVED, env=address | {"COUNCIL_SEATS__LITE__API_KEY_ENV": "OTHER_KEY"})
+    assert with_key.api_key_env == "OTHER_KEY"
+    same = seat(tmp_path, SERVED, env={"COUNCIL_SEATS__LITE__BASE_URL": URL})
+    assert (same.api_key_env, same.usd_per_million_input) == ("FIRST_KEY", 2.5)

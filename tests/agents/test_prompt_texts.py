@@ -75,7 +75,7 @@ def test_places_are_filled_once() -> None:
 
 def test_a_role_that_there_is_no_text_for_names_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"roles are codemind, lite, prime; a file auditor\.txt"):
-        TEXTS.fill("auditor")
+        TEXTS.of_role("auditor")
 
 
 # A user's own
