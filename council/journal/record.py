@@ -104,12 +104,14 @@ class Journal(Protocol):
 
     ``trouble`` is why it can keep nothing at the moment, while that may pass; ``linger_s`` how long a record
     that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
+    ``commits`` are the last ones that nobody has looked at yet: how many records, in how many seconds.
     """
 
     epoch: int
     linger_s: float
     durable: bool
     trouble: StoreError | None
+    commits: deque[tuple[int, float]]
 
     def recover(self, writer: Restorable) -> None:
         """Hands ``writer`` what earlier ones wrote."""
@@ -155,6 +157,7 @@ class MemoryJournal:
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.records: deque[Record] = deque()
+        self.commits: deque[tuple[int, float]] = deque()  # none takes time
         self._kept_max = kept_max
         self._bytes_left = bytes_max
 

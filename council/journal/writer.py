@@ -12,6 +12,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -52,6 +53,7 @@ LINGER_S = 0.005
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
 PAGE = 500  # read at once when replaying; each may hold a megabyte
+COMMITS_TOLD_MAX = 10_000  # where nobody looks at them
 
 
 class DurableJournal:
@@ -75,6 +77,7 @@ class DurableJournal:
         self.trouble: StoreError | None = None
         self.linger_s = LINGER_S
         self.durable = True
+        self.commits: deque[tuple[int, float]] = deque(maxlen=COMMITS_TOLD_MAX)
         self._store = store
         self._signer = signer
         self._checkpoint = checkpoint
@@ -211,7 +214,9 @@ class DurableJournal:
             try:
                 # Within, for where its parents stand may have to be looked up.
                 rows = rows or [self._packer.packed(record) for record in records]
+                began_s = time.monotonic()
                 self._head, hashes = self._store.append_rows(self.name, self.epoch, rows, self._head)
+                self.commits.append((len(rows), time.monotonic() - began_s))
                 break
             except PASSING as error:
                 if self.trouble is None:

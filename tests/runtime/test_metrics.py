@@ -1,0 +1,293 @@
+"""Metrics: each figure is what the rules and the record say, by whom it should be, and never more series than fit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from council import metrics
+from council.core.state import Budget, Caps
+from council.metrics import METRICS, Meter, Registry, decided_by
+from council.runtime.driver import Driver
+from tests.runtime.harness import Hand
+
+
+class Kept:
+    """What a journal tells of its commits."""
+
+    def __init__(self) -> None:
+        self.commits: deque[tuple[int, float]] = deque()
+        self.trouble: Exception | None = None
+
+
+class Metered:
+    """A driver in hand with a meter on it; it is a coordinator as far as a meter reads one."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.hand = Hand(**rules)
+        self.journal = Kept()
+        self.kept: int | None = None
+        self.registry = Registry()
+        self.meter = Meter("main", self, [self.registry])
+
+    def read(self, look: Callable[[Driver, Any, tuple[float, float], int], None]) -> None:
+        kept = self.hand.driver.position if self.kept is None else self.kept
+        look(self.hand.driver, self.journal, self.hand.now, kept)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """A sample's value, as it would be scraped now."""
+        self.meter.read()
+        return self.registry.collected.get_sample_value(name, {"council": "main", **labels})
+
+    def series(self, name: str) -> list[dict[str, str]]:
+        return [
+            dict(sample.labels)
+            for family in self.registry.collected.collect()
+            for sample in family.samples
+            if sample.name == name
+        ]
+
+    def decided(self, *votes: str, **content: Any) -> str:
+        proposal = self.hand.propose(**content)
+        for seat, vote in zip(("lite", "codemind", "prime"), votes, strict=False):
+            self.hand.receive(self.hand.vote(seat, proposal, vote))
+        return proposal
+
+
+@pytest.fixture
+def metered() -> Metered:
+    return Metered()
+
+
+def test_a_heartbeats_age_grows_until_the_next_and_is_told_of_dead_seats_too(metered: Metered) -> None:
+    hand = metered.hand
+    assert metered.value("council_seat_heartbeat_age_seconds", seat="lite") == 0.0
+    hand.wait(70.0)
+    assert metered.value("council_seat_heartbeat_age_seconds", seat="lite") == 70.0
+    assert metered.value("council_seat_active", seat="lite") == 1.0
+    hand.wait(21.0)
+    hand.save()
+    assert metered.value("council_seat_heartbeat_age_seconds", seat="lite") == 91.0  # rules 1.10
+    assert metered.value("council_seat_active", seat="lite") == 0.0
+    assert metered.value("council_seat_silence_limit_seconds") == 90.0
+    assert metered.value("council_quorum_seats") == 2.0
+
+
+def beat(metered: Metered, seat: str, number: int, boot: int = 0) -> None:
+    hand = metered.hand
+    content = {"beat": number, "busy_with": None, "uptime_s": 1.0}
+    envelope = hand.envelope(seat, "HEARTBEAT", content, role="observer", parent_id=f"{boot:08x}")
+    hand.receive(hand.sealed(envelope))
+
+
+def test_the_interval_is_between_beats_of_one_run(metered: Metered) -> None:
+    """Also over beats that came between two looks; a beat of another run begins anew."""
+    name = "council_seat_heartbeat_interval_seconds"
+    beat(metered, "lite", 0)
+    assert metered.value(name, seat="lite") is None
+    metered.hand.wait(28.0)
+    beat(metered, "lite", 1)
+    assert metered.value(name, seat="lite") == 28.0
+    metered.hand.wait(30.0)
+    beat(metered, "lite", 2)
+    metered.hand.wait(20.0)
+    beat(metered, "lite", 3)
+    assert metered.value(name, seat="lite") == 25.0
+    metered.hand.driver.seat_died("lite", 0, "killed", metered.hand.now)
+    metered.hand.save()
+    metered.hand.wait(5.0)
+    beat(metered, "lite", 0, boot=1)
+    assert metered.value(name, seat="lite") == 25.0
+    assert metered.value("council_seat_restarts_total", seat="lite") == 1.0
+    assert metered.value("council_seat_restarts_total", seat="prime") is None
+
+
+def test_decisions_are_counted_by_outcome_and_by_what_decided(metered: Metered) -> None:
+    hand = metered.hand
+    of = {"outcome": "approved", "decided_by": "early", "degraded": "no"}
+    metered.decided("yes", "yes")
+    hand.wait(0.2)
+    second = hand.propose()
+    hand.wait(0.3)
+    hand.receive(hand.vote("lite", second))
+    hand.receive(hand.vote("codemind", second))
+    assert metered.value("council_decisions_total", **of) == 2.0
+    assert metered.value("council_proposals_total") == 2.0
+    metered.decided("yes", "no", "yes", wait_for="all")
+    assert metered.value("council_decisions_total", **of | {"decided_by": "all_ballots"}) == 1.0
+    metered.decided("no", "yes", "abstain", wait_for="all")  # a tie that Prime can't break
+    assert metered.value("council_escalations_total", to="human") == 1.0
+    assert metered.value("council_decision_duration_seconds_count", outcome="approved") == 3.0
+    assert metered.value("council_decision_duration_seconds_sum", outcome="approved") == pytest.approx(0.3)
+    assert metered.value("council_decision_duration_seconds_bucket", outcome="approved", le="0.25") == 2.0
+    assert metered.value("council_ballots_total", seat="codemind", vote="yes") == 3.0
+    assert metered.value("council_ballots_total", seat="prime", vote="abstain") == 1.0
+
+
+def test_a_missing_ballot_a_tie_break_and_a_ruling_are_told_apart(metered: Metered) -> None:
+    hand = metered.hand
+    hand.driver.seat_died("lite", 0, "killed", hand.now)
+    hand.save()
+    proposal = hand.propose(wait_for="all")
+    hand.receive(hand.vote("codemind", proposal, "no"))
+    hand.receive(hand.vote("prime", proposal, "yes"))
+    tied = {"outcome": "approved", "decided_by": "tie_break", "degraded": "yes"}
+    assert metered.value("council_decisions_total", **tied) == 1.0
+    risky = hand.propose(risk_level="high")
+    hand.receive(hand.vote("codemind", risky))
+    hand.receive(hand.vote("prime", risky))
+    assert metered.value("council_proposals_open", stage="ruling") == 1.0
+    assert metered.value("council_escalations_total", to="prime") == 1.0
+    hand.receive(hand.ruling(risky, "confirm"))
+    ruled = {"outcome": "approved", "decided_by": "ruling", "degraded": "yes"}
+    assert metered.value("council_decisions_total", **ruled) == 1.0
+    assert metered.value("council_proposals_open", stage="ruling") == 0.0
+
+
+def test_what_waits_for_a_human_has_an_age_and_then_an_answer(metered: Metered) -> None:
+    hand = metered.hand
+    assert metered.value("council_escalation_age_seconds") == 0.0
+    first = metered.decided("no", "yes", "abstain", wait_for="all")
+    hand.wait(40.0)
+    metered.decided("no", "yes", "abstain", wait_for="all")
+    hand.wait(60.0)
+    assert metered.value("council_escalations_open") == 2.0
+    assert metered.value("council_proposals_open", stage="human") == 2.0
+    assert metered.value("council_escalation_age_seconds") == 100.0
+    hand.receive(hand.info("ada", first, "answer", "go", approve=True))
+    answered = {"outcome": "approved", "decided_by": "human", "degraded": "no"}
+    assert metered.value("council_decisions_total", **answered) == 1.0
+    assert metered.value("council_escalation_age_seconds") == 60.0
+    hand.wait(90_000.0)
+    hand.save()
+    ended = {"outcome": "deferred", "decided_by": "nobody", "degraded": "no"}
+    assert metered.value("council_decisions_total", **ended) == 1.0
+    assert metered.value("council_escalations_open") == 0.0
+
+
+def test_late_ballots_losses_and_refusals_are_counted_by_reason(metered: Metered) -> None:
+    hand = metered.hand
+    proposal = metered.decided("yes", "yes")
+    hand.receive(hand.vote("prime", proposal, "no"))
+    assert metered.value("council_late_ballots_total", seat="prime", vote="no") == 1.0
+    assert metered.value("council_ballots_total", seat="prime", vote="no") is None
+    again = hand.propose()
+    hand.receive(hand.info("lite", again, "fault", "its mind raised", task="ballot"))
+    assert metered.value("council_losses_total", seat="lite", task="ballot") == 1.0
+    ballot = hand.vote("codemind", again)
+    hand.receive(ballot)
+    hand.receive(ballot)
+    hand.receive(b"garbage")
+    hand.receive(b"garbage")
+    refused = metered.series("council_refused_envelopes_total")
+    metered.meter.read()
+    assert sum(hand.driver.refused.values()) == 2
+    found = {each["reason"] for each in metered.series("council_refused_envelopes_total")}
+    assert found == set(hand.driver.refused)
+    assert refused == []  # nothing is told before a look
+    for reason, count in hand.driver.ignored.items():
+        assert metered.value("council_ignored_envelopes_total", reason=reason) == count
+    assert hand.driver.ignored
+
+
+def test_only_what_is_on_the_record_is_counted(metered: Metered) -> None:
+    """rules 4.7. Caught: counting effects as the core gives them, before their record is kept."""
+    hand = metered.hand
+    proposal = hand.propose()
+    hand.receive(hand.vote("lite", proposal), save=False)
+    hand.receive(hand.vote("codemind", proposal), save=False)
+    metered.kept = hand.driver.position - 2
+    assert metered.series("council_decisions_total") == []
+    assert metered.value("council_ballots_total", seat="lite", vote="yes") is None
+    assert metered.value("council_journal_lag_records") == 2.0
+    hand.save()
+    metered.kept = None
+    assert metered.value("council_ballots_total", seat="lite", vote="yes") == 1.0
+    assert metered.value("council_journal_lag_records") == 0.0
+
+
+def test_a_meter_counts_what_is_announced_from_its_beginning_on_and_each_once() -> None:
+    metered = Metered()
+    metered.decided("yes", "yes")
+    later = Registry()
+    meter = Meter("main", metered, [later])
+    metered.decided("yes", "yes")
+    meter.read()
+    meter.read()
+    assert later.collected.get_sample_value("council_proposals_total", {"council": "main"}) == 1.0
+    assert metered.value("council_proposals_total") == 2.0
+
+
+def test_commits_are_observed_once_with_their_records(metered: Metered) -> None:
+    metered.journal.commits.extend([(4, 0.0008), (100, 0.02)])
+    assert metered.value("council_journal_batch_records_sum") == 104.0
+    assert metered.value("council_journal_batch_records_count") == 2.0
+    assert metered.value("council_journal_commit_duration_seconds_bucket", le="0.001") == 1.0
+    assert metered.value("council_journal_commit_duration_seconds_sum") == pytest.approx(0.0208)
+    assert metered.value("council_journal_stalled") == 0.0
+    metered.journal.trouble = OSError("full")
+    assert metered.value("council_journal_stalled") == 1.0
+
+
+def spend(metered: Metered, seat: str, proposal: str, tokens: int, microusd: int, used: int | None) -> None:
+    hand = metered.hand
+    facts = {"task": "ballot", "model": "gpt-4o", "tokens": tokens, "microusd": microusd}
+    content = {"kind": "reserve", "text": "", "data": facts}
+    envelope = hand.envelope(seat, "INFO", content, parent_id=proposal)
+    hand.receive(hand.sealed(envelope))
+    if used is not None:
+        cost = {"tokens": used, "microusd": microusd}
+        hand.receive(hand.info(seat, proposal, "settle", call=envelope.msg_id, **cost))
+
+
+def test_spending_is_told_by_seat_and_model_beside_what_is_left() -> None:
+    budget = Budget(council=Caps(10_000, 2_000_000), seats=(("lite", Caps(1_000, None)),))
+    metered = Metered(budget=budget)
+    assert metered.value("council_budget_tokens", whose="council") == 10_000.0
+    assert metered.value("council_budget_left_dollars", whose="council") == 2.0
+    assert metered.value("council_budget_tokens", whose="prime") is None
+    proposal = metered.hand.propose()
+    spend(metered, "lite", proposal, 400, 500_000, used=150)
+    spend(metered, "lite", proposal, 300, 250_000, used=None)
+    of = {"seat": "lite", "model": "gpt-4o"}
+    assert metered.value("council_model_tokens_total", **of) == 150.0
+    assert metered.value("council_model_cost_dollars_total", **of) == 0.5
+    assert metered.value("council_model_calls_total", **of, usage="told") == 1.0
+    assert metered.value("council_model_reserved_tokens", seat="lite") == 300.0
+    assert metered.value("council_budget_left_tokens", whose="council") == 10_000 - 450
+    assert metered.value("council_budget_left_tokens", whose="lite") == 550.0
+    assert metered.value("council_budget_left_dollars", whose="council") == 1.25
+    spend(metered, "lite", proposal, 900, 0, used=None)
+    assert metered.value("council_model_denials_total", **of) == 1.0
+    metered.hand.driver.seat_died("lite", 0, "killed", metered.hand.now)
+    metered.hand.save()
+    assert metered.value("council_model_calls_total", **of, usage="assumed") == 1.0
+    assert metered.value("council_model_reserved_tokens", seat="lite") == 0.0
+
+
+def test_a_seat_that_makes_names_up_makes_no_series_without_end(
+    metered: Metered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "SERIES_MAX", 5)
+    for number in range(20):
+        metered.meter._add("council_model_tokens", 10, "lite", f"model-{number}")
+    found = {each["model"] for each in metered.series("council_model_tokens_total")}
+    assert found == {f"model-{number}" for number in range(5)} | {"other"}
+    other = metered.value("council_model_tokens_total", seat="other", model="other")
+    assert other == 150.0
+
+
+def test_each_metric_says_what_it_is_in_the_units_that_prometheus_uses() -> None:
+    units = {"seconds", "tokens", "dollars", "records", "seats"}
+    for metric in METRICS.values():
+        assert metric.name.startswith("council_")
+        assert metric.help.endswith(".")
+        assert not metric.name.endswith(("_total", "_count", "_sum", "_bucket"))
+        assert "council" not in metric.labels
+        if metric.kind == "histogram":
+            assert list(metric.buckets) == sorted(metric.buckets)
+            assert metric.name.rpartition("_")[2] in units
+    assert decided_by.__doc__
