@@ -40,9 +40,9 @@ from council.agents.dangers import Danger, fresh_dangers
 from council.agents.fragments import Piece, Sides, parse, sides_of
 from council.agents.guards import vanished_checks
 from council.agents.linters import Linted, Report, lint
-from council.agents.mind import Case, Opinion, RiskLevel
+from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.names import is_surely_used
-from council.agents.policy import CODE_KEYS, is_python, is_python_tool, is_test, listed
+from council.agents.policy import CODE_KEYS, is_python, is_python_tool, is_test, listed, observed
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; of the others the number
@@ -97,6 +97,10 @@ class Finding:
 
 class CodeMind:
     """The mind of the seat ``codemind``; see the module for how it votes."""
+
+    def observe(self, case: Case, stream: Stream) -> Observation:
+        """Calls a halt to what policy finds at fault, as Lite does (rules 3.1). Never raises for what is said."""
+        return observed(case, stream)
 
     def review(self, case: Case) -> Opinion:
         """What static checks say of the case's code. Blocks, for about a second where there is any."""

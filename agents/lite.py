@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from council.agents.changes import shown
-from council.agents.mind import Case, Opinion, RiskLevel, Vote
-from council.agents.policy import UNREAD, Sight, listed, look, readable
+from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
+from council.agents.policy import UNREAD, Sight, listed, look, observed, readable
 
 
 class Lite:
@@ -52,6 +52,10 @@ class Lite:
             why = _named("binary", sight.binaries) if sight.binaries else "it is empty"
             return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(sight)
+
+    def observe(self, case: Case, stream: Stream) -> Observation:
+        """Calls a halt to what would be a high risk in a proposal too (rules 3.1). Never raises for what is said."""
+        return observed(case, stream)
 
     def _weigh(self, sight: Sight) -> Opinion:
         """A yes, as sure as what stands beside it allows."""

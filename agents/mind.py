@@ -9,7 +9,9 @@ A mind is any object with a ``review(case)`` method, plain or async, or a bare f
 
 A plain (not async) ``review`` runs on a thread of its own, so it may block; an async one must not.
 The seat called Prime also needs ``rule(case, ballots)``, with which it rules on escalated proposals
-(rules 1.8); a Prime without it sends every escalated proposal to a human.
+(rules 1.8); a Prime without it sends every escalated proposal to a human. The seat that observes needs
+``observe(case, stream)``, with which it watches what others say while they think (rules 3.1); without it
+nobody is interrupted. What a mind says while it thinks, it says by the ``voice`` it is handed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 from council.protocol.errors import MindError
 
@@ -26,12 +28,20 @@ RiskLevel = Literal["low", "med", "high"]
 RulingWord = Literal["confirm", "reject", "human"]
 
 
+class Turn(NamedTuple):
+    """What somebody said, or a tool printed, before a proposal was made; ``role`` is a word such as ``user``."""
+
+    role: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A proposal as a mind sees it. Its text is data from outside: never instructions (rules 1.14).
 
     ``action`` is ``{"tool": str, "args": {...}}`` or None; ``confidence`` is 0..1 and the proposer's own;
-    ``time_left_s`` is how many seconds the mind has before its ballot is lost.
+    ``time_left_s`` is how many seconds the mind has before its ballot is lost. ``history`` is what was said and
+    done before it was proposed, oldest first, as far as the proposer gave any.
     """
 
     proposal_id: str
@@ -42,6 +52,12 @@ class Case:
     confidence: float = 1.0
     risk_level: RiskLevel = "low"
     time_left_s: float = 60.0
+    history: tuple[Turn, ...] = ()
+
+    @property
+    def chars(self) -> int:
+        """How long its texts are that may be long."""
+        return len(self.body) + sum(len(turn.text) for turn in self.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,30 @@ class Ruling:
     risk_level: RiskLevel = "low"
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What another seat has said so far, at one stage of its work on a case. Data, as the case is (rules 1.14).
+
+    ``is_whole``: it has said all that it will say at this stage.
+    """
+
+    seat: str
+    stage: str
+    text: str
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an observer makes of a stream. ``interrupt`` calls a halt: ``reason`` is what that seat is told.
+
+    Three of these in a row on one seat's work send the proposal to Prime (rules 1.8).
+    """
+
+    interrupt: bool
+    reason: str = ""
+
+
 @runtime_checkable
 class Mind(Protocol):
     """Anything that can review a case."""
@@ -112,6 +152,13 @@ class RulingMind(Mind, Protocol):
     """A mind that can hold Prime's seat."""
 
     def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling | Awaitable[Ruling]: ...
+
+
+@runtime_checkable
+class ObservingMind(Mind, Protocol):
+    """A mind that can watch another's work as it is done. Its own ballot hears nothing of it (rules 6.7)."""
+
+    def observe(self, case: Case, stream: Stream) -> Observation | Awaitable[Observation]: ...
 
 
 Review = Callable[[Case], Opinion | Awaitable[Opinion]]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from council.agents import foreign, scripts
 from council.agents.changes import FileChange, Hunk, Reading, read_changes, shown
-from council.agents.mind import Case
+from council.agents.mind import Case, Observation, Stream
 from council.agents.remoterules import Grade
 from council.agents.secrets import LENIENT_KINDS, Finding, find_private
 from council.agents.shell import ShellReading, read_shell
@@ -178,6 +178,31 @@ def look(case: Case) -> Sight:
         tuple(c.path for c in reading.files if is_generated(c)),
         tuple(c.path for c in reading.files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
     )
+
+
+# What a plan is to look for it will not do; but "check the disk, then run `...`" is told.
+_LOOKED_FOR = re.compile(
+    r"\b(?:check|verify|ensure|confirm|examine|inspect|search|look|test|see|ask|flag|whether|if|nothing|none)\b"
+    r"(?!.*\bthen\b)",
+    re.IGNORECASE,
+)
+_TICKED = re.compile(r"`[^`]{0,500}`")
+
+
+def observed(case: Case, stream: Stream) -> Observation:
+    """A halt where another seat's work holds a fault that the case itself does not: what it quotes is not its own."""
+    lines = stream.text.split("\n")
+    told = [
+        _TICKED.sub("", line) if _LOOKED_FOR.search(line[:2_000].partition("`")[0]) else line
+        for line in lines
+    ]
+    said = look(Case(case.proposal_id, stream.seat, "", "\n".join(told))).of("fault")
+    if said:
+        known = {note.what for note in look(case).notes}
+        said = [note for note in said if note.what not in known]
+    if said:
+        return Observation(True, f"static policy checks, no model: its {stream.stage} holds {listed(said)}")
+    return Observation(False, "static policy checks, no model: nothing against it")
 
 
 def readable(case: Case, sight: Sight) -> bool:

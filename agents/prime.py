@@ -41,7 +41,7 @@ from collections.abc import Sequence
 from council.agents.changes import shown
 from council.agents.dangers import fresh_dangers
 from council.agents.fragments import sides_of
-from council.agents.mind import Case, Opinion, RiskLevel, Ruling, ShownBallot, Vote
+from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
 from council.agents.policy import (
     UNREAD,
     Sight,
@@ -52,6 +52,7 @@ from council.agents.policy import (
     is_test,
     listed,
     look,
+    observed,
     readable,
 )
 from council.agents.stakes import Stakes, weigh
@@ -93,6 +94,10 @@ class Prime:
         if isinstance(core_rules, str) or not all(isinstance(rule, str) for rule in core_rules):
             raise ValueError(f"core_rules is {core_rules!r}: give a list of texts")
         self.core_rules = tuple(core_rules)
+
+    def observe(self, case: Case, stream: Stream) -> Observation:
+        """Calls a halt to what policy finds at fault, as Lite does (rules 3.1). Never raises for what is said."""
+        return observed(case, stream)
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. Never raises for what a case says."""

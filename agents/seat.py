@@ -2,7 +2,8 @@
 
 A mind that raises, hangs past the deadline or returns nonsense costs that ballot and is reported to the
 council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too, sealed
-with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdraw`` and ``ruling_request``.
+with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted``
+and ``denied`` (``purse``), ``interrupt`` (``voice``) and ``stream`` (``observing``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import inspect
 import random
-import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,34 @@ from typing import Any, get_args
 
 from council.agents import letters, purse
 from council.agents.exchange import Mailbox, Reply
-from council.agents.mind import Case, Mind, Opinion, RulingMind, RulingWord, ShownBallot
+from council.agents.mind import (
+    Case,
+    Mind,
+    Observation,
+    ObservingMind,
+    Opinion,
+    RulingMind,
+    RulingWord,
+    ShownBallot,
+    Turn,
+)
 from council.agents.mind import Ruling as MindRuling
+from council.agents.observing import Heard, Hearing
+from council.agents.prompt import overruns_of
 from council.agents.purse import Denial, SeatPurse, SpendingMind
+from council.agents.spans import Spans
+from council.agents.spans import work as traced
+from council.agents.threads import Threads, in_words, short
+from council.agents.voice import SeatVoice, SpeakingMind, sayable
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info, Proposal, plain
-from council.protocol.errors import CouncilError, EnvelopeError
+from council.protocol.errors import CouncilError
 
 # Ballots a seat can cast again word for word when it is asked again after a lost reply. More than a council
 # has open, so that none of those is reviewed twice.
 REMEMBERED_MAX = 10_000
 # A ballot has some hundred bytes, and may have a megabyte with a model's control packet: ten times the usual.
 REMEMBERED_BYTES_MAX = 64 * 2**20
-# Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
-HUNG_THREADS_MAX = 64
 # Cases that wait for a slow mind, and the characters of their bodies: decided early without it, they are not
 # open any more for the council to bound.
 BACKLOG_MAX = 10_000
@@ -45,15 +59,24 @@ JITTER = 0.1
 
 @dataclass(slots=True)
 class _Work:
-    """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted."""
+    """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted.
+
+    ``heard`` is what it looks at where that is another seat's work, as it stood in its ``round``.
+    """
 
     proposal_id: str
-    task_name: str
+    task_name: str  # "ballot" or "ruling"; of an observation with whose it is, and of which stage
+    heard: Heard | None = None
+    round: int = 0
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     given_up: bool = False
     has_slot: bool = False
     weight: int = 0
+
+    @property
+    def kind(self) -> str:
+        return self.task_name if self.heard is None else "observation"
 
 
 class SeatHost:
@@ -75,28 +98,37 @@ class SeatHost:
         new_id: Callable[[], str],
         heartbeat_s: float = 30.0,
         concurrent_max: int = 16,
+        spans: Spans | None = None,
     ) -> None:
         self.name = name
         self._mind = mind
         self._is_async = {
             "ballot": _is_async(mind.review),
             "ruling": _is_async(getattr(mind, "rule", None)),
+            "observation": _is_async(getattr(mind, "observe", None)),
         }
         self._key = key
         self._council_id = council_id
         self._wall = wall
         self._uptime = uptime
         self._new_id = new_id
+        self._spans = spans
         self._heartbeat_s = heartbeat_s
         self._mailbox = Mailbox()
         self._purse = SeatPurse(name, self._info)
         if isinstance(mind, SpendingMind):
             self._purse.hand_to(mind)
+        # Rounds of an earlier life of this seat began before.
+        self._voice = SeatVoice(self._casts, self._say_piece, int(wall().timestamp() * 1_000))
+        if isinstance(mind, SpeakingMind):
+            mind.take_voice(self._voice)
+        self._hearing, self._observes = Hearing(), isinstance(mind, ObservingMind)
+        self._concurrent_max = concurrent_max
         self._slots = asyncio.Semaphore(concurrent_max)
+        self._threads = Threads(name)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
-        self._hung = 0
         self._weight = 0
         self._started_s = uptime()
         self._attendance = 0
@@ -130,7 +162,8 @@ class SeatHost:
                 parent_id=f"{boot:08x}",
                 content={"beat": beat, "busy_with": busy_with, "uptime_s": self._uptime() - self._started_s},
             )
-            await send(sealed, f"heartbeat {self.name} #{beat} {'busy' if busy_with else 'idle'}")
+            # Active, for a seat that is heard is (rules 1.10): so the task reads in Ray's dashboard.
+            await send(sealed, f"heartbeat {self.name} #{beat} active{', busy' if busy_with else ''}")
             beat += 1
             await _pause(self._heartbeat_s * (1 - JITTER * random.random()), ended)
 
@@ -144,9 +177,9 @@ class SeatHost:
         """Ends the heartbeat and gives up all work."""
         self._attendance += 1
         self._end_attendance()
+        self._purse.closed = True
         for work in list(self._work.values()):
             self._give_up(work)
-        self._purse.closed = True
         self._mailbox.release()
 
     # What arrives
@@ -162,6 +195,8 @@ class SeatHost:
             return
         envelope, about, time_left_s = letter
         content, proposal_id = envelope.content, envelope.parent_id
+        if self._spans is not None and isinstance((shown := about or envelope).content, Proposal):
+            self._spans.remember(shown.msg_id, shown.metadata)
         if isinstance(content, Proposal):
             self._begin_review(_case_of(envelope, time_left_s))
         elif isinstance(content, Info) and proposal_id is not None:
@@ -175,11 +210,19 @@ class SeatHost:
                 self._purse.answered(
                     content.data.get("call"), None if granted else Denial(content.text, anew)
                 )
+            elif content.kind == "interrupt":
+                self._voice.interrupt(proposal_id, content.data["round"], content.text)
+            elif content.kind == "stream":
+                self._hearing.hear(proposal_id, content.text, content.data)
+                self._look()
             elif content.kind == "withdraw":
-                for name in ("ballot", "ruling"):
-                    self._give_up(self._work.get((proposal_id, name)))
+                self._hearing.forget(proposal_id)
+                for work in [work for work in self._work.values() if work.proposal_id == proposal_id]:
+                    self._give_up(work)
 
     def _begin_review(self, case: Case) -> None:
+        if self._observes:
+            self._hearing.keep(case, self._uptime())
         self._begin(case, "ballot", lambda: self._mind.review(case))
 
     def _begin_ruling(self, case: Case, request: Info) -> None:
@@ -205,14 +248,62 @@ class SeatHost:
             return
         if key in self._work:
             return
-        loop = asyncio.get_running_loop()
-        work = self._work[key] = _Work(case.proposal_id, task_name, weight=len(case.body))
+        work = self._work[key] = _Work(case.proposal_id, task_name, weight=case.chars)
         self._weight += work.weight
         if len(self._work) > BACKLOG_MAX or self._weight > BACKLOG_CHARS_MAX:
             self._fail(work, f"too much waits for its mind: {len(self._work) - 1:,} other cases")
             return
-        work.timer = loop.call_later(case.time_left_s, self._out_of_time, work, case.time_left_s)
+        if len(self._work) > self._concurrent_max:
+            self._make_room()
+        self._set_going(work, case.time_left_s, think)
+
+    def _set_going(self, work: _Work, time_left_s: float, think: Callable[[], Any]) -> None:
+        loop = asyncio.get_running_loop()
+        work.timer = loop.call_later(time_left_s, self._out_of_time, work, time_left_s)
         work.task = loop.create_task(self._do(work, think))
+
+    # Observing others
+
+    def _look(self) -> None:
+        """Has the mind look at what it heard of others, where no ballot of its own needs the room."""
+        while len(self._work) < self._concurrent_max and not self._purse.closed:
+            found = self._hearing.next_due(self._uptime())
+            if found is None:
+                return
+            self._begin_observation(*found)
+
+    def _begin_observation(self, heard: Heard, case: Case) -> None:
+        stream = heard.look()
+        name = f"observation of {heard.seat} {heard.stage}"
+        work = self._work[heard.proposal_id, name] = _Work(heard.proposal_id, name, heard, heard.round)
+        mind: Any = self._mind
+        self._set_going(work, case.time_left_s, lambda: mind.observe(case, stream))
+
+    def _make_room(self) -> None:
+        """Its own ballots and rulings go first: a look at another's work is put off for one."""
+        for work in reversed(self._work.values()):
+            if work.heard is not None:
+                work.heard.put_off()
+                self._give_up(work)
+                return
+
+    def _say_observed(self, work: _Work, heard: Heard, thought: Any) -> None:
+        if not isinstance(thought, Observation):
+            raise TypeError(f"its mind returned {short(thought)}, expected Observation")
+        if not isinstance(thought.interrupt, bool):
+            raise TypeError(
+                f"its mind returned {short(thought.interrupt)} as interrupt, expected True or False"
+            )
+        told = {
+            "stream": heard.seat,
+            "stage": heard.stage,
+            "round": work.round,
+            "interrupt": thought.interrupt,
+        }
+        _, send = self._info(work.proposal_id, "observation", told, thought.reason)
+        if heard.looked(work.round, interrupt=thought.interrupt):
+            send()
+        self._done(work)
 
     # The work
 
@@ -221,8 +312,11 @@ class SeatHost:
         try:
             await self._slots.acquire()
             work.has_slot = True
-            thought = await self._think(work, think)
-            if not work.given_up:
+            with traced(self._spans, self.name, work.proposal_id, work.kind):
+                thought = await self._think(work, think)
+            if not work.given_up and work.heard is not None:
+                self._say_observed(work, work.heard, thought)
+            elif not work.given_up:
                 sealed = self._sealed_thought(work, thought)
                 if isinstance(thought, Opinion) and thought.escalate:
                     self._escalate(work, thought.escalate)
@@ -234,57 +328,19 @@ class SeatHost:
             raise  # the loop is gone, and with it whoever would hear of it
         except BaseException as error:  # noqa: BLE001 - whatever a mind raises costs its ballot only
             if not work.given_up:
-                self._fail(work, _in_words(error))
+                self._fail(work, in_words(error), overruns_of(error))
         finally:
             self._purse.close(work)
             self._free_slot(work)
 
     async def _think(self, work: _Work, think: Callable[[], Any]) -> Any:
-        if self._is_async[work.task_name]:
+        if self._is_async[work.kind]:
             thought = think()
         else:
-            thought = await self._on_thread(think)
+            thought = await self._threads.run(think)
         while inspect.isawaitable(thought):
             thought = await thought
         return thought
-
-    async def _on_thread(self, think: Callable[[], Any]) -> Any:
-        """Runs a plain function on a daemon thread: it may block, and if it hangs, it hangs alone."""
-        if self._hung >= HUNG_THREADS_MAX:
-            raise RuntimeError(f"{self._hung} earlier reviews of this mind still hang; restart its seat")
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[Any] = loop.create_future()
-
-        def settle(value: Any, error: Exception | None) -> None:
-            if result.cancelled():
-                self._hung -= 1  # it was given up, and came to its end after all
-            elif error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
-
-        def run() -> None:
-            outcome: tuple[Any, Exception | None]
-            try:
-                outcome = (think(), None)
-            except StopIteration as error:  # futures refuse to carry it
-                outcome = (None, RuntimeError(_text_of(error, repr)))
-            except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
-                outcome = (
-                    None,
-                    error if isinstance(error, Exception) else RuntimeError(_text_of(error, repr)),
-                )
-            try:
-                loop.call_soon_threadsafe(settle, *outcome)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
-
-        threading.Thread(target=run, name=f"council-{self.name}", daemon=True).start()
-        try:
-            return await result
-        except asyncio.CancelledError:
-            self._hung += result.cancelled()  # else it had ended just before
-            raise
 
     def _out_of_time(self, work: _Work, limit_s: float) -> None:
         if not work.given_up and self._work.get((work.proposal_id, work.task_name)) is work:
@@ -311,11 +367,17 @@ class SeatHost:
         if self._work.get((work.proposal_id, work.task_name)) is work:
             del self._work[(work.proposal_id, work.task_name)]
             self._weight -= work.weight
+            if work.task_name == "ballot":
+                self._voice.close(work.proposal_id)
+            elif work.heard is not None:
+                self._hearing.done(work.heard)
+            self._look()
 
     # What the seat says
 
     def _say(self, work: _Work, sealed: bytes) -> None:
-        self._remember((work.proposal_id, work.task_name), sealed)
+        if work.heard is None:
+            self._remember((work.proposal_id, work.task_name), sealed)
         self._done(work)
         self._mailbox.put(sealed)
 
@@ -326,18 +388,18 @@ class SeatHost:
         self._remember((work.proposal_id, "escalation"), sealed)
         self._mailbox.put(sealed)
 
-    def _fail(self, work: _Work, why: str) -> None:
-        data = {"proposal_id": work.proposal_id, "task": work.task_name}
-        # What a mind raises may hold what no envelope may: NUL, and halves of surrogate pairs.
-        text = why[:2_000].replace("\0", "\\0").encode(errors="backslashreplace").decode()
-        content = {"kind": "fault", "text": text, "data": data}
+    def _fail(self, work: _Work, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
+        data: dict[str, Any] = {"proposal_id": work.proposal_id, "task": work.kind}
+        if overruns:  # rules 2.4: they stand in the journal, also where no call was made with that prompt
+            data["overruns"] = overruns
+        content = {"kind": "fault", "text": sayable(why[:2_000]), "data": data}
         self._say(work, self._sealed(type="INFO", role="voter", parent_id=work.proposal_id, content=content))
 
     def _sealed_thought(self, work: _Work, thought: Any) -> bytes:
         """The thought, signed. Raises EnvelopeError or TypeError for what is no opinion, or no ruling."""
         wanted = Opinion if work.task_name == "ballot" else MindRuling
         if not isinstance(thought, wanted):
-            raise TypeError(f"its mind returned {_short(thought)}, expected {wanted.__name__}")
+            raise TypeError(f"its mind returned {short(thought)}, expected {wanted.__name__}")
         fields: dict[str, Any] = {
             "role": "voter",
             "parent_id": work.proposal_id,
@@ -354,7 +416,7 @@ class SeatHost:
             return self._sealed(type="VOTE", content=content, **fields)
         if thought.ruling not in RULINGS:
             raise TypeError(
-                f"its mind returned the ruling {_short(thought.ruling)}, expected one of {', '.join(RULINGS)}"
+                f"its mind returned the ruling {short(thought.ruling)}, expected one of {', '.join(RULINGS)}"
             )
         data = {"proposal_id": work.proposal_id, "ruling": thought.ruling}
         return self._sealed(
@@ -366,10 +428,19 @@ class SeatHost:
         envelope = Envelope.build(msg_id=msg_id, timestamp=self._wall(), sender=self.name, **fields)
         return signing.sign(envelope, self._key, self._council_id)
 
-    def _info(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:
+    def _casts(self, proposal_id: str) -> bool:
+        """Whether its mind is at work on a ballot."""
+        return (proposal_id, "ballot") in self._work
+
+    def _say_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
+        self._info(proposal_id, "stream", data, text)[1]()
+
+    def _info(
+        self, proposal_id: str, kind: str, data: Mapping[str, Any], text: str = ""
+    ) -> tuple[str, Callable[[], None]]:
         """An INFO of the seat's own, about a proposal: its id, and what leaves it for the council."""
         msg_id = self._new_id()
-        content = {"kind": kind, "text": "", "data": {"proposal_id": proposal_id, **data}}
+        content = {"kind": kind, "text": sayable(text[:2_000]), "data": {"proposal_id": proposal_id, **data}}
         fields: dict[str, Any] = {"type": "INFO", "role": "voter", "parent_id": proposal_id}
         sealed = self._sealed(msg_id=msg_id, content=content, **fields)
         return msg_id, lambda: self._mailbox.put(sealed)
@@ -402,28 +473,6 @@ def _from_any_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> C
     return set_it
 
 
-def _in_words(error: BaseException) -> str:
-    if isinstance(error, EnvelopeError):
-        return f"its mind returned nonsense: {error}"
-    text = _text_of(error, str)
-    if isinstance(error, TypeError) and text.startswith(("its mind returned", "its mind, ")):
-        return text
-    return f"its mind raised {type(error).__name__}: {text}"
-
-
-def _text_of(value: Any, form: Callable[[Any], str]) -> str:
-    """``value`` by ``str`` or ``repr``, which the mind's own classes may have got wrong."""
-    try:
-        return form(value)
-    except Exception:  # noqa: BLE001 - the mind's code again
-        return f"a {type(value).__name__} that can't be shown"
-
-
-def _short(value: Any) -> str:
-    text = _text_of(value, repr)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _is_async(method: Any) -> bool:
     """Whether a mind's method runs on the event loop; a plain one needs a thread, as it may block."""
     return method is None or inspect.iscoroutinefunction(inspect.unwrap(method))
@@ -442,4 +491,5 @@ def _case_of(envelope: Envelope, time_left_s: float) -> Case:
         confidence=envelope.confidence,
         risk_level=envelope.risk_level,
         time_left_s=time_left_s,
+        history=tuple(Turn(turn.role, turn.text) for turn in content.history),
     )

@@ -21,6 +21,7 @@ from council.core.state import (
     Call,
     Caps,
     CouncilState,
+    Moment,
     Proposal,
     Spend,
     total,
@@ -28,14 +29,15 @@ from council.core.state import (
 from council.protocol.errors import Refused
 
 
-def reserved(state: CouncilState, event: ev.CallReserved) -> Effects:
+def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effects:
     """Grants a call, or denies it where its worst does not fit; one that is asked for again is granted again.
 
     Raises Refused for a proposal that its seat was never given.
     """
     call = event.call
     seat_of(state, call.seat)
-    if state.calls.get(call.call_id) == call:
+    begun = state.calls.get(call.call_id)
+    if begun is not None and call == replace(begun, begun_s=call.begun_s):
         return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
     if call.proposal_id in state.closed:
         return _denied(call, f"{call.proposal_id} is decided already")
@@ -68,7 +70,7 @@ def reserved(state: CouncilState, event: ev.CallReserved) -> Effects:
         after = replace(proposal, acts={**proposal.acts, f"{call.seat} denial": refused | {call.call_id}})
         told.append(do.AnnounceDenial(call, why))
         return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
-    state.calls[call.call_id] = call
+    state.calls[call.call_id] = replace(call, begun_s=now.uptime_s)
     account = _begun(account_of(proposal.accounts, call.seat), call)
     acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
     after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
@@ -111,7 +113,7 @@ def _measured(caps: Caps, used: Spend, worst: Spend) -> Iterator[tuple[str, int,
         yield "micro-dollars", caps.microusd, used.microusd, worst.microusd
 
 
-def settled(state: CouncilState, event: ev.CallSettled) -> Effects:
+def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
     """What a call has cost takes the place of what was reserved for it; unknown usage costs the reservation."""
     seat_of(state, event.seat)
     call = state.calls.get(event.call_id)
@@ -124,16 +126,16 @@ def settled(state: CouncilState, event: ev.CallSettled) -> Effects:
             sender=event.seat,
             proposal_id=event.proposal_id,
         )
-    return _settle(state, call, event.used)
+    return _settle(state, call, event.used, now)
 
 
-def abandoned(state: CouncilState, seat: str | None = None) -> Effects:
+def abandoned(state: CouncilState, now: Moment, seat: str | None = None) -> Effects:
     """The calls of a seat that died, or all of them: nobody will tell what they came to."""
     calls = [call for call in state.calls.values() if seat in (None, call.seat)]
-    return [effect for call in calls for effect in _settle(state, call, None)]
+    return [effect for call in calls for effect in _settle(state, call, None, now)]
 
 
-def _settle(state: CouncilState, call: Call, used: Spend | None) -> Effects:
+def _settle(state: CouncilState, call: Call, used: Spend | None, now: Moment) -> Effects:
     del state.calls[call.call_id]
     spent = call.worst if used is None else used
 
@@ -154,7 +156,8 @@ def _settle(state: CouncilState, call: Call, used: Spend | None) -> Effects:
         gone = state.closed[call.proposal_id]
         accounts = _with(gone.decision.spent, closed(account_of(gone.decision.spent, call.seat)))
         state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
-    effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None)]
+    took_s, call = now.uptime_s - call.begun_s, replace(call, begun_s=0.0)  # told as it was asked for
+    effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s)]
     if spent.tokens > call.worst.tokens or spent.microusd > call.worst.microusd:
         text = (
             f"a call of {call.seat} to {call.model} cost {spent}, more than the {call.worst} reserved for it: "

@@ -7,7 +7,18 @@ no seat sees another's ballot before its own is in the journal (rules 1.14).
 
 from __future__ import annotations
 
-from council.core.state import Ballot, Call, Decision, Escalation, Overrun, Ruling, Spend, Submission, Value
+from council.core.state import (
+    Ballot,
+    Call,
+    Decision,
+    Escalation,
+    IdentityChange,
+    Overrun,
+    Ruling,
+    Spend,
+    Submission,
+    Value,
+)
 
 
 class DeliverProposal(Value, frozen=True):
@@ -32,6 +43,16 @@ class RequestRuling(Value, frozen=True):
     proposal_id: str
     ballots: tuple[Ballot, ...]
     escalated_for: tuple[str, ...]
+
+
+class InterruptSeat(Value, frozen=True):
+    """Tell a seat that ``observer`` called a halt to what it says of a proposal, in its round of that number."""
+
+    seat: str
+    proposal_id: str
+    observer: str
+    round: int
+    why: str
 
 
 class GrantCall(Value, frozen=True):
@@ -72,11 +93,12 @@ class AnnounceOverruns(Value, frozen=True):
 
 
 class AnnounceSpending(Value, frozen=True):
-    """A model call is over, and what it cost; ``assumed`` where that is not known."""
+    """A model call is over, what it cost (``assumed`` where that is not known), and how long after its grant."""
 
     call: Call
     spent: Spend
     assumed: bool
+    seconds: float = 0.0
 
 
 class AnnounceProposal(Value, frozen=True):
@@ -89,13 +111,17 @@ class AnnounceBallot(Value, frozen=True):
 
 
 class AnnounceLoss(Value, frozen=True):
-    """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again."""
+    """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again.
+
+    ``overruns`` are what was done in vain to make its prompt fit (rules 2.4).
+    """
 
     proposal_id: str
     seat: str
     task: str
     why: str
     retrying: bool = False
+    overruns: tuple[Overrun, ...] = ()
 
 
 class AnnounceObservation(Value, frozen=True):
@@ -151,6 +177,12 @@ class AnnounceStart(Value, frozen=True):
     open: int
 
 
+class AnnounceIdentityChange(Value, frozen=True):
+    """Another identity was allowed; it is in force from the first launch on that has it."""
+
+    change: IdentityChange
+
+
 class RaiseAlert(Value, frozen=True):
     """Something a person should look at: a late ballot that would have escalated the proposal."""
 
@@ -178,6 +210,7 @@ THINK = (DeliverProposal, WithdrawProposal)
 Effect = (
     Think
     | RequestRuling
+    | InterruptSeat
     | GrantCall
     | DenyCall
     | AnnounceDenial
@@ -194,6 +227,7 @@ Effect = (
     | AnswerAgain
     | AnnounceRoll
     | AnnounceStart
+    | AnnounceIdentityChange
     | RaiseAlert
     | AnnounceRefusal
     | NoteIgnored

@@ -6,7 +6,18 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 
 from __future__ import annotations
 
-from council.core.state import Answer, Ballot, Call, Overrun, Rules, Ruling, Spend, Submission, Value
+from council.core.state import (
+    Answer,
+    Ballot,
+    Call,
+    IdentityChange,
+    Overrun,
+    Rules,
+    Ruling,
+    Spend,
+    Submission,
+    Value,
+)
 
 
 class ProposalSubmitted(Value, frozen=True):
@@ -27,16 +38,21 @@ class BallotUnreadable(Value, frozen=True):
 
 
 class WorkFailed(Value, frozen=True):
-    """A seat reports that its mind gave no ballot, or no ruling: it raised, hung or spoke nonsense."""
+    """A seat reports that its mind gave no ballot, ruling or observation: it raised, hung or spoke nonsense."""
 
     proposal_id: str
     seat: str
-    task: str  # "ballot" or "ruling"
+    task: str  # "ballot", "ruling" or "observation"
     why: str
+    overruns: tuple[Overrun, ...] = ()  # of a prompt that no call was made with (rules 2.4)
 
 
 class StreamObserved(Value, frozen=True):
-    """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt."""
+    """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt.
+
+    ``round`` is the number of what was watched, as the seat counts what it says at any ``stage``; 0 for none: then
+    nobody is told to halt.
+    """
 
     proposal_id: str
     observer: str
@@ -44,6 +60,8 @@ class StreamObserved(Value, frozen=True):
     interrupt: bool
     text: str
     msg_id: str
+    stage: str = ""
+    round: int = 0
 
 
 class EscalationRaised(Value, frozen=True):
@@ -132,6 +150,12 @@ class CoordinatorStarted(Value, frozen=True):
     rules: Rules
 
 
+class IdentityChanged(Value, frozen=True):
+    """The creator changed the identity, and was allowed to; what is not allowed is an ``EnvelopeRefused``."""
+
+    change: IdentityChange
+
+
 class EnvelopeRefused(Value, frozen=True):
     """An envelope was refused: malformed, forged, replayed, or against the rules."""
 
@@ -159,5 +183,6 @@ Event = (
     | DeadlinePassed
     | EscalationExpired
     | CoordinatorStarted
+    | IdentityChanged
     | EnvelopeRefused
 )

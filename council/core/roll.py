@@ -34,7 +34,8 @@ def hear(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     if boot < seat.boot or beat <= seat.beat:
         return None
     why = seat.why if seat.active else "its heartbeat is back"
-    return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why)
+    since_s = seat.since_s if seat.active else now.uptime_s
+    return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why, since_s=since_s)
 
 
 def silence(seat: Seat, rules: Rules) -> Seat:
@@ -50,9 +51,10 @@ def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
     tells an old one.
     """
     if seat is None or first:
-        return Seat(name, active=True, last_beat_s=now.uptime_s)
+        return Seat(name, active=True, last_beat_s=now.uptime_s, since_s=now.uptime_s)
     why = seat.why if seat.active else "the coordinator started anew"
-    began = {"last_beat_s": now.uptime_s, "boot": seat.boot + 1, "beat": -1}
+    # rules 7.2: whether it was online while there was no coordinator, nobody can say.
+    began = {"last_beat_s": now.uptime_s, "boot": seat.boot + 1, "beat": -1, "since_s": now.uptime_s}
     return replace(seat, active=True, why=why, handed_on=seat.handed_on + 1, **began)
 
 

@@ -97,7 +97,8 @@ class Budget(Value, frozen=True):
 class Call(Value, frozen=True):
     """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's.
 
-    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were.
+    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were. ``begun_s`` is
+    when it was granted, of one that is under way.
     """
 
     call_id: str
@@ -107,6 +108,7 @@ class Call(Value, frozen=True):
     model: str
     worst: Spend
     prompt: str = ""
+    begun_s: float = 0.0
 
 
 class Overrun(Value, frozen=True):
@@ -141,10 +143,41 @@ def total(accounts: Iterable[Account]) -> Spend:
     return sum((account.spent + account.held for account in accounts), Spend())
 
 
+class KeptIdentity(Value, frozen=True):
+    """An identity as it is kept: its canonical JSON, and the sha256 of that in hex (rules 7.1)."""
+
+    hash: str = ""
+    text: str = ""
+
+
+class IdentityChange(Value, frozen=True):
+    """A change of the identity that was allowed, and on what evidence (rules 7.2).
+
+    ``basis`` says on whose authority and ``reason`` in words, ``agreed`` which decision shows that ``agreed_by``
+    agree. ``prime_online_s`` and ``lite_online_s``: without a gap, until then; None where it was not online.
+    """
+
+    before: str
+    after: KeptIdentity
+    human: str
+    why: str
+    emergency: str = ""
+    agreed: str = ""
+    agreed_by: tuple[str, ...] = ()
+    basis: str = ""
+    reason: str = ""
+    prime_online_s: float | None = None
+    lite_online_s: float | None = None
+
+
 class Rules(Value, frozen=True):
     """The settings that decisions depend on. ``prime`` is the seat that breaks ties and rules.
 
-    ``shared`` lists ``(label, seats)`` for seats that share a model or vendor (rules 1.1).
+    ``creator`` is the human who may change the ``identity`` (rules 7.2); both are empty where nobody said.
+
+    ``observer`` is the seat that hears what others say while they think; empty for none. ``shared`` lists
+    ``(label, seats)`` for seats that share a model or vendor (rules 1.1). ``pool``: which council this is, of how
+    many that share the work; None by itself.
     """
 
     seats: tuple[str, ...]
@@ -157,12 +190,20 @@ class Rules(Value, frozen=True):
     escalations_max: int = 10_000
     shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
     budget: Budget = Budget()
+    observer: str = ""
+    creator: str = ""
+    identity: KeptIdentity = KeptIdentity()
+    pool: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seats) <= SEATS_MAX or len(set(self.seats)) != len(self.seats):
             raise ValueError(f"seats must be 1 to {SEATS_MAX} distinct names, found {self.seats!r}")
         if self.prime not in self.seats:
             raise ValueError(f"prime must be one of the seats {self.seats!r}, found {self.prime!r}")
+        if self.observer and self.observer not in self.seats:
+            raise ValueError(
+                f"observer must be one of the seats {self.seats!r}, or empty, found {self.observer!r}"
+            )
         most = max(2, len(self.seats))
         if not 2 <= self.quorum <= most:  # rules 1.4: never below 2
             raise ValueError(f"quorum must be 2 to {most} with {len(self.seats)} seats, found {self.quorum}")
@@ -175,7 +216,8 @@ class Rules(Value, frozen=True):
 class Seat(Value, frozen=True):
     """One seat on the roll. ``boot`` counts its runs that ended, ``beat`` is the number of its last heartbeat.
 
-    ``handed_on`` says how many of the runs ended because a coordinator did, and not the seat's actor.
+    ``handed_on`` says how many of the runs ended because a coordinator did, and not the seat's actor;
+    ``since_s`` from when on an active seat has been so under this coordinator (rules 7.2).
     """
 
     name: str
@@ -185,6 +227,7 @@ class Seat(Value, frozen=True):
     beat: int = -1
     why: str = "at launch"
     handed_on: int = 0
+    since_s: float = 0.0
 
 
 class Submission(Value, frozen=True):
@@ -379,7 +422,8 @@ class CouncilState(msgspec.Struct):
     ``timers`` and ``wall_timers`` are heaps of ``(deadline, proposal id)``; entries of proposals that have
     moved on are dropped when they surface. ``calls`` are the model calls under way, ``paid`` what each seat has
     spent on all proposals. ``epoch`` is the coordinator's, 0 before the first has started;
-    ``ruled_from`` the position from which on ``rules`` are as they are.
+    ``ruled_from`` the position from which on ``rules`` are as they are. ``identity_change`` is the one that was
+    allowed last, and ``earlier_identities`` are those that were in force before (rules 7.2).
     """
 
     rules: Rules
@@ -394,6 +438,8 @@ class CouncilState(msgspec.Struct):
     uptime_s: float = 0.0
     epoch: int = 0
     ruled_from: int = 0
+    identity_change: IdentityChange | None = None
+    earlier_identities: tuple[str, ...] = ()
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, seat in self.seats.items() if seat.active)
@@ -401,7 +447,9 @@ class CouncilState(msgspec.Struct):
 
 def found(rules: Rules, now: Moment) -> CouncilState:
     """A new council at ``now``; every seat counts as having beaten just then (rules 1.10)."""
-    seats = {name: Seat(name, active=True, last_beat_s=now.uptime_s) for name in rules.seats}
+    seats = {
+        name: Seat(name, active=True, last_beat_s=now.uptime_s, since_s=now.uptime_s) for name in rules.seats
+    }
     return CouncilState(rules=rules, seats=seats, uptime_s=now.uptime_s)
 
 

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import budget, closing, proposals, roll, voices
+from council.core import budget, closing, identity, proposals, roll, voices
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import (
@@ -29,7 +29,7 @@ from council.core.keeping import (
     seat_of,
 )
 from council.core.state import CouncilState, Moment, Proposal, Seat
-from council.protocol.errors import InternalError, Refused
+from council.protocol.errors import InternalError, PoolMismatch, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
         case ev.ProposalCancelled():
             return proposals.cancelled(state, event, now)
         case ev.CallReserved():
-            return budget.reserved(state, event)
+            return budget.reserved(state, event, now)
         case ev.CallSettled():
-            return budget.settled(state, event)
+            return budget.settled(state, event, now)
         case ev.SeatBeat():
             return _beat(state, event, now)
         case ev.SeatDied(name, boot, why):
             seat = seat_of(state, name)
             if boot != seat.boot:
                 return [do.NoteIgnored(name, "the death of an earlier run")]
-            effects = budget.abandoned(state, name)
+            effects = budget.abandoned(state, now, name)
             return effects + _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
         case ev.SeatFellSilent(name):
             seat = seat_of(state, name)
@@ -103,6 +103,8 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return _expired(state, proposal_id, now)
         case ev.CoordinatorStarted():
             return _started(state, event, now)
+        case ev.IdentityChanged(change):
+            return identity.changed(state, change)
         case ev.EnvelopeRefused(sender, msg_id, code, why):
             return [do.AnnounceRefusal(sender, msg_id, code, why)]
         case _:
@@ -191,13 +193,21 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
             epoch=event.epoch,
         )
     before, first = state.seats, state.epoch == 0
+    if not first and event.rules.pool != state.rules.pool:  # ids would lead to other councils than before
+        raise PoolMismatch(
+            f"this journal is {_place(state.rules.pool)}, and was opened as {_place(event.rules.pool)}: open it as "
+            "what it is, or begin with another name or store",
+            journal_of=state.rules.pool,
+            opened_as=event.rules.pool,
+        )
+    rules = identity.sworn(state, event.rules)
     state.epoch = event.epoch
-    if first or event.rules != state.rules:
-        state.rules, state.ruled_from = event.rules, now.position
+    if first or rules != state.rules:
+        state.rules, state.ruled_from = rules, now.position
     state.seats = {name: roll.anew(before.get(name), name, now, first=first) for name in state.rules.seats}
     if first:
         return []
-    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state)]
+    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state, now)]
     for name, seat in state.seats.items():
         if name not in before or not before[name].active:
             effects.append(do.AnnounceRoll(name, True, seat.why))
@@ -207,6 +217,10 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
         proposal = state.open[proposal_id]
         effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
     return effects
+
+
+def _place(pool: tuple[int, int] | None) -> str:
+    return "of a council by itself" if pool is None else f"number {pool[0]} of a pool of {pool[1]}"
 
 
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:

@@ -135,7 +135,17 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     if event.proposal_id in state.closed:
         return [do.NoteIgnored(event.seat, "a failure on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.seat)
-    loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why)
+    loss = do.AnnounceLoss(event.proposal_id, event.seat, event.task, event.why, overruns=event.overruns)
+    if event.task == "observation":  # nobody waits for one; told once, for it will go on failing
+        _refuse_unasked(proposal, event.seat)
+        acted = _acted(proposal, event.seat, "lost observation", "first")
+        if acted is None or proposal.stage != "deliberating":
+            return [
+                do.NoteIgnored(
+                    event.seat, "an observation that failed, as one had before, or too late to matter"
+                )
+            ]
+        return [loss, *keep(state, proposal, (acted, []))]
     if event.task == "ruling":
         if proposal.stage != "ruling" or event.seat != state.rules.prime:
             raise _no_ruling_asked(event.proposal_id, event.seat)
@@ -174,6 +184,8 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     seat_of(state, event.stream)
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
+    if event.proposal_id in state.closed:
+        return [do.NoteIgnored(event.observer, "an observation on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.observer)
     # Apart: a seat that has found much to be well may still call a halt.
     kind = "interrupt" if event.interrupt else "observation"
@@ -183,6 +195,10 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     effects: Effects = [
         do.AnnounceObservation(event.proposal_id, event.observer, event.stream, event.interrupt, event.text)
     ]
+    if event.interrupt and event.round and _is_at_work(acted, event.stream):
+        effects.append(
+            do.InterruptSeat(event.stream, event.proposal_id, event.observer, event.round, event.text)
+        )
     run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
     acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
     concluded: closing.Concluded = acted, []
@@ -190,6 +206,12 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
         concluded = closing.conclude(state.rules, state.seats, _escalate(acted, why, effects), now)
     return effects + keep(state, proposal, concluded)
+
+
+def _is_at_work(proposal: Proposal, seat: str) -> bool:
+    """Whether a seat's ballot is still awaited, so that a halt may change what it thinks."""
+    voted = any(ballot.seat == seat for ballot in proposal.ballots)
+    return proposal.stage == "deliberating" and not voted and seat not in proposal.lost
 
 
 def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:

@@ -21,13 +21,14 @@ from council.agents.ids import new_id
 from council.core.state import Rules
 from council.journal import entries
 from council.journal.record import Journal
+from council.metrics import Look
 from council.protocol import signing
 from council.protocol.errors import CouncilError, EnvelopeError, EpochFenced, OperatorError, Refused
 from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.messages import Message, Told
 from council.runtime.status import status
-from council.runtime.surroundings import Clock, Transport
+from council.runtime.surroundings import Clock, Fitting, Transport
 
 log = structlog.get_logger("council")
 
@@ -81,8 +82,10 @@ class Coordinator:
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
         in_process: bool = False,
+        fitting: Fitting | None = None,
     ) -> None:
         self.council_id = council_id
+        self._fitting = fitting
         self._in_process = in_process
         self._transport = transport
         self._journal = journal
@@ -159,29 +162,29 @@ class Coordinator:
 
     async def leave(self, session: str) -> None:
         """The client is done; what it proposed stays open."""
-        gone = self._sessions.pop(session, None)
-        if gone is not None:
+        if (gone := self._sessions.pop(session, None)) is not None:
             self._forget(session, gone)
 
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
         """Takes a client's sealed envelopes; returns answers as they come, and whether more will come."""
         self._refuse_if_broken()
-        known = self._sessions.get(session)
-        if known is None:
-            raise Refused(
-                "this session is not known, or was idle for too long: join again", code="no_session"
-            )
+        if (known := self._sessions.get(session)) is None:
+            why = "this session is not known, or was idle for too long: join again"
+            raise Refused(why, code="no_session")
         for sealed in batch:  # all before any: what was received must be kept, whatever stands behind it
             if not isinstance(sealed, bytes):
-                raise EnvelopeError(
-                    f"envelope: expected bytes, found {type(sealed).__name__}", field="envelope"
-                )
+                why = f"envelope: expected bytes, found {type(sealed).__name__}"
+                raise EnvelopeError(why, field="envelope")
+        unfit: Mapping[bytes, CouncilError] = {}
+        if batch and self._fitting is not None:
+            unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
+            self._refuse_if_broken()
         if batch:
             self._refuse_if_troubled()
         known.seen_s = self._clock.uptime()
         now = self._clock.now()
         for sealed in batch:
-            self._driver.receive(sealed, now, session)
+            self._driver.receive(sealed, now, session, unfit.get(sealed))
             if len(self._driver.to_seats) >= HAND_ON_AT:
                 self._settle()  # the seats begin while the rest is read
         self._settle()
@@ -200,10 +203,10 @@ class Coordinator:
     async def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data (``runtime.status``)."""
         self._refuse_if_broken()
-        sessions = [session.sender for session in self._sessions.values()]
-        found = status(self._driver, self._clock.now())
+        found, lag = status(self._driver, self._clock.now()), self._driver.position - self._kept_position
         await self._kept()
-        return {**found, "durable": self._journal.durable, "sessions": sessions}
+        found |= {"durable": self._journal.durable, "journal_lag": lag}
+        return found | {"sessions": [session.sender for session in self._sessions.values()]}
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated."""
@@ -235,6 +238,10 @@ class Coordinator:
             found = self._driver.feed.after(after, limit)
         return found
 
+    def read(self, look: Look) -> None:
+        """Has ``look`` see how things are now, from this loop; it changes nothing (``council.metrics``)."""
+        look(self._driver, self._journal, self._clock.now(), self._kept_position)
+
     async def _kept(self) -> None:
         """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
         self._refuse_if_broken()
@@ -263,8 +270,7 @@ class Coordinator:
         return Courier(call, receive, failed)
 
     def _lose(self, seat: str, why: str) -> None:
-        lost = self._lost.get(seat)
-        if lost is not None and not lost.done():
+        if (lost := self._lost.get(seat)) is not None and not lost.done():
             lost.set_result(why)
 
     def _watch_over(self, seat: str) -> None:
@@ -409,8 +415,7 @@ class Coordinator:
         driver = self._driver
         while driver.to_sessions:
             name, message = driver.to_sessions.popleft()
-            session = self._sessions.get(name)
-            if session is not None:
+            if (session := self._sessions.get(name)) is not None:
                 session.mailbox.put(message if self._in_process else self._sealed(session, message))
         self._send_to_seats()
         self._wake_feed()
@@ -420,14 +425,14 @@ class Coordinator:
         return signing.seal_to(packed, session.key, self.council_id, session.sender)
 
     def _send_to_seats(self) -> None:
-        to_seats = self._driver.to_seats
-        if not to_seats:
-            return
+        to_seats, perishable = self._driver.to_seats, self._driver.perishable
         touched = {}
-        while to_seats:
-            seat, item = to_seats.popleft()
+        while to_seats or perishable:
+            must_arrive = bool(to_seats)
+            seat, item = (to_seats or perishable).popleft()
             courier = touched[seat] = self._couriers[seat]
-            courier.send(item)
+            if must_arrive or len(courier) < self._letters_max // 2:  # who is slow misses some of the streams
+                courier.send(item)
         for seat, courier in touched.items():
             courier.flush()
             if len(courier) > self._letters_max or courier.waiting_bytes > LETTER_BYTES_MAX:

@@ -10,34 +10,35 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
 
 from msgspec.structs import replace
 
-from council.agents import letters
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
-from council.core.state import Ballot, CouncilState, Decision, Escalation, Moment, Rules, Value, found
+from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, found
 from council.core.step import Deadlines, next_deadline, next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
-from council.protocol import codec, signing
-from council.protocol.envelope import REASON_CHARS_MAX, Envelope
+from council.protocol import signing
+from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
+from council.protocol.metadata import Metadata
 from council.runtime.feed import Feed, Flood
+from council.runtime.identity import judged
 from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
-from council.runtime.reading import asked_for, digest, event_of
-from council.runtime.senders import COORDINATOR, Senders, Watchers
+from council.runtime.outbox import TO_ONE, Outbox
+from council.runtime.reading import asked_for, digest, event_of, is_piece, piece_of
+from council.runtime.senders import Senders, Watchers
 from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
+from council.runtime.streams import Relay
 
 # Of what waits for its record, that which somebody waits for; the rest is for those who watch.
-_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RequestRuling, do.GrantCall, do.DenyCall)
+_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, *TO_ONE)
 # What a seat alone is told, and no watcher.
-_UNTOLD = (do.RequestRuling, do.GrantCall, do.DenyCall)
-# Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
-SHOWN_REASON_MAX = 4_000
+_UNTOLD = TO_ONE
+# Proposals whose trace nobody has looked at yet (``council.tracing``); where nobody ever does, the last ones.
+TRACED_MAX = 10_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
 
@@ -75,19 +76,21 @@ class Driver:
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
-        self.to_seats: deque[tuple[str, bytes]] = deque()
         self.to_sessions: deque[tuple[str, Message]] = deque()
         self.unsaved: list[Record] = []
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        self._new_id = new_id
+        self.traced: deque[tuple[str, Metadata]] = deque(maxlen=TRACED_MAX)
         self._position = 0
         self._saved = 0
         self._woken_at = now
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
+        self._outbox = Outbox(council_id, self.keyring, new_id, self._payloads)
+        self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
+        self._relay = Relay()
         self._ids: dict[str, str] = {}
         self._in_snapshots = (0, 0)
         self._refusals = Flood(now[0])
@@ -152,6 +155,8 @@ class Driver:
             refusals=self._refusals.now(),
             decided=dict(self.counts),
             refused=dict(self.refused),
+            identity_change=state.identity_change,
+            earlier_identities=state.earlier_identities,
         )
         ids_seen, proposers_seen = self._in_snapshots
         more = More(state.closed.pack(), newer(ids, ids_seen), newer(proposers, proposers_seen))
@@ -182,7 +187,7 @@ class Driver:
         self._in_snapshots = len(self._ids), len(self.senders.proposers)
         self.state = state_of(now, archive)
         self._position = self._saved = position
-        self._payloads = {each: signing.payload_of(of) for each, of in sealed.items()}
+        self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
         self._refusals = Flood(*now.refusals)
         self.counts, self.refused = Counter(now.decided), Counter(now.refused)
@@ -209,22 +214,39 @@ class Driver:
 
     # What arrives
 
-    def receive(self, sealed: bytes, now: tuple[float, float], session: str | None = None) -> None:
-        """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered."""
+    def receive(
+        self,
+        sealed: bytes,
+        now: tuple[float, float],
+        session: str | None = None,
+        unfit: CouncilError | None = None,
+    ) -> None:
+        """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
+
+        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2).
+        """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
         sender, msg_id, envelope = "?", "?", None
         try:
             envelope = self.keyring.open(sealed, self.council_id)
             sender, msg_id = envelope.sender, envelope.msg_id
+            if is_piece(envelope, self.roles.get(sender)):
+                self._pass_on(envelope)
+                return
             identity = digest(sealed)
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
             if self._ids.get(msg_id, identity) != identity:
                 self._refuse_used_id(event, sender, msg_id)
+            self._refuse_unfit(event, unfit)
+            if isinstance(event, ev.IdentityChanged):
+                event = judged(self.state, event, now[0])
             before = self._position
             self._step(event, now, sealed, session, msg_id)
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids[msg_id] = identity
+                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                    self.traced.append((msg_id, envelope.metadata))
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
@@ -243,6 +265,25 @@ class Driver:
                 self._watchers.add(event.what.proposal_id, session)
         elif session is not None:
             self._reply(session, Acknowledged(reference(sealed)))
+
+    def _pass_on(self, envelope: Envelope) -> None:
+        """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
+        try:
+            piece = piece_of(envelope)
+            why = self._relay.why_not(piece, self.state)
+        except EnvelopeError:
+            why = "it can't be read"
+        if why:
+            self.ignored[f"a piece of a stream: {why}"] += 1
+        else:
+            self._outbox.relay(piece, self.rules.observer, self.state, self._woken_at)
+
+    def _refuse_unfit(self, event: ev.Event, unfit: CouncilError | None) -> None:
+        """A proposal that fits no seat (rules 2.2); one that was taken in, by other settings perhaps, stays that."""
+        if unfit is not None and isinstance(event, ev.ProposalSubmitted):
+            proposal_id = event.what.proposal_id
+            if proposal_id not in self.state.open and proposal_id not in self.state.closed:
+                raise unfit
 
     def _refuse_used_id(self, event: ev.Event, sender: str, msg_id: str) -> None:
         """An id is used once in a council's journal (rules 1.15); the core tells of a proposal's own."""
@@ -299,7 +340,7 @@ class Driver:
                 if isinstance(effect, _URGENT):
                     self._urgent_at = self._position
             elif isinstance(effect, do.THINK):
-                self._make_think(effect)
+                self._outbox.make_think(effect, self.state, self._woken_at)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
             elif effect.decision is not None:
@@ -388,51 +429,16 @@ class Driver:
             if held.reply is not None:
                 self._pay(*held.reply)
 
-    def _make_think(self, effect: do.Think) -> None:
-        if isinstance(effect, do.WithdrawProposal):
-            self._send_info(effect.seat, effect.proposal_id, "withdraw", "")
-        elif effect.again:
-            self._send_info(effect.seat, effect.proposal_id, "ask_again", effect.again)
-        else:
-            self._send(effect.seat, effect.proposal_id, self._payloads[effect.proposal_id], beside=False)
-
-    def _send(self, seat: str, proposal_id: str, payload: bytes, *, beside: bool = True) -> None:
-        proposal = self.state.open.get(proposal_id)
-        left_s = 0.0 if proposal is None else max(proposal.deadline_s - self._woken_at[0], 0.0)
-        about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
-        letter = letters.write(payload, about, left_s)
-        sealed = signing.seal_to(letter, self.keyring.key(seat), self.council_id, seat)
-        self.to_seats.append((seat, sealed))
-
-    def _send_info(
-        self, seat: str, proposal_id: str, kind: str, text: str, data: dict[str, Any] | None = None
-    ) -> None:
-        envelope = Envelope.build(
-            msg_id=self._new_id(),
-            parent_id=proposal_id,
-            timestamp=datetime.fromtimestamp(self._woken_at[1], UTC),
-            sender=COORDINATOR,
-            role="coordinator",
-            type="INFO",
-            content={"kind": kind, "text": text[:REASON_CHARS_MAX], "data": data or {}},
-        )
-        self._send(seat, proposal_id, codec.encode(envelope), beside=kind not in ("granted", "denied"))
-
     def _tell(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
         match effect:
-            case do.RequestRuling(seat, proposal_id, ballots, escalated_for):
-                self._request_ruling(seat, proposal_id, ballots, escalated_for)
-                return
-            case do.GrantCall(seat, proposal_id, call_id):
-                self._send_info(seat, proposal_id, "granted", "", {"call": call_id})
-                return
-            case do.DenyCall(seat, proposal_id, call_id, why, _, anew):
-                self._send_info(seat, proposal_id, "denied", why, {"call": call_id, "anew": anew})
+            case do.RequestRuling() | do.InterruptSeat() | do.GrantCall() | do.DenyCall():
+                self._outbox.tell(effect, self.state, self._woken_at)
                 return
             case do.AnnounceDecision(decision):
                 self._announce(decision)
                 self._payloads.pop(decision.proposal_id, None)
+                self._relay.end(decision.proposal_id)
                 self._watchers.end(decision.proposal_id)
                 proposer = self.state.closed[decision.proposal_id].proposer
                 if proposer in self._leaving:
@@ -444,24 +450,6 @@ class Driver:
     def _announce(self, decision: Decision) -> None:
         for session in self._watchers.of(decision.proposal_id):
             self.to_sessions.append((session, Told(decision)))
-
-    def _request_ruling(
-        self, seat: str, proposal_id: str, ballots: tuple[Ballot, ...], escalated_for: tuple[str, ...]
-    ) -> None:
-        proposal = self.state.open.get(proposal_id)
-        if proposal is None or proposal.stage != "ruling":
-            return  # it went on while the request waited for the journal
-        shown = [
-            {
-                "seat": ballot.seat,
-                "vote": ballot.vote,
-                "reason": ballot.reason[:SHOWN_REASON_MAX],
-                "confidence": ballot.confidence,
-                "risk_level": ballot.risk_level,
-            }
-            for ballot in ballots
-        ]
-        self._send_info(seat, proposal_id, "ruling_request", "; ".join(escalated_for), {"ballots": shown})
 
     # Who waits for what
 
@@ -493,6 +481,10 @@ class Driver:
         As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``.
         """
         return how_it_stands(self.state, proposal_id)
+
+    def payload(self, proposal_id: str) -> bytes | None:
+        """The bytes of an open proposal's envelope."""
+        return self._payloads.get(proposal_id)
 
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""

@@ -23,6 +23,7 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceDecision: "decision",
     do.AnnounceRoll: "roll",
     do.AnnounceStart: "start",
+    do.AnnounceIdentityChange: "identity_change",
     do.RaiseAlert: "alert",
     do.AnnounceRefusal: "refusal",
 }
@@ -65,8 +66,12 @@ class Feed:
 
     def last(self, count: int) -> list[do.Effect]:
         """The newest ``count`` announcements, or as many as are kept, oldest first."""
+        return [effect for _, effect in self.told(count)]
+
+    def told(self, count: int) -> list[tuple[float, do.Effect]]:
+        """As ``last``, each with its time (Unix seconds)."""
         kept = len(self._kept)
-        return [self._kept[index][1] for index in range(max(kept - count, 0), kept)]
+        return [self._kept[index] for index in range(max(kept - count, 0), kept)]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1

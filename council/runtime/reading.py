@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from council.agents.voice import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.state import Answer, Ballot, Call, Overrun, Ruling, Spend, Submission
 from council.protocol import signing
@@ -15,6 +16,7 @@ from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote,
 from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
 from council.protocol.jsondata import quoted
+from council.runtime import identity
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -22,6 +24,7 @@ PROPOSAL_BYTES_MAX = 768 * 2**10
 WORD_CHARS_MAX = 200
 OVERRUNS_MAX = 20  # one for each field of a prompt, and for each step that was taken
 AMOUNT_MAX = 10**12
+ROUND_MAX = 2**53  # of what a seat says; above what a clock's milliseconds are
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
 PARTS = {
     "voter": ("voter", "observer", "proposer"),
@@ -88,6 +91,44 @@ def asked_for(envelope: Envelope) -> str:
     return (envelope.parent_id or "") if isinstance(content, Info) and content.kind == "reserve" else ""
 
 
+class Piece(NamedTuple):
+    """A piece of what a seat's mind says while it thinks: of a stage's round, from a character on."""
+
+    proposal_id: str
+    seat: str
+    text: str
+    stage: str
+    round: int
+    at: int
+    whole: bool
+
+
+def is_piece(envelope: Envelope, role: str | None) -> bool:
+    """Whether it is a piece of a seat's stream, which changes nothing and is no event."""
+    content = envelope.content
+    return isinstance(content, Info) and content.kind == "stream" and role == "voter"
+
+
+def piece_of(envelope: Envelope) -> Piece:
+    """The piece in an envelope that is one. Raises EnvelopeError where it has not a piece's form."""
+    content = envelope.content
+    assert isinstance(content, Info)
+    if len(content.text) > PIECE_CHARS:
+        raise EnvelopeError(
+            f"content.text has {len(content.text):,} characters, expected at most {PIECE_CHARS}",
+            field="content.text",
+        )
+    return Piece(
+        proposal_id=envelope.parent_id or "",
+        seat=envelope.sender,
+        text=content.text,
+        stage=_fact(content, "stage", str)[:STAGE_CHARS_MAX],
+        round=_amount(content, "round", ROUND_MAX),
+        at=_amount(content, "at"),
+        whole=_fact(content, "whole", bool),
+    )
+
+
 def _asks_human(control_packet: Mapping[str, Any]) -> bool:
     gates = control_packet.get("safety_gates")
     return isinstance(gates, Mapping) and gates.get("requires_user_approval") is True
@@ -95,9 +136,10 @@ def _asks_human(control_packet: Mapping[str, Any]) -> bool:
 
 def _submission(envelope: Envelope, content: Proposal, size: int, digest: str) -> ev.ProposalSubmitted:
     if size > PROPOSAL_BYTES_MAX:
+        less = "leave out the oldest of its history" if content.history else "split it"
         raise EnvelopeTooLarge(
-            f"the proposal has {size:,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: split it",
-            field="content.body",
+            f"the proposal has {size:,} bytes, at most {PROPOSAL_BYTES_MAX:,} are allowed: {less}",
+            field="content.history" if content.history else "content.body",
             limit=PROPOSAL_BYTES_MAX,
             found=size,
         )
@@ -121,7 +163,7 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
     """The acts that travel as INFO of kinds of their own (rules 1.2)."""
     sender = envelope.sender
     proposal_id = envelope.parent_id or ""
-    speaker = {"answer": "human", "cancel": "any"}.get(content.kind, "voter")
+    speaker = {"answer": "human", identity.KIND: "human", "cancel": "any"}.get(content.kind, "voter")
     if speaker != "any" and role != speaker:
         raise Refused(
             f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
@@ -137,8 +179,11 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
             approve = _fact(content, "approve", bool)
             answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest)
             return ev.HumanAnswered(answer)
+        case identity.KIND:
+            return identity.asked(envelope, content)
         case "fault":
-            return ev.WorkFailed(proposal_id, sender, _fact(content, "task", str), content.text)
+            task = _fact(content, "task", str)
+            return ev.WorkFailed(proposal_id, sender, task, content.text, _overruns(content))
         case "reserve":
             return ev.CallReserved(_call(envelope, content, proposal_id), _overruns(content))
         case "settle":
@@ -151,6 +196,8 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
                 interrupt=_fact(content, "interrupt", bool),
                 text=content.text,
                 msg_id=envelope.msg_id,
+                stage=_fact(content, "stage", str)[:STAGE_CHARS_MAX] if "stage" in content.data else "",
+                round=_amount(content, "round", ROUND_MAX) if "round" in content.data else 0,
             )
         case "ruling":
             word = _fact(content, "ruling", str)
@@ -202,11 +249,11 @@ def _used(content: Info) -> Spend | None:
     return Spend(_amount(content, "tokens"), _amount(content, "microusd"))
 
 
-def _amount(content: Info, name: str) -> int:
+def _amount(content: Info, name: str, most: int = AMOUNT_MAX) -> int:
     value = _fact(content, name, int)
-    if isinstance(value, bool) or not 0 <= value <= AMOUNT_MAX:
+    if isinstance(value, bool) or not 0 <= value <= most:
         field = f"content.data.{name}"
-        raise EnvelopeError(f"{field} is {quoted(value)}, expected 0 to {AMOUNT_MAX:,}", field=field)
+        raise EnvelopeError(f"{field} is {quoted(value)}, expected 0 to {most:,}", field=field)
     return value
 
 

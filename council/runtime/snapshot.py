@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from council.core.state import Account, Call, Closed, CouncilState, Proposal, Rules, Seat
+from council.core.state import Account, Call, Closed, CouncilState, IdentityChange, Proposal, Rules, Seat
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 
@@ -38,6 +38,8 @@ class Base(msgspec.Struct):
     refusals: tuple[float, int]
     decided: dict[str, int]
     refused: dict[str, int]
+    identity_change: IdentityChange | None = None
+    earlier_identities: tuple[str, ...] = ()
 
 
 class More(msgspec.Struct):
@@ -145,6 +147,8 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
         uptime_s=base.uptime_s,
         epoch=base.epoch,
         ruled_from=base.ruled_from,
+        identity_change=base.identity_change,
+        earlier_identities=base.earlier_identities,
     )
     for proposal in base.open:
         _arm(state, proposal)

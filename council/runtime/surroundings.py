@@ -1,12 +1,14 @@
-"""What a coordinator is handed: where it has the time from, and its way to the seats. Holds no rule."""
+"""What a coordinator is handed: where it has the time from, its way to the seats, what measures. Holds no rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from council.agents.exchange import Reply
+from council.protocol.errors import CouncilError
+from council.protocol.signing import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,12 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Ends all seats."""
+
+
+class Fitting(Protocol):
+    """Measures proposals before they are taken in (rules 2.2)."""
+
+    async def problems(
+        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
+    ) -> Mapping[bytes, CouncilError]:
+        """Of these sealed envelopes those that are proposals which no seat can be shown, each with why."""

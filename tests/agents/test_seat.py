@@ -17,8 +17,9 @@ import pytest
 
 from council.agents import letters
 from council.agents import seat as seat_module
-from council.agents.mind import Case, Opinion, Ruling, ShownBallot, as_mind
-from council.agents.seat import HUNG_THREADS_MAX, SeatHost
+from council.agents.mind import Case, Opinion, Ruling, ShownBallot, Turn, as_mind
+from council.agents.seat import SeatHost
+from council.agents.threads import HUNG_THREADS_MAX
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vote
 from council.protocol.envelope import plain as as_data
@@ -205,12 +206,16 @@ def test_the_case_is_the_proposal() -> None:
     async def scenario() -> None:
         bench = Bench(mind)
         action = {"tool": "rm", "args": {"paths": ["/a"]}}
-        await bench.ask(bench.proposal(body="why", action=action, confidence=0.5, risk_level="high"))
+        about: dict[str, Any] = {"action": action, "confidence": 0.5, "risk_level": "high"}
+        turns = [{"role": "user", "text": "Please."}]
+        await bench.ask(bench.proposal(body="why", **about, history=turns))
 
     run(scenario())
     assert seen == [
         Case(
-            "aaaaaaaa", "client", "do it", "why", {"tool": "rm", "args": {"paths": ["/a"]}}, 0.5, "high", 5.0
+            *("aaaaaaaa", "client", "do it", "why", {"tool": "rm", "args": {"paths": ["/a"]}}, 0.5, "high"),
+            time_left_s=5.0,
+            history=(Turn("user", "Please."),),
         )
     ]
 
@@ -379,7 +384,7 @@ def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
         bench = Bench(mind)
         assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
         free.set()
-        await until(lambda: bench.host._hung == 0)
+        await until(lambda: bench.host._threads.hung == 0)
         assert await bench.host.exchange([]) == (False, [])  # what came after all is not a second word
 
     run(scenario())
@@ -429,7 +434,7 @@ def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
         assert f"{HUNG_THREADS_MAX} earlier reviews of this mind still hang" in text
         assert time.monotonic() - began < 5.0
         free.set()
-        await until(lambda: bench.host._hung == 0)
+        await until(lambda: bench.host._threads.hung == 0)
         assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
 
     run(scenario())
@@ -457,7 +462,7 @@ def test_a_review_that_ends_as_its_time_does_is_not_counted_as_hung() -> None:
             pass  # that the loop stands still is the point
         loop.call_soon(bench.host._give_up, next(iter(bench.host._work.values())))
         await asyncio.gather(task, return_exceptions=True)
-        assert bench.host._hung == 0
+        assert bench.host._threads.hung == 0
         waiting.cancel()
 
     run(scenario())
@@ -919,7 +924,7 @@ def test_beats_are_numbered_named_and_of_their_run() -> None:
         assert (content.beat, content.busy_with) == (number, None)
         assert content.uptime_s >= 0
         assert (envelope.sender, envelope.role, envelope.parent_id) == ("lite", "observer", "00000003")
-        assert name == f"heartbeat lite #{number} idle"
+        assert name == f"heartbeat lite #{number} active"
 
 
 def test_beats_come_between_nine_tenths_and_the_whole_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1051,7 +1056,9 @@ def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.Monk
         assert [bench.opened(sealed).parent_id for sealed in found] == ["00000003", "00000004"]
         assert "too much waits for its mind: 3 other cases" in bench.opened(found[0]).content.text  # type: ignore[union-attr]
         done = [bench.info("withdraw", "00000000"), bench.info("withdraw", "00000001")]
-        long, longer = bench.proposal("0000000a", body="x" * 999), bench.proposal("0000000b", body="xx")
+        turns = [{"role": "tool", "text": "x" * 500}]  # what came before counts, too
+        long = bench.proposal("0000000a", body="x" * 499, history=turns)
+        longer = bench.proposal("0000000b", body="xx")
         _, found = await bench.host.exchange([*done, long, longer])
         assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
         bench.host.close()

@@ -146,6 +146,8 @@ class ByHand:
         if event.task == "ruling":
             assert case.phase == "prime"
             self._to_human(case, "no_ruling", now)
+        elif event.task == "observation":
+            assert event.seat in case.given, "a seat failed to observe what it was not given"
         else:
             self._lose(case, event.seat, now)
 
@@ -263,6 +265,10 @@ class ByHand:
 
     def _EnvelopeRefused(self, event: Any, now: Any) -> None:
         pass
+
+    def _IdentityChanged(self, event: Any, now: Any) -> None:
+        """Of the identity that is in force alone; it is of no weight for any proposal (7.2)."""
+        assert event.change.before == self.rules.identity.hash
 
     def _CallReserved(self, event: Any, now: Any) -> None:
         """Money decides nothing; what is spent is held to the rules in test_budget."""

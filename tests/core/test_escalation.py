@@ -220,8 +220,83 @@ def test_observations_that_the_rules_do_not_allow_are_refused() -> None:
     hand.refused(ev.EscalationRaised("p1", "client", "please", "e1"), "not_a_seat")
     hand.refused(ev.EscalationRaised("p9", "lite", "please", "e1"), "unknown_proposal")
     hand.vote(yes("prime"), yes("lite"))
-    hand.refused(interrupt("lite", "prime", 1), "closed")
+    # Who observes can't know yet that all is decided, and does no wrong.
+    late = do.NoteIgnored("lite", "an observation on a proposal that is decided")
+    assert hand.do(interrupt("lite", "prime", 1)) == [late]
     hand.refused(ev.EscalationRaised("p1", "lite", "please", "e1"), "closed")
+
+
+def halted(n: int, number: int = 7) -> ev.StreamObserved:
+    return ev.StreamObserved("p1", "lite", "codemind", True, "not that", f"h{n}", "plan", number)
+
+
+def test_a_halt_is_told_to_the_seat_whose_ballot_is_awaited() -> None:
+    hand = Hand()
+    hand.submit()
+    announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
+    told = do.InterruptSeat("codemind", "p1", "lite", 7, "not that")
+    assert hand.do(halted(1)) == [announced, told]
+    assert hand.do(halted(1)) == [do.NoteIgnored("lite", "the same observation again")]
+    assert hand.do(halted(2)) == [announced, told]
+    assert hand.do(halted(3)) == [  # told also as it goes to Prime
+        announced,
+        told,
+        do.AnnouncePrimeEscalation("p1", "3 interrupts in a row on codemind's stream"),
+    ]
+
+
+def test_a_halt_that_names_no_round_is_told_to_nobody() -> None:
+    """As journals hold them that were written before there were rounds: they must replay as they were."""
+    hand = Hand()
+    hand.submit()
+    announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
+    assert hand.do(halted(1, number=0)) == [announced]
+
+
+def test_a_halt_to_a_seat_that_has_voted_or_failed_or_is_waited_for_no_more_tells_it_nothing() -> None:
+    hand = Hand()
+    hand.submit(wait_for="all")
+    announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
+    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
+    assert hand.do(halted(1)) == [announced]
+    hand.vote(yes("codemind"))
+    assert hand.do(halted(2)) == [announced]
+    hand = Hand()
+    hand.submit(risk_level="high")
+    hand.vote(yes("prime"), yes("lite"))
+    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
+    assert hand.open().stage == "ruling"
+    assert hand.do(halted(3)) == [announced]
+
+
+def test_a_clean_observation_tells_the_seat_nothing() -> None:
+    hand = Hand()
+    hand.submit()
+    fine = ev.StreamObserved("p1", "lite", "codemind", False, "fine", "f1", "plan", 7)
+    assert hand.do(fine) == [do.AnnounceObservation("p1", "lite", "codemind", False, "fine")]
+
+
+def test_an_observation_that_fails_is_told_once_and_costs_no_ballot() -> None:
+    hand = Hand()
+    hand.submit()
+    failed = ev.WorkFailed("p1", "lite", "observation", "its mind raised ValueError: no idea")
+    assert hand.do(failed) == [
+        do.AnnounceLoss("p1", "lite", "observation", "its mind raised ValueError: no idea")
+    ]
+    again = ev.WorkFailed("p1", "lite", "observation", "another reason")
+    assert hand.do(again) == [
+        do.NoteIgnored("lite", "an observation that failed, as one had before, or too late to matter")
+    ]
+    assert not hand.open().lost
+    hand.refused(ev.WorkFailed("p9", "lite", "observation", "x"), "unknown_proposal")
+    hand.vote(yes("prime"), yes("lite"))
+    assert hand.do(again) == [do.NoteIgnored("lite", "a failure on a proposal that is decided")]
+    hand = Hand()
+    hand.submit(risk_level="high")
+    hand.vote(*map(yes, THREE))
+    assert hand.open().stage == "ruling"
+    late = [do.NoteIgnored("lite", "an observation that failed, as one had before, or too late to matter")]
+    assert hand.do(failed) == late
 
 
 def test_acts_of_one_seat_and_kind_are_limited() -> None:

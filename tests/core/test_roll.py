@@ -17,7 +17,7 @@ SILENT = "no heartbeat for more than 90 s"
 def test_every_seat_counts_as_having_beaten_at_launch() -> None:
     hand = Hand(start_s=1_000.0)
     assert hand.state.seats == {
-        name: Seat(name, active=True, last_beat_s=1_000.0, boot=0, beat=-1, why="at launch") for name in THREE
+        name: Seat(name, True, 1_000.0, boot=0, beat=-1, why="at launch", since_s=1_000.0) for name in THREE
     }
     hand.move_to(1_090.0)
     assert hand.drain() == []
@@ -83,7 +83,9 @@ def test_any_later_beat_makes_a_silent_seat_active_again() -> None:
     assert hand.do(ev.SeatBeat("prime", 0, 1)) == [
         do.AnnounceRoll("prime", True, "its heartbeat is back"),
     ]
-    assert hand.state.seats["prime"] == Seat("prime", True, 500.0, 0, 1, "its heartbeat is back")
+    assert hand.state.seats["prime"] == Seat(
+        "prime", True, 500.0, 0, 1, "its heartbeat is back", since_s=500.0
+    )
 
 
 def test_a_seat_known_dead_is_inactive_at_once_and_its_old_run_is_not_heard() -> None:

@@ -49,7 +49,7 @@ def test_the_first_start_of_all_finds_the_seats_as_they_were_launched() -> None:
     hand.move_to(20.0)
     assert start(hand, 1) == []
     assert hand.state.seats == {
-        name: Seat(name, True, 20.0, boot=0, beat=-1, why="at launch") for name in THREE
+        name: Seat(name, True, 20.0, boot=0, beat=-1, why="at launch", since_s=20.0) for name in THREE
     }
     assert (hand.state.epoch, hand.state.ruled_from) == (1, 1)
 
@@ -67,7 +67,8 @@ def test_every_seat_counts_as_having_beaten_when_a_coordinator_starts() -> None:
     down(hand, 10_000.0)
     assert start(hand, 2) == [do.AnnounceStart(2, 0)]
     assert hand.state.seats == {
-        name: Seat(name, True, 80.0, boot=1, beat=-1, why="at launch", handed_on=1) for name in THREE
+        name: Seat(name, True, 80.0, boot=1, beat=-1, why="at launch", handed_on=1, since_s=80.0)
+        for name in THREE
     }
     hand.move_to(170.0)
     assert hand.drain() == []

@@ -27,6 +27,8 @@ from council.core.state import (
     Call,
     Caps,
     CouncilState,
+    IdentityChange,
+    KeptIdentity,
     Outcome,
     Overrun,
     Spend,
@@ -233,9 +235,11 @@ def event_for(  # noqa: C901 - one case for each kind of event
         case "unreadable":
             return unreadable(seat, f"prose {variant % 3}", pid)
         case "failed":
-            return ev.WorkFailed(pid, seat, "ruling" if variant % 4 == 0 else "ballot", "nonsense")
+            task = ("ruling", "ballot", "ballot", "observation")[variant % 4]
+            return ev.WorkFailed(pid, seat, task, "nonsense")
         case "observed":
-            return ev.StreamObserved(pid, seat, other, variant % 4 != 0, "seen", f"o{len(hand.sent)}")
+            said = f"o{len(hand.sent)}"
+            return ev.StreamObserved(pid, seat, other, variant % 4 != 0, "seen", said, "plan", variant % 3)
         case "call":
             worst = Spend((5, 50, 400)[variant % 3], variant)
             cut = (Overrun(pid, "history", 9, 20, 8, "local tf-idf"),) if variant % 4 == 0 else ()
@@ -256,6 +260,9 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.CoordinatorStarted("council", hand.state.epoch + (variant % 6 > 0), hand.rules)
         case "due":
             return (ev.DeadlinePassed(pid), ev.SeatFellSilent(seat), ev.EscalationExpired(pid))[variant % 3]
+        case _ if variant % 4 == 0:  # of an identity that it never had, too
+            after = KeptIdentity(f"hash {variant}", "{}")
+            return ev.IdentityChanged(IdentityChange("" if variant % 8 else "other", after, "ada", "better"))
         case _:
             return ev.EnvelopeRefused("mallory", "0f", "forged", "wrong signature")
 

@@ -21,11 +21,11 @@ from council.protocol.errors import (
     PositionLost,
     Refused,
 )
-from council.runtime import driver as driver_module
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
+from council.runtime.outbox import SHOWN_REASON_MAX
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
 from council.runtime.status import status as status_of
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
@@ -176,7 +176,8 @@ def refusals() -> dict[str, object]:
 
     def closed(hand: Hand, pid: str) -> bytes:
         hand.receive(hand.info("client", pid, "cancel"))
-        return hand.info("lite", pid, "observation", stream="prime", interrupt=True)
+        content = {"proposal_id": pid, "reason": "too late"}
+        return hand.sealed(hand.envelope("lite", "ESCALATION", content, parent_id=pid))
 
     def answered(hand: Hand, pid: str) -> bytes:
         hand.wait(61.0)
@@ -475,6 +476,7 @@ def test_an_unreadable_ballot_is_asked_for_once_more_and_the_second_counts(hand:
         "task": "ballot",
         "why": "",
         "retrying": True,
+        "overruns": [],
     }
     for seat in THREE:
         hand.receive(hand.vote(seat, pid))
@@ -917,7 +919,7 @@ def test_the_ruling_request_shows_all_ballots(hand: Hand) -> None:
     data = plain(letter.envelope.content.data)  # type: ignore[union-attr]
     assert set(data) == {"ballots"}
     assert [shown["vote"] for shown in data["ballots"]] == ["yes", "no", "abstain"]
-    assert len(data["ballots"][1]["reason"]) == driver_module.SHOWN_REASON_MAX
+    assert len(data["ballots"][1]["reason"]) == SHOWN_REASON_MAX
 
 
 def nested(depth: int) -> dict[str, object]:

@@ -232,12 +232,21 @@ def test_commits_are_observed_once_with_their_records(metered: Metered) -> None:
     assert metered.value("council_journal_stalled") == 1.0
 
 
-def spend(metered: Metered, seat: str, proposal: str, tokens: int, microusd: int, used: int | None) -> None:
+def spend(
+    metered: Metered,
+    seat: str,
+    proposal: str,
+    tokens: int,
+    microusd: int,
+    used: int | None,
+    seconds: float = 0.0,
+) -> None:
     hand = metered.hand
     facts = {"task": "ballot", "model": "gpt-4o", "tokens": tokens, "microusd": microusd}
     content = {"kind": "reserve", "text": "", "data": facts}
     envelope = hand.envelope(seat, "INFO", content, parent_id=proposal)
     hand.receive(hand.sealed(envelope))
+    hand.wait(seconds)
     if used is not None:
         cost = {"tokens": used, "microusd": microusd}
         hand.receive(hand.info(seat, proposal, "settle", call=envelope.msg_id, **cost))
@@ -250,12 +259,13 @@ def test_spending_is_told_by_seat_and_model_beside_what_is_left() -> None:
     assert metered.value("council_budget_left_dollars", whose="council") == 2.0
     assert metered.value("council_budget_tokens", whose="prime") is None
     proposal = metered.hand.propose()
-    spend(metered, "lite", proposal, 400, 500_000, used=150)
+    spend(metered, "lite", proposal, 400, 500_000, used=150, seconds=2.0)
     spend(metered, "lite", proposal, 300, 250_000, used=None)
     of = {"seat": "lite", "model": "gpt-4o"}
     assert metered.value("council_model_tokens_total", **of) == 150.0
     assert metered.value("council_model_cost_dollars_total", **of) == 0.5
     assert metered.value("council_model_calls_total", **of, usage="told") == 1.0
+    assert metered.value("council_model_call_duration_seconds_sum", **of) == 2.0
     assert metered.value("council_model_reserved_tokens", seat="lite") == 300.0
     assert metered.value("council_budget_left_tokens", whose="council") == 10_000 - 450
     assert metered.value("council_budget_left_tokens", whose="lite") == 550.0

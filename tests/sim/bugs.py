@@ -169,6 +169,51 @@ BUGS = (
         "self._tell(told, now) if isinstance(told, do.GrantCall) else "
         "self._held.append(_Held(self._position, now, told))",
     ),
+    Bug(
+        "halted before it is kept",
+        "runtime.driver:Driver._step",
+        "self._held.append(_Held(self._position, now, told))",
+        "self._tell(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._held.append(_Held(self._position, now, told))",
+    ),
+    Bug(
+        "the observer is halted",
+        "core.voices:observed",
+        "do.InterruptSeat(event.stream",
+        "do.InterruptSeat(event.observer",
+    ),
+    Bug("nobody is told to halt", "core.voices:observed", "event.interrupt and event.round", "False"),
+    Bug("who has voted is halted", "core.voices:_is_at_work", "not voted and ", ""),
+    Bug(
+        "a seat observes its own stream",
+        "runtime.streams:Relay.why_not",
+        "not observer or piece.seat == observer",
+        "not observer",
+    ),
+    Bug(
+        "what is said after the vote is overheard",
+        "runtime.streams:Relay.why_not",
+        'proposal is None or proposal.stage != "deliberating"',
+        "proposal is None",
+    ),
+    Bug(
+        "who has voted is overheard",
+        "runtime.streams:Relay.why_not",
+        "if any(ballot.seat == piece.seat for ballot in proposal.ballots):",
+        "if False:",
+    ),
+    Bug(
+        "ballots are overheard",
+        "runtime.outbox:Outbox.relay",
+        "piece.text, {**data",
+        '", ".join(b.vote for b in state.open[piece.proposal_id].ballots) or piece.text, {**data',
+    ),
+    Bug(
+        "a piece is taken for an act",
+        "runtime.reading:is_piece",
+        'content.kind == "stream"',
+        "False",
+    ),
     Bug("a seat has the council's cap", "core.budget:_too_much", "budget.seat)", "budget.council)"),
     Bug(
         "a cap may be passed by one", "core.budget:_too_much", "there + more > cap", "there + more > cap + 1"
@@ -187,7 +232,7 @@ BUGS = (
         "return True",
     ),
     Bug("the dead go on paying", "core.budget:abandoned", "seat in (None, call.seat)", "seat is None"),
-    Bug("a restart forgets calls", "core.step:_started", "*budget.abandoned(state)", "*[]"),
+    Bug("a restart forgets calls", "core.step:_started", "*budget.abandoned(state, now)", "*[]"),
     Bug(
         "unknown usage is free",
         "core.budget:_settle",
@@ -215,6 +260,32 @@ SHELL_BUGS = (
     ),
     Bug("a courier stops", "agents.exchange:Courier._landed", "if self._waiting or self._more:", "if False:"),
     Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._lose", "lost.set_result", "str"),
+    Bug(
+        "a seat is halted by what is not kept",
+        "runtime.driver:Driver._step",
+        "self._held.append(_Held(self._position, now, told))",
+        "self._tell(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._held.append(_Held(self._position, now, told))",
+    ),
+    Bug(
+        "a seat overhears itself",
+        "runtime.streams:Relay.why_not",
+        "not observer or piece.seat == observer",
+        "not observer",
+    ),
+    Bug(
+        "what was missed leaves no mark",
+        "agents.observing:Heard.hear",
+        "GAP if at > self.at else",
+        '"" if at else',
+    ),
+    Bug(
+        "rounds are heard as one",
+        "agents.observing:Heard.hear",
+        'self.round, self.at, self.text = number, 0, ""',
+        "self.round, self.at = number, 0",
+    ),
+    Bug("three halts are as good as none", "core.voices:observed", "run >= INTERRUPTS_MAX", "run > 99"),
     Bug(
         "a session is not owed",
         "runtime.senders:Watchers.waits",

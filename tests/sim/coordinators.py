@@ -45,7 +45,7 @@ class Coordinators(Mortality):
     at: Callable[..., None]
     happens: Callable[[str], bool]
     to_council: Callable[..., None]
-    _to_seat: Callable[..., None]
+    _hand_out: Callable[..., None]
     _ask_humans: Callable[..., None]
     _is_cut: Callable[[str], bool]
     _rise: Callable[[str], None]
@@ -335,11 +335,10 @@ class Coordinators(Mortality):
             self._labels[name] += 1
             label = f"{name}/{self._labels[name]}"
             self._may_die(life, "kill_stepped", label)
-        while driver.to_seats:
-            self._to_seat(life, *driver.to_seats.popleft(), kept=False)
+        self._hand_out(life, kept=False)
         if life is self.life:
-            forgotten = self.oracle.to_hand
-            compare.hold("1.10", not forgotten, f"these seats were not handed what is open: {forgotten}")
+            forgotten = self.oracle.to_hand | self.oracle.to_relay
+            compare.hold("1.10", not forgotten, f"seats were not handed what is open, or said: {forgotten}")
         if (driver.awaits_saving or life.asked) and life.writing is None:
             if label:
                 self._may_die(life, "kill_unwritten", label)
@@ -417,8 +416,7 @@ class Coordinators(Mortality):
         while driver.to_sessions:
             self._told(life, *driver.to_sessions.popleft())
         self._read_feed(life)
-        while driver.to_seats:
-            self._to_seat(life, *driver.to_seats.popleft(), kept=True)
+        self._hand_out(life, kept=True)
         waiting, life.asked = life.asked, []
         for position, pid, told in waiting:
             if position > writing.position:
@@ -429,6 +427,9 @@ class Coordinators(Mortality):
             live = self.oracle.live  # one that went on to a human meanwhile needs no ruling any more
             forgotten = {p for p in self.oracle.to_ask if p in live and live[p].phase == "prime"}
             compare.hold("1.8", not forgotten, f"Prime was not asked to rule on {forgotten}")
+            compare.hold(
+                "3.1", not self.oracle.to_halt, f"these were not told to halt: {self.oracle.to_halt}"
+            )
         ready = [act for position, act in life.when_kept if position <= writing.position]
         life.when_kept = [each for each in life.when_kept if each[0] > writing.position]
         for act in ready:

@@ -257,7 +257,7 @@ DURABLE_BUGS = (
     Bug(
         "new rules are not taken",
         "core.step:_started",
-        "first or event.rules != state.rules",
+        "first or rules != state.rules",
         "first",
         "tests/core/test_start.py::test_new_rules_hold_from_the_start_on",
     ),

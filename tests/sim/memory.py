@@ -45,5 +45,7 @@ class Memory:
         new.told, new.votes, new.reached = old.told, old.votes, old.reached
         new.to_hand.clear()  # it was handed over, or lost with its coordinator
         new.to_ask.clear()
+        new.to_relay.clear()
+        new.to_halt.clear()
         new.dirty |= new.cases.keys()
         return uptime_s

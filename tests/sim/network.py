@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from council.agents import letters
 from council.protocol import signing
 from council.runtime.messages import reference
 from tests.sim import compare, people
-from tests.sim.plan import Plan, pick
+from tests.sim.plan import Plan, history_of, pick
 from tests.sim.truth import Said
 
 
@@ -35,6 +36,7 @@ class Network:
     _sent: Counter[bytes]
     _read: dict[bytes, letters.Letter]
     _muted: dict[str, float]
+    spoken: dict[tuple[str, str], set[str]]  # what was said aloud, by speaker and proposal
     # What clients and humans have sent and not been answered: they send it again to a new coordinator.
     unanswered: dict[tuple[str, str], Said]
 
@@ -93,8 +95,13 @@ class Network:
             for identity, name, from_s, to_s in self.plan.partitions
         )
 
+    def _hand_out(self, life: Any, *, kept: bool) -> None:
+        """Carries all that the driver has for seats; ``kept``: it waited for the record of what it speaks of."""
+        for letters_ in (life.driver.to_seats, life.driver.perishable):
+            while letters_:
+                self._to_seat(life, *letters_.popleft(), kept=kept)
+
     def _to_seat(self, life: Any, name: str, sealed: bytes, *, kept: bool) -> None:
-        """Carries a letter to a seat; ``kept``: it waited for the record of what it speaks of."""
         payload = signing.payload_of(sealed)
         self._sent[sealed] += 1
         label = f"to/{name}/{reference(sealed)}/{self._sent[sealed]}"
@@ -102,11 +109,14 @@ class Network:
         ruling = envelope.type != "PROPOSAL" and envelope.content.kind == "ruling_request"
         if life is self.life:
             if envelope.type == "PROPOSAL":
+                self._check_proposal(name, envelope)
                 self.oracle.to_hand.discard((name, envelope.msg_id))
             elif ruling:
                 self.oracle.to_ask.discard(envelope.parent_id)
         if envelope.type != "PROPOSAL" and envelope.content.kind in ("granted", "denied"):
             compare.hold("2.6", kept, f"{name} is told {envelope.content.kind} before that is kept")
+        if envelope.type != "PROPOSAL" and envelope.content.kind in ("stream", "interrupt"):
+            self._check_observing(life, name, envelope, kept)
         if ruling:
             compare.hold("1.8", about is not None, "Prime is asked to rule on what it is not shown")
             self._check_request(name, envelope.parent_id, envelope.content.data, kept)
@@ -131,6 +141,36 @@ class Network:
         in_journal = {b.seat for b in stands.ballots} if stands is not None else set()
         shown = {ballot["seat"] for ballot in data["ballots"]}
         compare.hold("1.14", shown <= in_journal, f"Prime is shown {shown}, kept are {in_journal}")
+
+    def _check_proposal(self, name: str, envelope: Any) -> None:
+        """A seat is shown what came before a proposal as it was given, whatever happened to the council since."""
+        number = re.match(r"motion (\d+)", envelope.content.summary)
+        if number is not None:
+            given = history_of(self.plan.seed, int(number[1]))
+            shown = [(turn.role, turn.text) for turn in envelope.content.history]
+            compare.hold(
+                "1.2", shown == given, f"{name} is shown another history of {envelope.msg_id}: {shown}"
+            )
+
+    def _check_observing(self, life: Any, name: str, envelope: Any, kept: bool) -> None:
+        """Only what a mind said is overheard, by the observer alone; halts are told once they are kept."""
+        content, pid, oracle = envelope.content, envelope.parent_id, self.oracle
+        if content.kind == "interrupt":
+            compare.hold("4.7", kept, f"{name} is told to halt before the record of that is kept")
+            halt = name, pid, content.data["round"]
+            compare.hold(
+                "3.1", life is not self.life or halt in oracle.halts, f"nobody called a halt to {halt}"
+            )
+            oracle.to_halt.discard(halt)
+            return
+        speaker = content.data["seat"]
+        compare.hold("1.14", name == self.plan.observer, f"{name} overhears {speaker}, and is no observer")
+        compare.hold("1.8", speaker != name, f"{name} observes its own stream")
+        said = content.text in self.spoken.get((speaker, pid), ())
+        compare.hold("1.14", said, f"{content.text!r} is no piece of what {speaker} said")
+        if life is self.life:
+            compare.hold("3.1", content.text in oracle.to_relay, f"{content.text} should come to nothing")
+            oracle.to_relay.discard(content.text)
 
     def read(self, payload: bytes) -> letters.Letter:
         """The letter in these bytes; each proposal goes to many seats and is read once."""

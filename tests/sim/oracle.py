@@ -63,6 +63,7 @@ class Oracle:
         *,
         seats: tuple[str, ...],
         prime: str,
+        observer: str,
         quorum: int,
         sole_seat: str,
         ttl_s: float,
@@ -71,7 +72,7 @@ class Oracle:
         lateness_s: float,
         caps: dict[str, int | None],
     ) -> None:
-        self.seats, self.prime, self.quorum = seats, prime, quorum
+        self.seats, self.prime, self.quorum, self.observer = seats, prime, quorum, observer
         self.sole_allowed = sole_seat == "allow-low-risk"
         self.ttl_s, self.open_max, self.escalations_max = ttl_s, open_max, escalations_max
         self.lateness_s = lateness_s
@@ -85,6 +86,13 @@ class Oracle:
         self.votes: dict[str, Said] = {}  # every ballot that a seat really cast, by msg_id
         self.to_hand: set[tuple[str, str]] = set()  # proposals that a seat must be handed at once
         self.to_ask: set[str] = set()  # proposals on which Prime must be asked, once that is kept
+        self.to_relay: set[str] = set()  # pieces of streams that the observer must be handed at once
+        self.halts: set[tuple[str, str, int]] = (
+            set()
+        )  # by seat, proposal and round: what was called a halt to
+        self.to_halt: set[tuple[str, str, int]] = (
+            set()
+        )  # of these, what its seat must be told once that is kept
         self.reached = set[str]()  # what the run came to, for a look at the simulator's own coverage
 
     def active(self) -> set[str]:
@@ -281,12 +289,27 @@ class Oracle:
         if case is None or said.sealed in case.acts:
             return "noted"
         case.acts.add(said.sealed)
-        stream = said.facts["stream"]
+        stream, number = said.facts["stream"], said.facts.get("round", 0)
+        awaited = case.phase == "vote" and stream not in case.cast and stream not in case.gone
+        if said.facts["interrupt"] and number and awaited:
+            self.halts.add((stream, said.pid, number))
+            self.to_halt.add((stream, said.pid, number))
         case.runs[stream] = case.runs.get(stream, 0) + 1 if said.facts["interrupt"] else 0
         if case.runs[stream] >= INTERRUPTS and case.phase == "vote":
             case.grave = True
             self.reached.add("three interrupts")
             self._settle(case, t, wall_s)
+        return "taken"
+
+    def _piece(self, said: Said, t: float, wall_s: float) -> str:
+        """Relayed to the seat that observes while its speaker's ballot is awaited; else it comes to nothing."""
+        case, observer = self.live.get(said.pid), self.observer
+        if case is None or case.phase != "vote" or not {said.sender, observer} <= case.given:
+            return "ignored"
+        if said.sender == observer or said.sender in case.cast or not self.roll[observer].active:
+            return "ignored"
+        self.to_relay.add(said.facts["text"])
+        self.reached.add("overheard")
         return "taken"
 
     def _escalation(self, said: Said, t: float, wall_s: float) -> str:

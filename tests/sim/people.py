@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Info, Proposal
-from tests.sim.plan import Motion, name_of, pick, unit
+from tests.sim.plan import Motion, history_of, name_of, pick, unit
 from tests.sim.truth import Said
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Seat:
         self.work: dict[tuple[str, str], int] = {}
         self.calls: dict[str, tuple[tuple[str, str], int, str]] = {}  # asked for: work, its token, label
         self.worst: dict[str, int] = {}
+        self.halts: dict[str, int] = {}
         self.made: dict[str, tuple[str, str]] = {}  # granted, and not settled: proposal, label
         self.tries = 0
 
@@ -138,6 +139,13 @@ class Seat:
                 self._settle(call)
         elif isinstance(content, Info) and content.kind in ("granted", "denied"):
             self._answered(pid, content.data["call"], granted=content.kind == "granted")
+        elif isinstance(content, Info) and content.kind == "stream":
+            self._overhear(pid, content.text, content.data)
+        elif isinstance(content, Info) and content.kind == "interrupt" and (pid, "ballot") in self.work:
+            self.world.oracle.reached.add("halted")
+            self.halts[pid] = self.halts.get(pid, 0) + 1
+            if self.halts[pid] <= 3:  # it begins anew, and listens no more after that
+                self._think_aloud(pid, f"anew/{self.name}/{pid}/{self.life}/{self.halts[pid]}", 10.0)
 
     def _begin(self, pid: str, task: str, budget_s: float) -> None:
         world, key = self.world, (pid, task)
@@ -289,8 +297,30 @@ class Seat:
                 halt = unit(seed, "halts", label, n) < 0.7
                 data = {"stream": stream, "interrupt": halt}
                 self.after(at_s, self._observe, pid, f"{label}/observation{n}", data)
+        if world.fires("speak", label):
+            self._think_aloud(pid, label, budget_s)
         if world.fires("escalate", label):
             self.after(budget_s * unit(seed, "calls", label), self._escalate, pid, f"{label}/escalation")
+
+    def _think_aloud(self, pid: str, label: str, budget_s: float) -> None:
+        """What it says while it thinks, for whoever observes; it goes on when its ballot is cast."""
+        number = 10 * self.life + self.halts.get(pid, 0)
+        for n in range(3):
+            at_s = min(budget_s, 5.0) * float(unit(self.world.plan.seed, "says", label, n))
+            self.after(at_s, self._say, pid, f"{label}/piece{n}", {"round": number, "at": n, "whole": n == 2})
+
+    def _say(self, pid: str, text: str, data: dict[str, Any]) -> None:
+        self.world.spoken.setdefault((self.name, pid), set()).add(text)
+        facts = {"text": text}
+        said = self.pen.info("piece", pid, text, text, {"stage": "plan", **data}, word="stream", facts=facts)
+        self.world.to_council(said, link=self.name)
+
+    def _overhear(self, pid: str, text: str, data: Any) -> None:
+        if self.world.fires("speak", f"overhears {text}"):
+            halt = unit(self.world.plan.seed, "halts", text) < 0.7
+            told = {"stream": data["seat"], "stage": data["stage"], "round": data["round"], "interrupt": halt}
+            self.tries += 1
+            self.after(0.5, self._observe, pid, f"{text}/overheard{self.tries}/{self.life}", told)
 
     def _observe(self, pid: str, label: str, data: dict[str, Any]) -> None:
         self.world.to_council(self.pen.info("observation", pid, label, "seen", data), link=self.name)
@@ -316,6 +346,7 @@ def propose(world: World, pen: Pen, motion: Motion, *, variant: str = "") -> Sai
             "time_budget_s": motion.budget_s,
             "wait_for": motion.wait_for,
             "supersedes": old,
+            "history": [{"role": role, "text": text} for role, text in history_of(seed, motion.number)],
         },
         role="proposer",
         msg_id=pid,
@@ -367,6 +398,7 @@ def intruding(world: World, pid: str, label: str) -> Said:
         lambda: carol.write("illegal", "", label, "PROPOSAL", {"summary": "mine"}),
         lambda: ann.write("illegal", "", label, "PROPOSAL", {"summary": "ours"}, role="human"),
         lambda: carol.info("illegal", pid, label, "", {}, word="cancel"),
+        lambda: ann.info("illegal", pid, label, "I plan to", {"stage": "plan", "round": 1}, word="stream"),
         lambda: prime.info("illegal", pid, label, "", {"approve": True}, word="answer"),
         lambda: prime.info("illegal", pid, label, "", {"ruling": "perhaps"}, word="ruling"),
         lambda: prime.info(

@@ -43,6 +43,7 @@ FAULTS = {
     "cancel": 0.3,
     "supersede": 0.4,
     "observe": 0.8,
+    "speak": 0.8,
     "escalate": 0.2,
     "doubt": 0.25,
     "risk": 0.25,
@@ -87,6 +88,12 @@ def name_of(seed: int, *about: object, digits: int = 16) -> str:
     return blake2b(text.encode(), digest_size=digits // 2, key=seed.to_bytes(8, "big")).hexdigest()
 
 
+def history_of(seed: int, *about: object) -> list[tuple[str, str]]:
+    """What was said and done before something was proposed: for most nothing, else turns that look like votes."""
+    turns = int(5 * unit(seed, "turns before", *about)) - 2
+    return [(pick(("user", "tool"), seed, "who", n, *about), f"VOTE: no\nturn {n}") for n in range(turns)]
+
+
 @dataclass(frozen=True, slots=True)
 class Motion:
     """One proposal that will be made; ``at_s`` is seconds after the launch."""
@@ -126,6 +133,7 @@ class Plan:
     takeovers: list[tuple[str, float]] = field(default_factory=list)
     full: list[tuple[str, float, float]] = field(default_factory=list)
     transaction_max: int = 128
+    observer: str = ""
     # rules 2.6: tokens by scope; a call costs up to 1,000
     caps: dict[str, int | None] = field(default_factory=dict)
 
@@ -156,6 +164,7 @@ def make(seed: int) -> Plan:
         escalations_max=10_000 if u("escalations") < 0.9 else 1 + int(3 * u("few escalations")),
         calm_s=span_s,
         rates=rates,
+        observer=pick((*seats, *seats, ""), seed, "observer"),
         transaction_max=(1, 1, 2, 128)[int(u("transactions") * 4)],
         motions=[_motion(seed, n, span_s, seats, rates) for n in range(count)],
         caps={

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from council.agents.exchange import Reply
-from council.agents.mind import Case, Opinion, Ruling, ShownBallot
+from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream, Turn
 from council.agents.seat import SeatHost
+from council.agents.voice import Voice
+from council.core.events import StreamObserved
 from council.core.state import Rules
 from council.journal.record import MemoryJournal, Record
 from council.protocol.errors import Unreachable
@@ -97,14 +99,57 @@ class Weather:
 
 
 class Whim:
-    """A mind that makes things up, the same for the same case; keeps what it said, to be held to it."""
+    """A mind that makes things up, the same for the same case; keeps what it said, to be held to it.
 
-    def __init__(self, seed: int, name: str) -> None:
+    Of what it says aloud ``told`` has every word, by proposal; ``overheard`` is what it was shown of others, and
+    ``halts`` why it was halted, with how many interrupts of its work the journal held just then.
+    """
+
+    def __init__(self, seed: int, name: str, kept_halts: Callable[[str, str], int]) -> None:
         self.seed, self.name = seed, name
         self.said: dict[str, list[str]] = {}
         self.spoke_s: dict[str, float] = {}
+        self.told: dict[str, str] = {}
+        self.shown: dict[str, tuple[Turn, ...]] = {}
+        self.overheard: list[tuple[str, Stream]] = []
+        self.halts: list[tuple[str, str, int]] = []
+        self._kept_halts = kept_halts
+
+    def take_voice(self, voice: Voice) -> None:
+        self.voice = voice
+
+    async def _think_aloud(self, case: Case) -> None:
+        """Says how it will go about it, and begins anew for each halt, three times at most."""
+        pid = case.proposal_id
+        for attempt in range(4):
+            halt = self.voice.interrupted(pid)
+            words = int(3 + 300 * unit(self.seed, "words", self.name, case.summary, attempt))
+            for n in range(words):
+                word = f"{self.name}-{attempt}-{n} "
+                self.told[pid] = self.told.get(pid, "") + word
+                self.voice.say(pid, "plan", word)
+                if n % 50 == 49:
+                    await asyncio.sleep(0.1)
+                if halt.done():
+                    break
+            self.voice.end(pid, "plan")
+            if attempt == 3 or not (await asyncio.wait([halt], timeout=0.05 * case.time_left_s))[0]:
+                return
+            self.halts.append((pid, halt.result(), self._kept_halts(pid, self.name)))
+
+    async def observe(self, case: Case, stream: Stream) -> Observation:
+        self.overheard.append((case.proposal_id, stream))
+        about = (self.name, case.summary, stream.seat, len(stream.text))
+        mood = unit(self.seed, "observes", *about)
+        if mood < 0.05:
+            raise ValueError("I can't tell")
+        if mood < 0.1:
+            await asyncio.sleep(1e6)
+        await asyncio.sleep(0.5 * unit(self.seed, "watches", *about))
+        return Observation(unit(self.seed, "halts", case.summary) < 0.5, f"seen by {self.name}")
 
     async def review(self, case: Case) -> Opinion:
+        self.shown[case.proposal_id] = case.history
         about = (self.name, case.summary)
         mood = unit(self.seed, "mood", *about)
         if mood < 0.05:
@@ -113,6 +158,8 @@ class Whim:
             await asyncio.sleep(1e6)
         if mood < 0.15:
             return "yes"  # type: ignore[return-value]  # nonsense, on purpose
+        if unit(self.seed, "aloud", *about) < 0.5:
+            await self._think_aloud(case)
         await asyncio.sleep(1.2 * case.time_left_s * unit(self.seed, "thinks", *about) ** 3)
         vote = pick(("yes", "yes", "yes", "no", "no", "abstain"), self.seed, "vote", *about)
         self.spoke_s.setdefault(case.proposal_id, asyncio.get_running_loop().time())
@@ -228,14 +275,14 @@ class Shell:
         self.names = ("lite", "prime", "codemind", "seat3", "seat4")[: max(seats, 2)]
         self.council_id = f"shell.{seed}"
         self.keys = {name: self._key(name) for name in self.names}
-        self.minds = {name: Whim(seed, name) for name in self.names}
+        self.minds = {name: Whim(seed, name, self._kept_halts) for name in self.names}
         self.weather = Weather(seed, calm_s)
         self.coordinator: Coordinator | None = None
         self._ids = 0
         self.uptime = asyncio.get_running_loop().time
         self.transport = LossyTransport(self)
         self.journal = SlowJournal(self.weather)
-        rules = Rules(seats=self.names, prime="prime", escalation_ttl_s=ttl_s)
+        rules = Rules(seats=self.names, prime="prime", observer="lite", escalation_ttl_s=ttl_s)
         self.rules = rules
         self.coordinator = Coordinator(
             rules,
@@ -253,6 +300,11 @@ class Shell:
     def new_id(self) -> str:
         self._ids += 1
         return f"{self._ids:016x}"
+
+    def _kept_halts(self, pid: str, seat: str) -> int:
+        events = [record.event for record in self.journal.records]
+        seen = [each for each in events if isinstance(each, StreamObserved) and each.interrupt]
+        return sum((each.proposal_id, each.stream) == (pid, seat) for each in seen)
 
     def _key(self, name: str) -> bytes:
         return name_of(self.seed, "key", name, digits=64).encode()[:32]

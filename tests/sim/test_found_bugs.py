@@ -16,7 +16,7 @@ from tests.sim.world import World
 def test_a_session_is_told_things_in_their_order() -> None:
     """A retry's older answer must not follow the newer decision when one append keeps both."""
     plan = make(0)
-    plan.seats, plan.prime, plan.rates = ("prime",), "prime", {}
+    plan.seats, plan.prime, plan.observer, plan.rates = ("prime",), "prime", "", {}
     plan.ttl_s, plan.sole_seat = 500.0, "never"
     plan.motions = [Motion(0, 1.0, "ann", 0.5, "decisive", 0.9, "low", None)]
     world = World(plan)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from council.core.events import ProposalSubmitted
+from council.agents.observing import GAP
+from council.core.events import ProposalSubmitted, StreamObserved
 from council.core.invariants import check
 from council.core.state import Decision, Moment, found
 from council.core.step import step
@@ -18,7 +21,7 @@ from council.protocol.errors import CouncilError
 from council.runtime.messages import escalations_from_bytes, from_bytes
 from council.runtime.session import Session
 from tests.sim.bugs import SHELL_BUGS, Bug
-from tests.sim.plan import name_of, pick, unit
+from tests.sim.plan import history_of, name_of, pick, unit
 from tests.sim.planted import planted
 from tests.sim.shell import CALL_TIMEOUT_S, Shell, in_virtual_time
 
@@ -40,6 +43,7 @@ def draft(shell: Shell, sender: str, n: int, budget_s: float) -> Envelope:
             "summary": f"matter {n}",
             "time_budget_s": budget_s,
             "wait_for": pick(("all", "decisive"), shell.seed, "wait", n),
+            "history": [{"role": role, "text": text} for role, text in history_of(shell.seed, n)],
         },
     )
 
@@ -109,7 +113,11 @@ async def judge(shell: Shell, decided: dict[str, Decision]) -> None:
     for record in shell.journal.records:
         replayed, _ = step(replayed, record.event, record.moment)
     assert decided.keys() == state.closed.keys() == replayed.closed.keys()
-    none_overheard(shell, decided)
+    none_unheard(shell, decided)
+    well_observed(shell)
+    given = {name_of(shell.seed, "proposal", n): tuple(history_of(shell.seed, n)) for n in range(8)}
+    for mind in shell.minds.values():
+        assert mind.shown == {pid: given[pid] for pid in mind.shown}
     for pid, decision in decided.items():
         answered = await shell.coordinator.decision(pid)
         assert answered is not None
@@ -119,7 +127,34 @@ async def judge(shell: Shell, decided: dict[str, Decision]) -> None:
             assert ballot.vote in shell.minds[ballot.seat].said[pid]
 
 
-def none_overheard(shell: Shell, decided: dict[str, Decision]) -> None:
+def well_observed(shell: Shell) -> None:
+    """Only the observer overhears, and what others said aloud alone; halts are told once kept (rules 1.14, 4.7)."""
+    for name, mind in shell.minds.items():
+        assert name == "lite" or not mind.overheard
+        for pid, stream in mind.overheard:
+            assert stream.seat != name
+            told = shell.minds[stream.seat].told[pid]
+            assert all(part in told for part in stream.text.split(GAP)), stream.text
+            assert len(set(re.findall(r"\w-(\d)-\d+ ", stream.text))) <= 1, "two rounds are heard as one"
+        halts = Counter(pid for pid, _, _ in mind.halts)
+        for pid, why, kept in mind.halts:
+            assert why == "seen by lite"
+            assert kept > 0, f"{name} was halted on {pid} by what is not kept"
+        for pid, count in halts.items():
+            assert count <= shell._kept_halts(pid, name)
+    runs: Counter[tuple[str, str]] = Counter()
+    voting = found(shell.rules, Moment(0.0, 0.0, 0))
+    for record in shell.journal.records:
+        event = record.event
+        voting, _ = step(voting, event, record.moment)
+        if isinstance(event, StreamObserved):
+            on = event.proposal_id, event.stream
+            runs[on] = runs[on] + 1 if event.interrupt else 0
+            case = voting.open.get(event.proposal_id)  # rules 1.8: three in a row, and Prime is to rule
+            assert runs[on] < 3 or case is None or case.stage != "deliberating" or case.escalated_for
+
+
+def none_unheard(shell: Shell, decided: dict[str, Decision]) -> None:
     """A ballot that was cast well before the deadline is not lost with a reply: its seat casts it again."""
     if "crash" in shell.weather.rates:
         return  # what a seat forgets it thinks about anew, and may be late

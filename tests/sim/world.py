@@ -53,6 +53,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         self.rules = Rules(
             seats=plan.seats,
             prime=plan.prime,
+            observer=plan.observer,
             quorum=plan.quorum,
             escalation_ttl_s=plan.ttl_s,
             sole_seat=plan.sole_seat,  # type: ignore[arg-type]  # the plan's word is one of the two
@@ -77,7 +78,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         self._heap: list[tuple[float, int, Any, tuple[Any, ...]]] = []
         self._order = 0
         self._labels = Counter()
-        self._muted = {}
+        self._muted, self.spoken = {}, {}
         self._down_until = {}
         self._died_in = {}
         self._sent = Counter()
@@ -91,6 +92,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         return Oracle(
             seats=plan.seats,
             prime=plan.prime,
+            observer=plan.observer,
             quorum=plan.quorum,
             sole_seat=plan.sole_seat,
             ttl_s=plan.ttl_s,

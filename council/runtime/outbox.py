@@ -1,0 +1,142 @@
+"""Writes what the council hands to seats: letters, sealed with each one's key. Knows nothing of how they travel.
+
+``to_seats`` must arrive, or the seat is told anew when it is back; ``perishable`` are pieces of streams, which may
+be dropped where a seat is slow to take its letters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from council.agents import letters
+from council.core import effects as do
+from council.core.state import Ballot, CouncilState
+from council.protocol import codec, signing
+from council.protocol.envelope import REASON_CHARS_MAX, Envelope
+from council.runtime.reading import Piece
+from council.runtime.senders import COORDINATOR
+
+# What a seat alone is told, and no watcher.
+ToOne = do.RequestRuling | do.InterruptSeat | do.GrantCall | do.DenyCall
+TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
+# Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
+SHOWN_REASON_MAX = 4_000
+# Kinds of INFO that a seat can make nothing of without the proposal, which it may have lost with its last life.
+_WITH_PROPOSAL = ("withdraw", "ask_again", "ruling_request")
+
+
+class Outbox:
+    """Letters that wait to be carried to seats. ``payloads`` are the proposals' bytes, kept up by the driver."""
+
+    def __init__(
+        self,
+        council_id: str,
+        keyring: signing.Keyring,
+        new_id: Callable[[], str],
+        payloads: Mapping[str, bytes],
+    ) -> None:
+        self.to_seats: deque[tuple[str, bytes]] = deque()
+        self.perishable: deque[tuple[str, bytes]] = deque()
+        self._council_id = council_id
+        self._keyring = keyring
+        self._new_id = new_id
+        self._payloads = payloads
+
+    def make_think(self, effect: do.Think, state: CouncilState, now: tuple[float, float]) -> None:
+        """Hands out what only makes a seat think, or stop."""
+        seat, proposal_id = effect.seat, effect.proposal_id
+        if isinstance(effect, do.WithdrawProposal):
+            self._inform(seat, proposal_id, "withdraw", "", {}, state, now)
+        elif effect.again:
+            self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
+        else:
+            payload = self._payloads[proposal_id]
+            self.to_seats.append((seat, self._letter(seat, proposal_id, payload, state, now, beside=False)))
+
+    def tell(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
+        """Tells a seat what is kept by now."""
+        seat, proposal_id, why = effect.seat, effect.proposal_id, ""
+        data: dict[str, Any]
+        match effect:
+            case do.RequestRuling(ballots=ballots, escalated_for=escalated_for):
+                proposal = state.open.get(proposal_id)
+                if proposal is None or proposal.stage != "ruling":
+                    return  # it went on while the request waited for the journal
+                kind, why, data = "ruling_request", "; ".join(escalated_for), {"ballots": _shown(ballots)}
+            case do.InterruptSeat(observer=observer, round=number):
+                kind, why, data = "interrupt", effect.why, {"observer": observer, "round": number}
+            case do.GrantCall(call_id=call_id):
+                kind, data = "granted", {"call": call_id}
+            case do.DenyCall(call_id=call_id, anew=anew):
+                kind, why, data = "denied", effect.why, {"call": call_id, "anew": anew}
+        self._inform(seat, proposal_id, kind, why, data, state, now)
+
+    def relay(self, piece: Piece, observer: str, state: CouncilState, now: tuple[float, float]) -> None:
+        """Hands a piece of a stream to the seat that observes it."""
+        data = {"seat": piece.seat, "stage": piece.stage, "round": piece.round, "at": piece.at}
+        payload = self._info(piece.proposal_id, "stream", piece.text, {**data, "whole": piece.whole}, now)
+        letter = self._letter(observer, piece.proposal_id, payload, state, now, beside=False)
+        self.perishable.append((observer, letter))
+
+    def _inform(
+        self,
+        seat: str,
+        proposal_id: str,
+        kind: str,
+        text: str,
+        data: dict[str, Any],
+        state: CouncilState,
+        now: tuple[float, float],
+    ) -> None:
+        payload = self._info(proposal_id, kind, text, data, now)
+        letter = self._letter(seat, proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
+        self.to_seats.append((seat, letter))
+
+    def _info(
+        self, proposal_id: str, kind: str, text: str, data: dict[str, Any], now: tuple[float, float]
+    ) -> bytes:
+        envelope = Envelope.build(
+            msg_id=self._new_id(),
+            parent_id=proposal_id,
+            timestamp=datetime.fromtimestamp(now[1], UTC),
+            sender=COORDINATOR,
+            role="coordinator",
+            type="INFO",
+            content={"kind": kind, "text": text[:REASON_CHARS_MAX], "data": data},
+        )
+        return codec.encode(envelope)
+
+    def _letter(
+        self,
+        seat: str,
+        proposal_id: str,
+        payload: bytes,
+        state: CouncilState,
+        now: tuple[float, float],
+        *,
+        beside: bool,
+    ) -> bytes:
+        """A sealed letter; with the proposal ``beside`` where it is still open."""
+        proposal = state.open.get(proposal_id)
+        left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
+        about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
+        return signing.seal_to(
+            letters.write(payload, about, left_s), self._keyring.key(seat), self._council_id, seat
+        )
+
+
+def _shown(ballots: tuple[Ballot, ...]) -> list[dict[str, Any]]:
+    """Ballots as Prime is shown them."""
+    return [
+        {
+            "seat": ballot.seat,
+            "vote": ballot.vote,
+            "reason": ballot.reason[:SHOWN_REASON_MAX],
+            "confidence": ballot.confidence,
+            "risk_level": ballot.risk_level,
+        }
+        for ballot in ballots
+    ]

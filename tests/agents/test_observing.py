@@ -1,0 +1,394 @@
+"""The seat that observes: it puts together what it hears, looks a few times, and its own ballot goes first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from council.agents import observing
+from council.agents.mind import Case, Observation, Opinion, Stream
+from council.agents.observing import GAP, LOOK_CHARS, STAGES_MAX, Hearing
+from council.agents.purse import Cost, Purse
+from council.agents.voice import OBSERVATIONS_MAX
+from council.protocol.envelope import Envelope, Info, Vote
+from council.protocol.envelope import plain as as_data
+from tests.agents.test_seat import Bench
+from tests.runtime.harness import run, until
+
+PID = "aaaaaaaa"
+
+
+def case(pid: str = PID, body: str = "", left_s: float = 60.0) -> Case:
+    return Case(pid, "client", "do it", body, time_left_s=left_s)
+
+
+def hearing(*pids: str) -> Hearing:
+    found = Hearing()
+    for pid in pids or (PID,):
+        found.keep(case(pid), 0.0)
+    return found
+
+
+def piece(
+    at: int, whole: bool = False, number: int = 1, seat: str = "prime", stage: str = "plan"
+) -> dict[str, Any]:
+    return {"seat": seat, "stage": stage, "round": number, "at": at, "whole": whole}
+
+
+def look(found: Hearing, now_s: float = 1.0) -> Stream | None:
+    """What its mind is shown next, which then is done with it."""
+    due = found.next_due(now_s)
+    if due is None:
+        return None
+    heard, _ = due
+    stream = heard.look()
+    heard.looked(heard.round, interrupt=False)
+    found.done(heard)
+    return stream
+
+
+# What is heard
+
+
+def test_pieces_are_put_together_and_looked_at_when_there_is_enough_and_when_it_is_whole() -> None:
+    found = hearing()
+    found.hear(PID, "x" * (LOOK_CHARS - 1), piece(0))
+    assert look(found) is None
+    found.hear(PID, "y", piece(LOOK_CHARS - 1))
+    text = "x" * (LOOK_CHARS - 1) + "y"
+    assert look(found) == Stream("prime", "plan", text, False)
+    found.hear(PID, "z", piece(LOOK_CHARS))
+    assert look(found) is None
+    found.hear(PID, "", piece(LOOK_CHARS + 1, whole=True))
+    assert look(found) == Stream("prime", "plan", text + "z", True)
+    assert look(found) is None
+
+
+def test_a_long_stream_is_looked_at_so_often_and_no_more_and_when_it_is_whole() -> None:
+    """Mutation: without the look that is kept for the end, what stands there is never seen."""
+    found, seen = hearing(), []
+    for n in range(20):
+        found.hear(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS))
+        seen.append(look(found))
+    found.hear(PID, "rm -rf /", piece(20 * LOOK_CHARS, whole=True))
+    seen.append(look(found))
+    streams = [each for each in seen if each is not None]
+    assert len(streams) == OBSERVATIONS_MAX
+    assert streams[-1].is_whole
+    assert streams[-1].text.endswith("rm -rf /")
+    assert not any(each.is_whole for each in streams[:-1])
+
+
+def test_a_stage_has_so_many_looks_over_all_its_restarts() -> None:
+    found, looks = hearing(), 0
+    for number in range(10):
+        found.hear(PID, "short", piece(0, True, number))
+        looks += look(found) is not None
+    assert looks == OBSERVATIONS_MAX
+
+
+def test_a_later_round_takes_the_place_of_the_earlier_and_what_comes_late_of_that_is_nothing() -> None:
+    found = hearing()
+    found.hear(PID, "first", piece(0, number=1))
+    found.hear(PID, "second", piece(0, number=2))
+    found.hear(PID, " of the first", piece(5, True, number=1))
+    assert look(found) is None
+    found.hear(PID, "!", piece(6, True, number=2))
+    assert look(found) == Stream("prime", "plan", "second!", True)
+
+
+def test_a_piece_twice_is_heard_once_and_one_that_is_missed_leaves_a_mark() -> None:
+    found = hearing()
+    for text, at in (("a", 0), ("a", 0), ("c", 2), ("b", 1)):
+        found.hear(PID, text, piece(at))
+    found.hear(PID, "d", piece(3, whole=True))
+    found.hear(PID, "e", piece(4))  # whole is whole
+    assert look(found) == Stream("prime", "plan", f"a{GAP}cd", True)
+
+
+def test_seats_and_stages_are_heard_apart() -> None:
+    found = hearing()
+    for seat in ("prime", "codemind"):
+        for stage in ("plan", "refine"):
+            found.hear(PID, f"{seat} {stage}", piece(0, True, seat=seat, stage=stage))
+    streams = [look(found) for _ in range(4)]
+    assert [each.text for each in streams if each] == [
+        "prime plan",
+        "prime refine",
+        "codemind plan",
+        "codemind refine",
+    ]
+
+
+def test_a_seat_with_stages_without_end_is_heard_in_five() -> None:
+    found = hearing()
+    for n in range(50):
+        found.hear(PID, "x", piece(0, True, stage=f"stage {n}"))
+        found.hear(PID, "x", piece(0, True, seat="codemind", stage=f"stage {n}"))
+    looks = 0
+    while look(found) is not None:
+        looks += 1
+    assert looks == 2 * STAGES_MAX
+
+
+def test_what_it_was_not_given_is_nothing_to_it_and_what_is_over_is_forgotten() -> None:
+    found = hearing()
+    found.hear("bbbbbbbb", "x", piece(0, True))
+    assert look(found) is None
+    found.hear(PID, "x", piece(0, True))
+    found.forget(PID)
+    found.forget(PID)
+    assert look(found) is None
+
+
+def test_a_case_whose_time_is_over_is_not_looked_at_and_makes_room() -> None:
+    found = hearing()
+    found.hear(PID, "x", piece(0, True))
+    assert look(found, now_s=60.0) is None
+    found.keep(case("bbbbbbbb"), 60.0)
+    assert list(found._kept) == ["bbbbbbbb"]
+
+
+def test_the_case_is_shown_with_the_time_that_is_left() -> None:
+    found = hearing()
+    found.hear(PID, "x", piece(0, True))
+    due = found.next_due(20.0)
+    assert due is not None
+    assert due[1] == case(left_s=40.0)
+
+
+@pytest.mark.parametrize(("limit", "most"), [("CASES_MAX", 3), ("CHARS_MAX", 3_000)])
+def test_what_is_kept_is_bounded_by_count_and_by_size(
+    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, limit, most)
+    found = Hearing()
+    for n in range(10):
+        found.keep(case(f"{n:08x}", body="x" * 500), 0.0)
+        found.hear(f"{n:08x}", "y" * 500, piece(0))
+    assert list(found._kept) == ["00000007", "00000008", "00000009"]
+    assert found._chars == 3_000
+    for pid in list(found._kept):
+        found.forget(pid)
+    assert found._chars == 0
+
+
+# In a seat
+
+
+class Watcher:
+    """A mind that observes: it keeps what it is shown, and says what it is told to, or raises it."""
+
+    def __init__(self, *says: Any, review_s: float = 0.0, observe_s: float = 0.0) -> None:
+        self.says, self.shown = list(says), list[tuple[str, Stream]]()
+        self.review_s, self.observe_s = review_s, observe_s
+        self.cancelled = 0
+
+    async def review(self, case: Case) -> Opinion:
+        await asyncio.sleep(self.review_s)
+        return Opinion.yes("fine")
+
+    async def observe(self, case: Case, stream: Stream) -> Observation:
+        self.shown.append((case.summary, stream))
+        try:
+            await asyncio.sleep(self.observe_s)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        said = self.says.pop(0) if self.says else Observation(False)
+        if isinstance(said, Exception):
+            raise said
+        return said  # type: ignore[no-any-return]  # nonsense too, on purpose
+
+
+def told(bench: Bench, text: str = "rm -rf /", pid: str = PID, **facts: Any) -> bytes:
+    return bench.info("stream", pid, text=text, **{**piece(0, True), **facts})
+
+
+def facts(envelope: Envelope) -> tuple[str, str, dict[str, Any]]:
+    content = envelope.content
+    assert isinstance(content, Info), content
+    assert (envelope.sender, envelope.role, envelope.parent_id) == (
+        "lite",
+        "voter",
+        content.data["proposal_id"],
+    )
+    data = as_data(content.data)
+    del data["proposal_id"]
+    return content.kind, content.text, data
+
+
+async def hears(bench: Bench, *batch: bytes, want: int = 1) -> list[Envelope]:
+    return [bench.opened(sealed) for sealed in await bench.calls(batch, want)]
+
+
+@pytest.mark.parametrize("interrupt", [True, False])
+def test_what_a_mind_makes_of_a_stream_is_signed_and_sent(interrupt: bool) -> None:
+    async def scenario() -> None:
+        mind = Watcher(Observation(interrupt, "it deletes everything"))
+        bench = Bench(mind)
+        ballot, seen = await hears(bench, bench.proposal(), told(bench), want=2)
+        assert isinstance(ballot.content, Vote)
+        assert facts(seen) == (
+            "observation",
+            "it deletes everything",
+            {"stream": "prime", "stage": "plan", "round": 1, "interrupt": interrupt},
+        )
+        assert mind.shown == [("do it", Stream("prime", "plan", "rm -rf /", True))]
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> None:
+    class Plain:
+        def review(self, case: Case) -> Opinion:
+            return Opinion.yes("fine")
+
+        def observe(self, case: Case, stream: Stream) -> Observation:
+            return Observation(True, "halt")
+
+    async def scenario() -> None:
+        bench = Bench(Plain())
+        _, seen = await hears(bench, bench.proposal(), told(bench), want=2)
+        assert facts(seen)[2]["interrupt"] is True
+        deaf = Bench(lambda case: Opinion.yes("fine"))
+        await hears(deaf, deaf.proposal(), told(deaf))
+        assert await deaf.host.exchange([]) == (False, [])
+        assert not deaf.host._hearing._kept  # nor does it keep what it might hear of
+
+    run(scenario())
+
+
+def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None:
+    """One fault is one interrupt: three in a row are three tries (rules 1.8)."""
+
+    async def scenario() -> None:
+        mind = Watcher(Observation(True, "halt"), Observation(False))
+        bench = Bench(mind)
+        start = told(bench, "x" * LOOK_CHARS, whole=False)
+        _, first = await hears(bench, bench.proposal(), start, want=2)
+        assert facts(first)[2]["interrupt"] is True
+        assert await bench.host.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
+        (second,) = await hears(bench, told(bench, "anew", round=2))
+        assert facts(second)[2] == {"stream": "prime", "stage": "plan", "round": 2, "interrupt": False}
+
+    run(scenario())
+
+
+def test_what_it_says_of_a_round_that_is_over_is_not_said() -> None:
+    async def scenario() -> None:
+        mind = Watcher(Observation(True, "halt"), Observation(False), observe_s=0.02)
+        bench = Bench(mind)
+        await hears(bench, bench.proposal(), told(bench, round=1))
+        (seen,) = await hears(bench, told(bench, "anew", round=2))
+        assert facts(seen)[2] == {"stream": "prime", "stage": "plan", "round": 2, "interrupt": False}
+        assert [stream.text for _, stream in mind.shown] == ["rm -rf /", "anew"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (ValueError("no idea"), "its mind raised ValueError: no idea"),
+        ("halt", "its mind returned 'halt', expected Observation"),
+        (Opinion.no("halt"), "its mind returned Opinion("),
+        (Observation("yes"), "its mind returned 'yes' as interrupt, expected True or False"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_mind_that_fails_to_observe_is_reported_and_halts_nobody(said: Any, why: str) -> None:
+    async def scenario() -> None:
+        bench = Bench(Watcher(said))
+        ballot, fault = await hears(bench, bench.proposal(), told(bench), want=2)
+        assert isinstance(ballot.content, Vote)
+        kind, text, data = facts(fault)
+        assert (kind, data) == ("fault", {"task": "observation"})
+        assert text.startswith(why)
+        again = await hears(bench, bench.proposal())  # what it says again is its ballot alone
+        assert [each.content for each in again] == [ballot.content]
+
+    run(scenario())
+
+
+def test_an_observation_that_takes_too_long_is_given_up() -> None:
+    async def scenario() -> None:
+        mind = Watcher(observe_s=60.0)
+        bench = Bench(mind)
+        _, fault = await hears(bench, bench.proposal(left_s=0.05), told(bench), want=2)
+        assert facts(fault)[1].startswith("its mind did not answer within 0.0")
+        await until(lambda: mind.cancelled == 1)
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+def test_its_own_ballot_goes_first() -> None:
+    """rules 6.7. Mutation: an observation that keeps the one place has the ballot wait for it."""
+
+    async def scenario() -> None:
+        mind = Watcher(observe_s=0.5)
+        bench = Bench(mind, concurrent_max=1)
+        await hears(bench, bench.proposal())
+        watching = asyncio.ensure_future(bench.host.exchange([told(bench)]))
+        await until(lambda: len(mind.shown) == 1)
+        (ballot,) = await hears(bench, bench.proposal("bbbbbbbb"))
+        assert ballot.parent_id == "bbbbbbbb"
+        assert isinstance(ballot.content, Vote)
+        assert mind.cancelled == 1
+        mind.observe_s = 0.0
+        found = (await watching)[1] + (await bench.calls([], want=1))
+        assert [facts(bench.opened(each))[0] for each in found] == ["observation"]
+        assert [stream.is_whole for _, stream in mind.shown] == [True, True]  # it looked once more
+
+    run(scenario())
+
+
+def test_looks_wait_while_ballots_take_all_the_room() -> None:
+    async def scenario() -> None:
+        mind = Watcher(review_s=0.05)
+        bench = Bench(mind, concurrent_max=2)
+        batch = [bench.proposal(), bench.proposal("bbbbbbbb"), bench.proposal("cccccccc"), told(bench)]
+        said = await hears(bench, *batch, want=4)
+        assert [each.type for each in said[:2]] == ["VOTE", "VOTE"]
+        assert sorted(each.type for each in said[2:]) == ["INFO", "VOTE"]
+
+    run(scenario())
+
+
+def test_a_call_for_an_observation_is_paid_from_the_purse_and_settled_with_it() -> None:
+    class Paying(Watcher):
+        def take_purse(self, purse: Purse) -> None:
+            self.purse = purse
+
+        async def observe(self, case: Case, stream: Stream) -> Observation:
+            await self.purse.reserve(case.proposal_id, "observe", "small-1", Cost(100))
+            return Observation(False)
+
+    async def scenario() -> None:
+        bench = Bench(Paying())
+        await hears(bench, bench.proposal())
+        (asked,) = await hears(bench, told(bench))
+        assert facts(asked)[2]["task"] == "observe"
+        granted = bench.info("granted", call=asked.msg_id)
+        kinds = [facts(each) for each in await hears(bench, granted, want=2)]
+        assert sorted(kind for kind, _, _ in kinds) == ["observation", "settle"]
+
+    run(scenario())
+
+
+def test_what_is_withdrawn_is_observed_no_more() -> None:
+    async def scenario() -> None:
+        mind = Watcher(observe_s=60.0)
+        bench = Bench(mind)
+        await hears(bench, bench.proposal())
+        watching = asyncio.ensure_future(bench.host.exchange([told(bench)]))
+        await until(lambda: len(mind.shown) == 1)
+        await bench.host.exchange([bench.info("withdraw")])
+        await until(lambda: mind.cancelled == 1)
+        assert (await watching)[1] == []
+        assert await bench.host.exchange([told(bench, "more", round=2)]) == (False, [])
+
+    run(scenario())
