@@ -1,4 +1,5 @@
-"""The form of a model's answer, as JSON Schema: the three keys of rules 6.6, with ``ruling`` for a ruling's ballot.
+"""The form of a model's answer, as JSON Schema: the three keys of rules 6.6, with ``ruling`` for a ruling's ballot,
+and what the other stages answer.
 
 Knows no model and no reader. It asks for as little as the council can use: ``protocol/control.py`` reads more, and
 whatever keeps to these schemas, and holds no NUL, is read by it without a ballot lost.
@@ -17,6 +18,7 @@ from typing import Any, get_args
 from council.agents.mind import RulingWord
 from council.agents.prompt import Task
 from council.protocol.envelope import RiskLevel, VoteWord
+from council.protocol.markers import Outcome
 from council.protocol.sections import VERBS, ImpactAnalysis, MemoryOperation, Section
 
 # A model's second digit says nothing; steps keep a number within 0 to 1 where grammars know no bounds. Both sides
@@ -74,6 +76,11 @@ SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
     {
         "ballot": _answer("ballot", vote=_one_of(get_args(VoteWord))),
         "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
+        # Of the other stages (GCP 6), as their blocks would be.
+        "plan": _object(plan=_many(_TEXT)),
+        "observe": _object(interrupt={"type": ["string", "null"]}),
+        "act": _object(response=_TEXT),
+        "verify": _object(summary=_TEXT, verify=_one_of(get_args(Outcome))),
     }
 )
 # A schema as a server may put it into the prompt that it was sent beside.

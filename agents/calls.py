@@ -19,18 +19,18 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
 import structlog
 
-from council.agents.endpoint import NO_KEY, Endpoint, is_loopback
+from council.agents import spans, wire
+from council.agents.endpoint import NO_KEY, Endpoint
 from council.agents.prompt import Prompt
 from council.agents.purse import COST_MAX, Cost, Purse
 from council.protocol.errors import ModelError
 from council.protocol.jsondata import quoted
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    import httpx2
 
 log = structlog.get_logger("council.model")
 
@@ -42,28 +42,12 @@ PAUSE_S = 0.5
 PAUSE_MAX_S = 8.0
 # A token is rarely more than a word; the longest are rows of blanks or dashes, some dozen characters.
 CHARS_A_TOKEN_MAX = 64
-# A token comes as an event of its own, with names and ids around it: some hundred bytes.
-BYTES_A_TOKEN_MAX = 2_048
-BYTES_MAX = 2**20
 SAID_CHARS_MAX = 300  # of a server's own words in an error
-CONNECT_S = 10.0
 _TOO_LONG = "the prompt is too long for it"
 
+# Is given an answer piece by piece, as it comes; None where all of it is void, as it broke off and begins anew.
+Hear = Callable[[str | None], None]
 
-# What is sent. The SDK adds what OPENAI_* variables hold for one server, which may be a key, to requests to any.
-_HEADERS = frozenset(
-    [
-        "accept",
-        "accept-encoding",
-        "authorization",
-        "connection",
-        "content-length",
-        "content-type",
-        "host",
-        "transfer-encoding",
-        "user-agent",
-    ]
-)
 # By these a refusal is known to be of a form of answer, and by those of a prompt that is too long.
 _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
 _OF_A_LENGTH = ("context_length", "context length", "context size", "context window", "maximum context")
@@ -78,11 +62,14 @@ class Answer:
     refusal: str = ""
 
 
+Form = Literal["json_schema", "json_object", "text"]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """How a server is spoken to, as far as it is known what it understands."""
 
-    form: Literal["json_schema", "json_object", "text"]
+    form: Form
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     tells_usage: bool = True
 
@@ -99,10 +86,10 @@ class Dialect:
                 found[name] = getattr(endpoint, name)
         if self.tells_usage:
             found["stream_options"] = {"include_usage": True}
-        if self.form == "json_schema":
+        if self.form == "json_schema" and prompt.schema:
             schema = {"name": prompt.task, "schema": dict(prompt.schema), "strict": True}
             found["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif self.form == "json_object":
+        elif self.form == "json_object" and prompt.schema:
             found["response_format"] = {"type": "json_object"}
         return found
 
@@ -117,8 +104,11 @@ class Dialect:
         return None
 
 
-class _Failed(Exception):
-    """A call failed. ``used`` is what it cost, None if nobody knows; ``after_s``: as long as the server wants."""
+class Failed(Exception):
+    """A call failed. ``used`` is what it cost, None if nobody knows; ``after_s``: as long as the server wants.
+
+    ``error_type`` says of which kind it is, in a word or by its status, for the span of the attempt.
+    """
 
     def __init__(
         self,
@@ -128,16 +118,14 @@ class _Failed(Exception):
         used: Cost | None,
         after_s: float | None = None,
         status: int | None = None,
+        kind: str = spans.OTHER,
     ) -> None:
         super().__init__(what)
         self.what, self.again, self.used, self.after_s, self.status = what, again, used, after_s, status
+        self.error_type = kind if status is None else str(status)
 
 
-class _TooMuch(Exception):
-    """A server sends without an end."""
-
-
-_NOTHING = Cost(0)  # what a call has cost that the server did not begin
+NOTHING = Cost(0)  # what a call has cost that the server did not begin
 
 
 class ModelCalls:
@@ -149,17 +137,25 @@ class ModelCalls:
         form = endpoint.answer_format
         self._dialect = Dialect("json_schema" if form == "auto" else form)
         self._tls: ssl.SSLContext | bool | None = None
-        self._client: AsyncOpenAI | None = None
+        self._client: Any = None
         self._users = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.endpoint, self._pause)
 
-    async def answer(self, prompt: Prompt, purse: Purse, until_s: float, troubles: list[str]) -> Answer:
+    @property
+    def form(self) -> Form:
+        """How the server is told of an answer's form, as far as is known what it understands."""
+        return self._dialect.form
+
+    async def answer(
+        self, prompt: Prompt, purse: Purse, until_s: float, troubles: list[str], hear: Hear | None = None
+    ) -> Answer:
         """What the model says to ``prompt``, each attempt reserved before it, and settled after it (rules 2.6).
 
         No attempt begins that could not before ``until_s`` of the loop's clock. What goes wrong meanwhile is
-        added to ``troubles``. Raises ModelError, and CallDenied where the purse does.
+        added to ``troubles``; ``hear`` is given the answer as it comes. Raises ModelError, and CallDenied where the
+        purse does.
         """
         endpoint, attempt = self.endpoint, 0
         told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
@@ -173,19 +169,22 @@ class ModelCalls:
                 overruns = []  # told once
                 used: Cost | None = None
                 try:
-                    answer, used = await self._call(client, dialect, prompt)
+                    with spans.chat(endpoint, prompt.task):
+                        answer, used = await self._call(client, dialect, prompt, hear)
                     return answer
-                except _Failed as failure:
+                except Failed as failure:
                     used, failed = failure.used, failure
                 finally:
                     purse.settle(call_id, used)
                 troubles.append(failed.what)
+                if hear is not None:
+                    hear(None)
                 if self._learned(dialect, failed):
                     continue
                 attempt += 1
                 await self._before_next(failed, attempt, until_s)
 
-    async def _before_next(self, failed: _Failed, attempt: int, until_s: float) -> None:
+    async def _before_next(self, failed: Failed, attempt: int, until_s: float) -> None:
         """Waits until it may be tried again. Raises ModelError where that is of no use, or too late."""
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
@@ -203,7 +202,7 @@ class ModelCalls:
         log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
         await self._pause(pause_s)
 
-    def _learned(self, used: Dialect, failed: _Failed) -> bool:
+    def _learned(self, used: Dialect, failed: Failed) -> bool:
         """Whether the server does not understand something that it need not be asked with; it is then left out."""
         if failed.status not in (400, 404, 415, 422, 501) or failed.what.startswith(_TOO_LONG):
             return False
@@ -224,16 +223,18 @@ class ModelCalls:
     # One call
 
     async def _call(
-        self, client: AsyncOpenAI, dialect: Dialect, prompt: Prompt
+        self, client: Any, dialect: Dialect, prompt: Prompt, hear: Hear | None
     ) -> tuple[Answer, Cost | None]:
         import openai
 
-        heard = _Heard(CHARS_A_TOKEN_MAX * self.endpoint.max_output_tokens)
+        heard = Heard(CHARS_A_TOKEN_MAX * self.endpoint.max_output_tokens)
         try:
             stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
             try:
                 async for chunk in stream:
-                    heard.take(chunk)
+                    piece = heard.take(chunk)
+                    if piece and hear is not None:
+                        hear(piece)
                     if heard.is_whole:
                         break
             finally:
@@ -241,9 +242,8 @@ class ModelCalls:
         except openai.OpenAIError as error:
             if heard.finish is None:
                 raise self._failure(error) from None
-        except _TooMuch:
-            what = f"it did not stop: {heard.chars:,} characters and more, where {self.endpoint.max_output_tokens:,}"
-            raise _Failed(f"{what} tokens were asked for", again=False, used=None) from None
+        except wire.TooMuch:
+            raise self._endless(heard) from None
         except (
             ValueError,
             TypeError,
@@ -253,16 +253,23 @@ class ModelCalls:
         ) as error:  # within the SDK
             if heard.finish is None:
                 what = f"it sent what is no stream of chunks ({type(error).__name__})"
-                raise _Failed(what, again=True, used=None) from None
+                raise Failed(what, again=True, used=None) from None
+        return self._whole(prompt, heard)
+
+    def _whole(self, prompt: Prompt, heard: Heard) -> tuple[Answer, Cost | None]:
+        """The answer that was heard, and what it cost. Raises Failed where it is none, or not all of one."""
         if not heard.chunks:
             what = "it sent no stream of chunks: is its base_url right? It mostly ends in /v1"
-            raise _Failed(what, again=False, used=None)
+            raise Failed(what, again=False, used=None)
         if heard.finish is None:
             what = f"it broke off after {heard.chars:,} characters, without saying why it stopped"
-            raise _Failed(what, again=True, used=None)
-        return Answer("".join(heard.parts), heard.finish, "".join(heard.refusals)), self._used(heard)
+            raise Failed(what, again=True, used=None)
+        used = self._used(heard)
+        if used is not None and (cut := prompt.cut(heard.usage.prompt_tokens)):
+            raise Failed(cut, again=False, used=used)
+        return Answer("".join(heard.parts), heard.finish, "".join(heard.refusals)), used
 
-    def _used(self, heard: _Heard) -> Cost | None:
+    def _used(self, heard: Heard) -> Cost | None:
         """What the server says that it used, where that can be true; None where it can't, or nothing was said."""
         usage = heard.usage
         counts = [
@@ -277,11 +284,14 @@ class ModelCalls:
         ):
             if usage is not None:
                 log.warning("the model's server told a usage that can't be true", model=str(self.endpoint))
+            spans.answered(heard.finish, None, None)
             return None
         # Some count a model's thinking in the total alone; it is paid for like what is written.
-        return self.endpoint.cost(read, max(written, (both or 0) - read))
+        written = max(written, (both or 0) - read)
+        spans.answered(heard.finish, read, written)
+        return self.endpoint.cost(read, written)
 
-    def _failure(self, error: Any) -> _Failed:
+    def _failure(self, error: Any) -> Failed:
         """What an error of the SDK means, what it cost, and whether to try again."""
         import httpx2
         import openai
@@ -292,22 +302,35 @@ class ModelCalls:
             began = not isinstance(
                 error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
             )
-            if isinstance(error, openai.APITimeoutError) and began:
-                what = f"it was silent for {self.endpoint.timeout_s:g} s (timeout_s)"
-            elif began:
-                what = "the connection broke"
-            else:
-                what = "it can't be reached: is the server running, and its base_url right?"
-            return _Failed(what, again=True, used=None if began else _NOTHING)
-        said = self._said(error)
-        return _Failed(f"it failed in the middle of its answer{said}", again=True, used=None)
+            return self._unreached(began=began, silent=isinstance(error, openai.APITimeoutError))
+        return self._broken(error)
 
-    def _refusal(self, error: Any) -> _Failed:
+    def _endless(self, heard: Heard) -> Failed:
+        most = self.endpoint.max_output_tokens
+        what = f"it did not stop: {heard.chars:,} characters and more, where {most:,} tokens were asked for"
+        return Failed(what, again=False, used=None)
+
+    def _unreached(self, *, began: bool, silent: bool) -> Failed:
+        """No connection, or one that did not hold; ``began`` where the server may have got the request."""
+        if not began:
+            what = "it can't be reached: is the server running, and its base_url right?"
+        elif silent:
+            what = f"it was silent for {self.endpoint.timeout_s:g} s (timeout_s)"
+        else:
+            what = "the connection broke"
+        kind = "timeout" if began and silent else "connection_error"
+        return Failed(what, again=True, used=None if began else NOTHING, kind=kind)
+
+    def _broken(self, error: Any) -> Failed:
+        """An error in the place of what was still to come."""
+        return Failed(f"it failed in the middle of its answer{self._said(error)}", again=True, used=None)
+
+    def _refusal(self, error: Any) -> Failed:
         """What a status means that is no success."""
         status: int = error.status_code
         said, after_s = self._said(error), _retry_after_s(error.response.headers)
         about = f"{said} {error.code or ''}".casefold()
-        used = None if status >= 500 or status == 408 else _NOTHING
+        used = None if status >= 500 or status == 408 else NOTHING
         again = status in (408, 409, 425, 429) or status >= 500
         if status in (401, 403):  # without the server's words, which may show the key
             which = self.endpoint.api_key_env or self.endpoint.api_key_file
@@ -327,7 +350,7 @@ class ModelCalls:
             what = f"it sends elsewhere ({status}): set base_url to where it leads"
         else:
             what = f"it answered {status}{said}"
-        return _Failed(what, again=again, used=used, after_s=after_s, status=status)
+        return Failed(what, again=again, used=used, after_s=after_s, status=status)
 
     def _said(self, error: Any) -> str:
         """The server's own words, without the key should they show it."""
@@ -342,12 +365,12 @@ class ModelCalls:
     # The client
 
     @contextlib.asynccontextmanager
-    async def _open(self) -> AsyncIterator[AsyncOpenAI]:
+    async def _open(self) -> AsyncIterator[Any]:
         """The client, which all calls under way share; the last one closes it."""
         if (
             self._tls is None
         ):  # importing the SDK and reading certificates takes a second, in which seats must beat
-            self._tls = await asyncio.to_thread(_prepared, self.endpoint.base_url)
+            self._tls = await asyncio.to_thread(self._prepare)
         if self._client is None:
             self._client = self._new_client(self._tls)
         self._users += 1
@@ -359,55 +382,38 @@ class ModelCalls:
                 client, self._client = self._client, None
                 await client.close()
 
-    def _new_client(self, tls: ssl.SSLContext | bool) -> AsyncOpenAI:
-        import httpx2
+    def _prepare(self) -> ssl.SSLContext | bool:
+        """What a client needs and takes long; what it gives is handed to ``_new_client``."""
+        return _prepared(self.endpoint.base_url)
+
+    def _new_client(self, tls: ssl.SSLContext | bool) -> Any:
         import openai
 
-        endpoint, key = self.endpoint, self.endpoint.key()
-        bytes_max = BYTES_MAX + BYTES_A_TOKEN_MAX * endpoint.max_output_tokens
+        key = self.endpoint.key()
 
-        async def bounded(response: httpx2.Response) -> None:
-            response.stream = _Bounded(response.stream, bytes_max)
-
-        async def ours_alone(request: httpx2.Request) -> None:
-            for name in [name for name in request.headers if name not in _HEADERS]:
+        def ours_alone(request: httpx2.Request) -> None:
+            for name in [name for name in request.headers if name not in wire.HEADERS]:
                 del request.headers[name]
             request.headers["authorization"] = f"Bearer {key}"
 
-        class _Bounded(httpx2.AsyncByteStream):
-            """A body that ends, in an error if need be."""
-
-            def __init__(self, body: Any, left: int) -> None:
-                self._body, self._left = body, left
-
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                async for data in self._body:
-                    self._left -= len(data)
-                    if self._left < 0:
-                        raise _TooMuch
-                    yield data
-
-            async def aclose(self) -> None:
-                await self._body.aclose()
-
         return openai.AsyncOpenAI(
             api_key=key,
-            base_url=endpoint.base_url,
+            base_url=self.endpoint.base_url,
             max_retries=0,  # ours are reserved for, each by itself
-            http_client=httpx2.AsyncClient(
-                verify=tls,
-                timeout=httpx2.Timeout(
-                    endpoint.timeout_s, connect=min(CONNECT_S, endpoint.timeout_s), pool=None
-                ),
-                follow_redirects=False,  # a key goes where it was meant to, and nowhere else
-                trust_env=not is_loopback(endpoint.base_url),  # whose servers no proxy knows
-                event_hooks={"request": [ours_alone], "response": [bounded]},
-                headers={"accept-encoding": "identity"},  # so that what is counted is what comes
-            ),
+            http_client=wire.new_client(self.endpoint, tls, ours_alone),
         )
 
 
-class _Heard:
+def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
+    """The calls to an endpoint: by the OpenAI API, or by pydantic-ai where it names a provider."""
+    if endpoint.provider is None:
+        return ModelCalls(endpoint, pause)
+    from council.agents.adapter import ProviderCalls  # an extra, of no use to others
+
+    return ProviderCalls(endpoint, pause)
+
+
+class Heard:
     """What has come of an answer; servers are many, and nothing about a chunk is taken for granted."""
 
     def __init__(self, chars_max: int) -> None:
@@ -423,8 +429,10 @@ class _Heard:
         """Nothing more is needed, though the server may not close the line."""
         return self.finish is not None and self.usage is not None
 
-    def take(self, chunk: Any) -> None:
+    def take(self, chunk: Any) -> str:
+        """Keeps what a chunk brings; gives what of it is the answer's text."""
         self.chunks += 1
+        before = len(self.parts)
         usage = getattr(chunk, "usage", None)
         self.usage = usage if usage is not None else self.usage
         for choice in getattr(chunk, "choices", None) or ():
@@ -438,18 +446,27 @@ class _Heard:
                     self.chars += len(text)
             finish = getattr(choice, "finish_reason", None)
             self.finish = finish if isinstance(finish, str) else self.finish
+        self._bound()
+        return "".join(self.parts[before:])
+
+    def add(self, text: str) -> None:
+        """Keeps the answer's next piece."""
+        self.chunks += 1
+        self.parts.append(text)
+        self.chars += len(text)
+        self._bound()
+
+    def _bound(self) -> None:
         if self.chars > self._chars_max:
-            raise _TooMuch
+            raise wire.TooMuch
 
 
 def _prepared(base_url: str) -> ssl.SSLContext | bool:
     """What a client needs and takes long: the SDK, and for https the certificates that are trusted."""
-    import httpx2
-    import openai
     import openai.resources.chat.completions  # loaded when first used, else
 
     assert openai
-    return httpx2.create_ssl_context() if urlsplit(base_url).scheme == "https" else False
+    return wire.trusted(base_url)
 
 
 def _retry_after_s(headers: Any) -> float | None:

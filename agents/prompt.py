@@ -6,13 +6,15 @@ Knows no model and no server (``model`` does), nor how a prompt is put together 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
-from council.agents.mind import Case, ShownBallot
+from council.agents.mind import Case, ShownBallot, Stream
+from council.protocol.errors import CouncilError
+from council.protocol.jsondata import text_problem
 
-Task = Literal["ballot", "ruling"]
+Task = Literal["ballot", "ruling", "plan", "observe", "act", "verify", "compress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,38 @@ class Overrun:
     how: str
 
 
+# Of one prompt, as its seat reports them; a text within may have so many characters.
+OVERRUNS_MAX, OVERRUN_CHARS_MAX = 20, 1_000
+
+
+def overruns_of(error: BaseException) -> list[dict[str, Any]]:
+    """The overruns that an error tells of, or the one that it came from, as tables; what is none is left out."""
+    for each in (error, error.__cause__):
+        found = each.facts.get("overruns") if isinstance(each, CouncilError) else None
+        if isinstance(found, tuple | list) and found:
+            told = [asdict(one) for one in found if isinstance(one, Overrun)]
+            return [table for table in told if all(map(_can_be_told, table.values()))][:OVERRUNS_MAX]
+    return []
+
+
+def _can_be_told(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= OVERRUN_CHARS_MAX and text_problem(value) is None
+    return type(value) is int
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """One call to a model.
 
     ``tokens`` is what the model reads: all messages, its chat template included. ``schema`` is the JSON Schema
-    of the whole answer, for servers that hold a model to one: an object of ``control_packet``,
+    of the whole answer, for servers that hold a model to one; of a ballot's an object of ``control_packet``,
     ``surface_response`` and ``ballot`` {vote, reason, confidence, risk_level; proposal_id, if it is to be named};
     for a ruling of ``ruling`` {ruling: confirm|reject|human, reason, confidence, risk_level} in place of
     ``ballot``. ``canary`` stands in the messages and is never to come back: an answer with it is not taken.
-    Empty: there is none. ``sources`` are the files it was made of, by name, with the sha256 of each.
+    Empty: there is none. ``nonce`` is what the markers of an answer carry that is blocks, and no JSON object; then
+    there is no schema. ``sources`` are the files it was made of, by name, with the sha256 of each. ``sent`` is how
+    many tokens the messages alone have by the model's own vocabulary; 0 where that is not known.
     """
 
     task: Task
@@ -58,6 +82,8 @@ class Prompt:
     canary: str = ""
     sources: tuple[tuple[str, str], ...] = ()
     overruns: tuple[Overrun, ...] = ()
+    nonce: str | None = None
+    sent: int = 0
 
     @property
     def mark(self) -> str:
@@ -65,15 +91,59 @@ class Prompt:
         named = "".join(f"{name} {digest}\n" for name, digest in sorted(self.sources))
         return sha256(named.encode()).hexdigest() if named else ""
 
+    def cut(self, read: int) -> str:
+        """What is wrong where a server says that it read so few tokens; empty where it may have read all of them.
+
+        Some drop the beginning of what is too long, and with it who the seat is and how to answer, and say nothing.
+        """
+        if 2 * read >= self.sent:
+            return ""
+        return (
+            f"the server cut the prompt: it read {read:,} of {self.sent:,} tokens; raise its context (num_ctx or "
+            "OLLAMA_CONTEXT_LENGTH in Ollama, --ctx-size in llama.cpp) or lower max_context_tokens, and see that "
+            "tokenizer is the model's own"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What was run for an approved proposal, and its log: what it printed, or how it failed. Data."""
+
+    ok: bool
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why an observer interrupted a seat, and what that had said so far. Data, both of them."""
+
+    reason: str
+    said: str
+
 
 class Prompter(Protocol):
-    """Puts prompts together, each within its seat's MTU. Every method raises TokenBudgetError (rules 2.2, 2.4)."""
+    """Puts prompts together, each within its seat's MTU. Every method raises TokenBudgetError (rules 2.2, 2.4).
 
-    async def ballot(self, case: Case) -> Prompt:
-        """The prompt for a seat's own ballot: no other's ballot is in it (rules 1.14)."""
+    Those that take ``marked`` ask for a block behind a marker then, and else for one JSON object (rules 3.2).
+    """
+
+    async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
+        """The prompt for a seat's own ballot, with its plan, if any; no other's ballot is in it (rules 1.14)."""
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
         """The prompt for Prime's ruling on an escalated proposal, with all ballots as data (rules 1.8)."""
+
+    async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
+        """The prompt for how the seat will examine a case; with ``halt``, for that anew (GCP 6)."""
+
+    async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
+        """The prompt by which a seat watches another's work; nothing of its own is in it (rules 6.7)."""
+
+    async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
+        """The prompt for what the user is told of what was run (GCP 6)."""
+
+    async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
+        """The prompt for whether what is found afterwards is what was wanted (GCP 6)."""
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
         """The prompt once more, after an ``answer`` that could not be taken, with ``problem`` shown to the model.

@@ -14,45 +14,38 @@ ruling, and the proposal word for word. Packet ids, times, the proposer's confid
 
 from __future__ import annotations
 
-import json
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Literal
 
 from council.agents import ids
-from council.agents.answers import SCHEMA_TEXTS, SCHEMAS
-from council.agents.ladder import TEMPLATE_TOKENS, Field, Step, fresh_nonce, shorten
-from council.agents.mind import Case, ShownBallot
-from council.agents.prompt import Message, Overrun, Prompt, Task
+from council.agents.assembly import Assembled, Assembly, Draft, Section, too_much
+from council.agents.knowledge import with_history
+from council.agents.ladder import TEMPLATE_TOKENS, Step
+from council.agents.mind import Case, ShownBallot, Stream
+from council.agents.prompt import Execution, Halt, Prompt, Task
 from council.agents.prompt_texts import Texts, load_texts
-from council.agents.summarizer import MARK, Way, summarize
+from council.agents.purse import Purse, SpendingMind
+from council.agents.summarizer import Way, summarize
 from council.protocol.cognition import CognitionPacket, build_packet, detect_intent
 from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, TokenBudgetError
-from council.protocol.identity import (
-    INSTRUCTION_TOKENS_MAX,
-    Charter,
-    Counter,
-    check_limits,
-    history_limit,
-    identity_limit,
-    persona_limit,
-)
+from council.protocol.identity import INSTRUCTION_TOKENS_MAX, Charter, Counter, check_limits, identity_limit
 from council.protocol.jsondata import plain
+from council.protocol.markers import Marker
 from council.protocol.packet import canonical_json
 
 # Of what could not be taken, how it began and why: enough to mend it by.
 ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX = 200, 150
 ANSWER_CHARS_MAX = 4_000
-# Texts joined have some tokens more than each by itself.
-SEAM_TOKENS = 8
-# Of a longer history the newest is taken: these are 300,000 tokens, and weighing them takes seconds.
-HISTORY_CHARS_MAX = 2**20
-
-# What a packet holds for programs: the prompt once more, and the proposal's id.
-_NOT_SHOWN = frozenset({"user_message", "proposal"})
+# A history of so many characters is looked through in some milliseconds; a longer one off the event loop.
+AT_ONCE_CHARS = 20_000
+# What is instructed where the charter has nothing of that name; the five of rules 3.1 it always has.
+_OWN_INSTRUCTIONS = ("ballot", "ruling", "act")
 _NOT_GIVEN = "(not shown)"
 
 
@@ -75,7 +68,10 @@ def packet_of(
     data_fields: Sequence[DataField] = (),
     identity_hash: str | None = None,
 ) -> CognitionPacket:
-    """The cognition packet that a seat is handed for a case, its intent found. Raises EnvelopeError."""
+    """The cognition packet that a seat is handed for a case, its intent found, and what of its history bears on it.
+
+    ``history`` are turns that are known otherwise, and come first. Raises EnvelopeError.
+    """
     packet = build_packet(
         "api",
         case_text(case),
@@ -87,43 +83,7 @@ def packet_of(
         identity_hash=identity_hash,
     )
     context = packet.context.model_copy(update={"relevant_history_snippet": tuple(history)})
-    return detect_intent(packet.model_copy(update={"context": context}))
-
-
-@dataclass(frozen=True, slots=True)
-class Assembled(Prompt):
-    """A prompt, and what it was made of, so that it can be made again."""
-
-    case: Case | None = field(default=None, repr=False)
-    packet: CognitionPacket | None = field(default=None, repr=False)
-    ballots: tuple[ShownBallot, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """What a prompt is to hold, before any of it is shortened; ``refused`` is an answer's beginning and problem."""
-
-    task: Task
-    case: Case
-    packet: CognitionPacket
-    ballots: tuple[ShownBallot, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-
-    def history(self) -> str:
-        """What may be shortened: what came with the prompt, then the turns, oldest first."""
-        given = [
-            f"{one.key}: {one.value if isinstance(one.value, str) else canonical_json(plain(one.value))}"
-            for one in self.packet.content.data_fields
-            if one.key not in _NOT_SHOWN
-        ]
-        turns = (f"{turn.role}: {turn.summary}" for turn in self.packet.context.relevant_history_snippet)
-        return "\n".join([*given, *turns])
-
-    def asked(self) -> list[tuple[str, str]]:
-        """What is kept word for word (rules 2.2): the proposal, and the user's own prompt where that is another."""
-        proposal, prompt = case_text(self.case), self.packet.content.original_prompt
-        own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []
-        return [*own, ("proposal", proposal)]
+    return with_history(detect_intent(packet.model_copy(update={"context": context})), case.history)
 
 
 class PromptBuilder:
@@ -132,8 +92,10 @@ class PromptBuilder:
     ``role`` names the role's text. ``mtu`` is how many tokens a prompt may have, as ``count`` counts them, with all
     that the model reads: ``template_tokens`` of them are for its chat template and, with ``shows_schema``, as many
     as the answer's schema has, for servers that put it into the prompt. ``packet_for`` makes a case's packet, with
-    its history. Raises TokenBudgetError for an identity or instruction that will not fit, and ConfigError for a
-    role without a text.
+    its history. With ``special_tokens`` "refuse" no prompt holds a chat template's words: a proposal that does
+    raises Refused, and elsewhere they are broken up. Half of ``time_s``, or of a case's time, is for ``steps``.
+    Raises TokenBudgetError for an identity or instruction that will not fit, and ConfigError for a role without a
+    text.
     """
 
     def __init__(
@@ -150,8 +112,11 @@ class PromptBuilder:
         template_tokens: int = TEMPLATE_TOKENS,
         shows_schema: bool = True,
         way: Way | None = None,
+        special_tokens: Literal["refuse", "text"] = "text",
+        time_s: float | None = None,
     ) -> None:
         self.role, self.count, self.mtu = role, count, mtu
+        self.special_tokens, self.time_s = special_tokens, time_s
         self.charter = charter or Charter()
         self.texts = texts or load_texts()
         self.steps = tuple(steps)
@@ -161,34 +126,77 @@ class PromptBuilder:
         self.way = way
         self.texts.of_role(role)
         check_limits(self.charter, count, mtu=mtu)
-        self.instructions = {task: self._instruction(task) for task in SCHEMAS}
+        self.instructions = {key: self._instruction(key) for key in _OWN_INSTRUCTIONS}
+        # The five of rules 3.1 are there whatever the charter holds; its limits are checked above.
+        self.instructions |= {each.key: (each.text, "") for each in self.charter.task_instructions}
         self.identity, self.identity_how = self._short_identity()
         # A persona that a model made shorter, and which: it is the same in every prompt.
         self.persona: tuple[str, str] | None = None
 
-    async def ballot(self, case: Case) -> Prompt:
-        """The prompt for the seat's own ballot. Raises TokenBudgetError."""
-        return await self.assemble("ballot", case, self._packet(case))
+    def take_purse(self, purse: Purse) -> None:
+        """For the steps, whose models this seat pays (rules 2.6)."""
+        for step in self.steps:
+            if isinstance(step.ask, SpendingMind):
+                step.ask.take_purse(purse)
+
+    async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
+        """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError."""
+        return await self.assemble("ballot", case, await self._packet(case), plan=plan)
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
         """The prompt for Prime's ruling; of each ballot all but the reason is whole. Raises TokenBudgetError."""
-        return await self.assemble("ruling", case, self._packet(case), ballots)
+        return await self.assemble("ruling", case, await self._packet(case), ballots)
+
+    # A stage's prompt is of its own text ``<task>_answer``, or ``<task>_marked`` for blocks, and its instruction. The
+    # case's history is in none of them: the ballot's has it, and a model that reads it twice is paid twice.
+
+    async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
+        """The prompt for how the seat will examine the case, anew where it was halted. Raises TokenBudgetError."""
+        if halt is None:
+            return await self._stage("plan", case, "initial_planning", "PLAN", marked)
+        why = ("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX))
+        held = {"own": (("said", clean(halt.said)),), "told": (why,)}
+        return await self._stage("plan", case, "interruption_handling", "PLAN", marked, "halted", **held)
+
+    async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
+        """The prompt by which another seat's stream is watched; with no history. Raises TokenBudgetError."""
+        held = {"own": (("stream", clean(stream.text)),), "is_watched": True}
+        return await self._stage("observe", case, "observer", "INTERRUPT", marked, **held)
+
+    async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
+        """The prompt for what the user is told of what was run, or mended of it. Raises TokenBudgetError."""
+        told = ("outcome", "it was run" if done.ok else "it failed")
+        held = {"own": (("log", clean(done.log)),), "told": (told,), "is_watched": True}
+        # GCP 6: a failed execution is handled as an interruption is.
+        instruction = "act" if done.ok else "interruption_handling"
+        return await self._stage("act", case, instruction, "RESPONSE", marked, **held)
+
+    async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
+        """The prompt for whether what is found afterwards is what was wanted. Raises TokenBudgetError."""
+        held = {"own": (("state", clean(state)),), "is_watched": True}
+        return await self._stage("verify", case, "verification", "VERIFY", marked, **held)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
         """The prompt once more, with how the answer began and why it was not taken. Raises TokenBudgetError."""
-        if not isinstance(prompt, Assembled) or prompt.case is None or prompt.packet is None:
+        if not isinstance(prompt, Assembled) or prompt.draft is None:
             raise CallerError("this prompt was not put together here; give one of this builder's own")
-        draft = _Draft(prompt.task, prompt.case, prompt.packet, prompt.ballots)
+        before = tuple(each for each in prompt.draft.told if each[0] not in ("answer", "problem"))
+        draft = replace(prompt.draft, closing="retry")
         why = ("problem", self._cut(problem, PROBLEM_TOKENS_MAX))
         try:
-            return await self._assemble(
-                replace(draft, refused=(("answer", self._cut(answer, ANSWER_TOKENS_MAX)), why))
-            )
+            given = ("answer", self._cut(answer, ANSWER_TOKENS_MAX))
+            return await self._assemble(replace(draft, told=(*before, given, why)))
         except TokenBudgetError:
-            return await self._assemble(replace(draft, refused=(("answer", _NOT_GIVEN), why)))
+            return await self._assemble(replace(draft, told=(*before, ("answer", _NOT_GIVEN), why)))
 
     async def assemble(
-        self, task: Task, case: Case, packet: CognitionPacket, ballots: Sequence[ShownBallot] = ()
+        self,
+        task: Literal["ballot", "ruling"],
+        case: Case,
+        packet: CognitionPacket,
+        ballots: Sequence[ShownBallot] = (),
+        *,
+        plan: str | None = None,
     ) -> Prompt:
         """A prompt from a packet that the caller has. Raises TokenBudgetError.
 
@@ -196,10 +204,23 @@ class PromptBuilder:
         """
         if ballots and task != "ruling":
             raise CallerError("ballots are shown for a ruling alone: voting is blind (rules 1.14)")
-        return await self._assemble(_Draft(task, case, packet, tuple(ballots)))
+        draft = Draft(task, case, packet, _asked(case, packet), (f"{task}_answer",), task, tuple(ballots))
+        if plan is not None:
+            # rules 3.1: Refine is the ballot's call. The plan may echo what others wrote, and is data like that.
+            frames = (*draft.frames, "refine")
+            draft = replace(draft, frames=frames, instruction="refinement", own=(("plan", clean(plan)),))
+        return await self._assemble(draft)
 
-    async def _assemble(self, draft: _Draft) -> Prompt:
-        assembly = _Assembly(self, draft)
+    async def _stage(
+        self, task: Task, case: Case, instruction: str, marker: Marker, marked: bool, *more: str, **held: Any
+    ) -> Prompt:
+        packet = await self._packet(replace(case, history=()))
+        frames = (f"{task}_marked" if marked else f"{task}_answer", *more)
+        draft = Draft(task, case, packet, _asked(case, packet), frames, instruction, **held)
+        return await self._assemble(replace(draft, marker=marker if marked else None))
+
+    async def _assemble(self, draft: Draft) -> Prompt:
+        assembly = Assembly(self, draft)
         try:
             return await assembly.fitted()
         except TokenBudgetError as error:
@@ -208,16 +229,11 @@ class PromptBuilder:
 
     # What is the same in every prompt
 
-    def _instruction(self, task: Task) -> tuple[str, str]:
-        """What the task is, and the text that says so; none where the charter has an instruction of that name."""
-        for found in self.charter.task_instructions:
-            if found.key == task:
-                return found.text, ""
+    def _instruction(self, task: str) -> tuple[str, str]:
+        """What the task is, and the file that says so; one of that name in the charter takes its place."""
         text = self.texts.fill(task)
         if (tokens := self.count(text)) > INSTRUCTION_TOKENS_MAX:
-            raise _too_much(
-                f"{task}.txt", tokens, INSTRUCTION_TOKENS_MAX, "say it in fewer words (rules 2.1)"
-            )
+            raise too_much(f"{task}.txt", tokens, INSTRUCTION_TOKENS_MAX, "say it in fewer words (rules 2.1)")
         return text, task
 
     def _short_identity(self) -> tuple[str, str]:
@@ -234,259 +250,37 @@ class PromptBuilder:
                 found = error.found
             else:
                 return summary.text, f"local {summary.way}"
-        raise _too_much(
+        raise too_much(
             "identity", found, limit, "no core rule is ever dropped (rules 2.5); write fewer, or shorter"
         )
 
-    def _packet(self, case: Case) -> CognitionPacket:
+    async def _packet(self, case: Case) -> CognitionPacket:
         if self.packet_for is not None:
             return self.packet_for(case)
         identity_hash = self.charter.identity.content_hash()
-        return packet_of(case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
+        made = partial(packet_of, case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
+        is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
+        return await asyncio.to_thread(made) if is_long else made()
 
     def _cut(self, text: str, tokens_max: int) -> str:
         """How a text from a model begins, in so many tokens, as far as it is text at all."""
-        text = text[:ANSWER_CHARS_MAX].encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+        text = clean(text[:ANSWER_CHARS_MAX])
         while self.count(text) > tokens_max:
             text = text[: len(text) * 3 // 4]
         return text.strip() or _NOT_GIVEN
-
-
-class _Assembly:
-    """One prompt on its way, and the steps that were taken for it."""
-
-    def __init__(self, builder: PromptBuilder, draft: _Draft) -> None:
-        self.overruns: list[Overrun] = []
-        self._models_asked = False
-        self._builder, self._draft, self._count = builder, draft, builder.count
-        self._history, self._asked = draft.history(), draft.asked()
-        fixed = (builder.identity, builder.charter.persona.prompt(), builder.instructions[draft.task][0])
-        ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
-        shown = (text for _, text in (*self._asked, *draft.refused))
-        everything = "\n".join((*fixed, self._history, *shown, *ballots))
-        self._nonce = fresh_nonce(builder.new_nonce, everything)
-        self._canary = fresh_nonce(builder.new_nonce, f"{everything}\n{self._nonce}")
-        texts = builder.texts
-        self._head = "\n\n".join(
-            [
-                texts.of_role(builder.role),
-                texts.fill("sections", nonce=self._nonce, canary=self._canary),
-                texts.fill(f"{draft.task}_answer"),
-            ]
-        )
-        self._closing = "retry" if draft.refused else "closing"
-        # What the server adds to what is sent.
-        self._added = builder.template_tokens
-        self._added += self._count(SCHEMA_TEXTS[draft.task]) if builder.shows_schema else 0
-
-    async def fitted(self) -> Prompt:
-        """The prompt, within the MTU. Raises TokenBudgetError."""
-        left = self._behind_frame()
-        # A history that is left out needs no fence.
-        fence = self._count(f"--{self._nonce} history\n\n") if self._history else 0
-        left -= fence
-        identity = self._identity()
-        left -= self._count(identity)
-        persona = await self._persona(left)
-        instruction, _ = self._builder.instructions[self._draft.task]
-        left -= self._count(persona) + self._count(instruction)
-        needed = sum(self._count(text) for _, text in self._asked)
-        if needed > left + fence:
-            raise self._prompt_too_long(needed, left + fence)
-        system = "\n\n".join(filter(None, (self._head, identity, persona, instruction)))
-        # rules 2.2: what history may have, beside the prompt, which comes first.
-        room = min(history_limit(left), left - needed)
-        for is_last in (False, False, True):
-            room = 0 if is_last else room
-            reasons = await self._reasons(room)
-            spent = max(0, self._reasons_tokens(reasons))
-            history = await self._short("history", self._history, room - spent, self._count)
-            user = self._user(history, reasons, self._asked)
-            tokens = self._count(system) + self._count(user) + self._added
-            over = tokens - self._builder.mtu
-            if over <= 0:
-                return self._done(system, user, tokens)
-            spent += self._count(history)
-            room = max(0, min(room, spent) - over - SEAM_TOKENS)
-        raise self._prompt_too_long(needed, needed - over)
-
-    def _behind_frame(self) -> int:
-        """What the frame leaves of the MTU: what says how to read and answer, the fences, the template."""
-        empty = [(name, "") for name, _ in self._asked]
-        bare = self._user("", self._bare_reasons(), empty)
-        frame = self._added + self._count(self._head) + self._count(bare)
-        if frame >= self._builder.mtu:
-            raise _too_much(
-                "frame", frame, self._builder.mtu, "take shorter prompts, or give the seat a larger MTU"
-            )
-        return self._builder.mtu - frame
-
-    def _user(self, history: str, reasons: Sequence[str], asked: Sequence[tuple[str, str]]) -> str:
-        sections = [("history", history)] if history else []
-        if self._draft.task == "ruling":
-            sections.append(("ballots", _lines(self._draft.ballots, reasons)))
-        end = ("end", self._builder.texts.fill(self._closing))
-        return "\n".join(
-            f"--{self._nonce} {name}\n{text}" for name, text in (*sections, *asked, *self._draft.refused, end)
-        )
-
-    def _done(self, system: str, user: str, tokens: int) -> Assembled:
-        builder, draft = self._builder, self._draft
-        names = [
-            builder.role,
-            "sections",
-            f"{draft.task}_answer",
-            self._closing,
-            builder.instructions[draft.task][1],
-        ]
-        names += ["compressor"] if self._models_asked else []
-        return Assembled(
-            task=draft.task,
-            proposal_id=draft.case.proposal_id,
-            messages=(Message("system", system), Message("user", user)),
-            schema=SCHEMAS[draft.task],
-            tokens=tokens,
-            canary=self._canary,
-            sources=builder.texts.sources(*filter(None, names)),
-            overruns=tuple(self.overruns),
-            case=draft.case,
-            packet=draft.packet,
-            ballots=draft.ballots,
-        )
-
-    def _prompt_too_long(self, needed: int, limit: int) -> TokenBudgetError:
-        mtu = self._builder.mtu
-        return _too_much(
-            "prompt",
-            needed,
-            max(0, limit),
-            f"of the MTU of {mtu:,} tokens the frame and the fields before it take the rest, and it is never "
-            "shortened (rules 2.2); propose less at once, or give the seat a larger MTU",
-        )
-
-    # The fields that may be shortened
-
-    def _identity(self) -> str:
-        builder = self._builder
-        if builder.identity_how:
-            whole = self._field("identity", builder.charter.identity.prompt(), self._count)
-            after = self._count(builder.identity)
-            self.overruns.append(whole.overrun(identity_limit(builder.mtu), after, builder.identity_how))
-        return builder.identity
-
-    async def _persona(self, left: int) -> str:
-        text, limit = self._builder.charter.persona.prompt(), persona_limit(left)
-        if self._count(text) <= limit:
-            return text
-        whole = self._field("persona", text, self._count)
-        known, how = self._builder.persona or ("", "")
-        if known and (after := self._count(known)) <= limit:
-            self.overruns.append(whole.overrun(limit, after, f"{how}, before"))
-            return known
-        found = await self._shorten(whole, limit)
-        if (how := self.overruns[-1].how) in ("lite", "prime"):
-            self._builder.persona = found, how
-        return found
-
-    async def _reasons(self, room: int) -> list[str]:
-        """The ballots' reasons in so many tokens; the longest are shortened first."""
-        reasons, bare = [ballot.reason for ballot in self._draft.ballots], self._bare_reasons()
-        if self._reasons_tokens(reasons) <= room:
-            return reasons
-        sizes = [_in_json(self._count, reason) for reason in reasons]
-        level = _level(sizes, room)
-        for at, ballot in enumerate(self._draft.ballots):
-            name = f"ballots.{ballot.seat}.reason"
-            short = await self._short(name, ballot.reason, level, partial(_in_json, self._count))
-            reasons[at] = short or bare[at]
-        for at in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
-            if self._reasons_tokens(reasons) > room:
-                reasons[at] = bare[at]
-        return reasons
-
-    def _bare_reasons(self) -> list[str]:
-        """What stands for reasons that are left out: the mark, so that none is taken for a ballot without one."""
-        return [MARK if ballot.reason else "" for ballot in self._draft.ballots]
-
-    def _reasons_tokens(self, reasons: Sequence[str]) -> int:
-        """What the reasons take, beside the typed fields and marks that are the frame's."""
-        ballots = self._draft.ballots
-        return self._count(_lines(ballots, reasons)) - self._count(_lines(ballots, self._bare_reasons()))
-
-    async def _short(self, name: str, text: str, limit: int, count: Counter) -> str:
-        """A text that may be left out, within its limit."""
-        if count(text) <= max(0, limit):
-            return text
-        whole = self._field(name, text, count)
-        if len(text) > HISTORY_CHARS_MAX:
-            text = text[-HISTORY_CHARS_MAX:].partition("\n")[2] or text[-HISTORY_CHARS_MAX:]
-            newest = f"{MARK}\n{text}"
-            self.overruns.append(whole.overrun(limit, count(newest), "local, the newest"))
-            if count(newest) <= limit:
-                return newest
-        try:
-            if limit > 0:
-                return await self._shorten(self._field(name, text, count), limit)
-        except TokenBudgetError as error:
-            self.overruns.extend(error.overruns)
-        # rules 2.2: down to nothing.
-        self.overruns.append(whole.overrun(max(0, limit), 0, "left out"))
-        return ""
-
-    async def _shorten(self, whole: Field, limit: int) -> str:
-        builder = self._builder
-        text, taken = await shorten(
-            whole,
-            limit,
-            texts=builder.texts,
-            steps=builder.steps,
-            new_nonce=builder.new_nonce,
-            way=builder.way,
-        )
-        self.overruns.extend(taken)
-        self._models_asked |= len(taken) > 1
-        return text
-
-    def _field(self, name: str, text: str, count: Counter) -> Field:
-        return Field(self._draft.packet.header.packet_id, self._draft.case.proposal_id, name, text, count)
 
 
 def _nonce() -> str:
     return secrets.token_hex(8)
 
 
-def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:
-    """Each ballot as a line of JSON, which no reason can break."""
-    return "\n".join(
-        json.dumps(
-            {
-                "seat": ballot.seat,
-                "vote": ballot.vote,
-                "confidence": ballot.confidence,
-                "risk_level": ballot.risk_level,
-                "reason": reason,
-            },
-            ensure_ascii=False,
-        )
-        for ballot, reason in zip(ballots, reasons, strict=True)
-    )
+def _asked(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
+    """What is kept word for word (rules 2.2): the proposal, and the user's own prompt where that is another."""
+    proposal, prompt = case_text(case), packet.content.original_prompt
+    own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []
+    return (*own, ("proposal", proposal))
 
 
-def _in_json(count: Counter, text: str) -> int:
-    return count(json.dumps(text, ensure_ascii=False))
-
-
-def _level(sizes: Sequence[int], room: int) -> int:
-    """The most that each may have so that all fit, where the small ones leave what they don't need."""
-    left = max(0, room)
-    for at, size in enumerate(sorted(sizes)):
-        if size * (len(sizes) - at) > left:
-            return left // (len(sizes) - at)
-        left -= size
-    return max(sizes, default=0)
-
-
-def _too_much(name: str, found: int, limit: int, advice: str) -> TokenBudgetError:
-    return TokenBudgetError(
-        f"{name}: {found:,} tokens, where {limit:,} fit; {advice}", field=name, limit=limit, found=found
-    )
+def clean(text: str) -> str:
+    """What a model or a program wrote, as far as it is text at all."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json as jsons
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from council.cli import proposing
-from council.cli.options import Config, Json, Risk, RiskOption
+from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 
@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from council.protocol.envelope import Envelope
 
 DIM = "bright_black"
-TASKS = ("ballot", "ballot again", "ruling", "ruling again")
+# What is shown of a seat's calls: all of them that are made for the same reason.
+COLUMNS: dict[str, Callable[[str], bool]] = {
+    "plan": lambda task: task == "plan",
+    "ballot": lambda task: task == "ballot",
+    "ruling": lambda task: task == "ruling",
+    "again": lambda task: task in ("plan again", "ballot again", "ruling again"),
+    "halted": lambda task: " anew" in task,
+    "observing": lambda task: task == "observe",
+}
 
 
 def estimate(
@@ -46,15 +54,17 @@ def estimate(
             help="The whole proposal instead: JSON, or text whose first line is the summary.",
         ),
     ] = None,
+    history: History = None,
     risk: RiskOption = Risk.low,
     config: Config = None,
     json: Json = False,
 ) -> int:
     """Tell what a proposal may cost at worst, before it is made.
 
-    Tokens and money by seat: its ballot, the same asked for once more where
-    its answer can't be taken, and Prime's ruling; and whether that fits the
-    caps of the budget. Calls no model, and needs no council.
+    Tokens and money by seat: its plan and its ballot, Prime's ruling, each
+    asked for once more where its answer can't be taken, all of it anew where
+    an observer calls a halt, and what observing costs; and whether that fits
+    the caps of the budget. Calls no model, and needs no council.
 
     Exits 1 where it would not work: too few seats have room for it, or a cap
     denies what one answer of each may take.
@@ -62,7 +72,7 @@ def estimate(
     from council.cli.worst import estimated
 
     report = Report(as_json=json)
-    proposal = _proposal(summary, body, action, file, risk)
+    proposal = _proposal(summary, body, action, file, history, risk)
     configured = Where(config).loaded().config
     found = asyncio.run(estimated(configured, proposal))
     code = DONE if found.works else REJECTED
@@ -70,24 +80,29 @@ def estimate(
 
 
 def _proposal(
-    summary: str | None, body: str, action: tuple[str, str] | None, file: str | None, risk: Risk
+    summary: str | None,
+    body: str,
+    action: tuple[str, str] | None,
+    file: str | None,
+    history: str | None,
+    risk: Risk,
 ) -> Envelope:
     """The proposal as it would be submitted. Raises UsageFault and EnvelopeError."""
     if (summary is None) == (file is None) or (file is not None and (body or action)):
         raise UsageFault(
             "give the proposal, in a sentence with --body and --action, or all of it with --file"
         )
+    before = {"history": proposing.history(history)} if history is not None else {}
     if file is None:
-        return _drafted(
-            {"summary": summary, "body": proposing.body(body), "action": proposing.action(action)}, risk
-        )
+        about = {"body": proposing.body(body), "action": proposing.action(action)}
+        return _drafted({"summary": summary, **about, **before}, risk)
     try:
         text = proposing.body(file if file == "-" else f"@{file}")
     except UsageFault as fault:
         raise UsageFault(str(fault).replace("--body @", "--file ")) from fault
     if not text.lstrip().startswith("{"):
         first, _, rest = text.strip().partition("\n")
-        return _drafted({"summary": first.lstrip("#").strip(), "body": rest.strip("\r\n")}, risk)
+        return _drafted({"summary": first.lstrip("#").strip(), "body": rest.strip("\r\n"), **before}, risk)
     try:
         given = jsons.loads(text)
     except (ValueError, RecursionError) as error:
@@ -96,8 +111,8 @@ def _proposal(
         given = given["content"]
     if not isinstance(given, dict):
         raise UsageFault(f"--file {file}: expected a proposal, with a summary; its content is no object")
-    known = {key: given[key] for key in ("summary", "body", "action", "wait_for") if key in given}
-    return _drafted(known, risk)
+    known = {key: given[key] for key in ("summary", "body", "action", "wait_for", "history") if key in given}
+    return _drafted({**known, **before}, risk)
 
 
 def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
@@ -130,20 +145,32 @@ def _shown(found: Estimate) -> RenderableType:
         return Group(Text("No seat has a model of the council's: nothing is spent."), "", *about)
     table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("tokens", no_wrap=True)
-    for name in ("ballot", "asked again", "ruling", "ruled again", "at worst", "dollars"):
+    tasks = {call.task for seat in found.seats for call in seat.calls}
+    columns = {name: of for name, of in COLUMNS.items() if any(map(of, tasks))}
+    for name in (*columns, "at worst", "dollars"):
         table.add_column(name, justify="right", no_wrap=True)
     for seat in found.seats:
-        by_task = {call.task: f"{call.tokens:,}" for call in seat.calls}
-        cells = [by_task.get(task, "—") for task in TASKS]
-        cells += [f"{seat.tokens(certain=False):,}" if cells else "—", _dollars(seat.microusd(certain=False))]
-        table.add_row(Text(seat.seat), *(Text(cell, DIM if cell in ("—", "0") else "") for cell in cells))
+        cells = [
+            f"{sum(call.tokens * call.times for call in seat.calls if of(call.task)):,}"
+            for of in columns.values()
+        ]
+        cells += [f"{seat.tokens(certain=False):,}", _dollars(seat.microusd(certain=False))]
+        cells = ["—" if cell == "0" or not seat.calls else cell for cell in cells]
+        table.add_row(Text(seat.seat), *(Text(cell, DIM if cell == "—" else "") for cell in cells))
     (tokens, money), (first, first_money) = found.total(certain=False), found.total(certain=True)
-    table.add_row("all", "", "", "", "", Text(f"{tokens:,}", "bold"), Text(_dollars(money), "bold"))
+    table.add_row("all", *[""] * len(columns), Text(f"{tokens:,}", "bold"), Text(_dollars(money), "bold"))
     dollars = f", {_dollars(first_money)}" if first_money else ""
     again = (
         f"A call that breaks off is made again, {found.attempts_max} times at most, each at the same cost."
     )
     parts: list[RenderableType] = [table, ""]
+    if "halted" in columns:
+        parts.append(
+            Text(
+                f"halted: all of a vote anew, {found.halts_max} times at most, where an observer calls a halt.",
+                DIM,
+            )
+        )
     parts += [
         Text(f"At most {first:,} tokens{dollars} where every seat's first answer can be taken."),
         Text(again, DIM),

@@ -1,18 +1,21 @@
 """What a proposal may cost at worst, by seat, beside the caps. Calls no model, and draws nothing.
 
 Each prompt is put together by the seat's own builder and counted by its own counter, with nonces that take as many
-tokens as nonces can. What nobody knows yet, the ballots that a ruling is shown, counts as all that has room.
+tokens as nonces can. What nobody knows yet (the plan that a ballot is given by, the ballots that a ruling is shown,
+the stream that is observed) counts as all that has room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from council.agents.mind import Case
-    from council.agents.prompt import Prompter
+    from council.agents.prompt import Prompt
+    from council.agents.prompt_builder import PromptBuilder
     from council.agents.purse import Cost
     from council.protocol.envelope import Envelope
     from council.settings import CouncilConfig, SeatConfig
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a model at its worst; ``certain`` where it is made however the seats answer."""
+    """A call of a model at its worst, so many ``times``; ``certain`` where it is made however the seats answer."""
 
     task: str
     prompt_tokens: int
@@ -28,6 +31,7 @@ class Call:
     tokens: int
     microusd: int | None
     certain: bool
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,12 @@ class SeatCost:
     problem: str | None = None
 
     def tokens(self, *, certain: bool) -> int:
-        return sum(call.tokens for call in self.calls if call.certain or not certain)
+        return sum(call.tokens * call.times for call in self.calls if call.certain or not certain)
 
     def microusd(self, *, certain: bool) -> int | None:
-        costs = [call.microusd for call in self.calls if call.certain or not certain]
-        return None if None in costs else sum(cost for cost in costs if cost is not None)
+        calls = [(call.microusd, call.times) for call in self.calls if call.certain or not certain]
+        costs = [cost * times for cost, times in calls if cost is not None]
+        return sum(costs) if len(costs) == len(calls) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class Estimate:
     caps: tuple[Cap, ...]
     quorum: int
     attempts_max: int
+    halts_max: int
 
     @property
     def works(self) -> bool:
@@ -95,6 +101,7 @@ class Estimate:
             **{key: {"tokens": tokens, "microusd": money} for key, (tokens, money) in sums.items()},
             "caps": [{**asdict(cap), "holds": cap.holds} for cap in self.caps],
             "attempts_max": self.attempts_max,
+            "halts_max": self.halts_max,
             "works": self.works,
         }
 
@@ -102,23 +109,26 @@ class Estimate:
 async def estimated(config: CouncilConfig, proposal: Envelope) -> Estimate:
     """What the seats of this configuration may use up on a proposal. Raises MindError."""
     from council.agents.calls import ATTEMPTS_MAX
-    from council.agents.mind import Case
+    from council.agents.mind import Case, Turn
+    from council.agents.stages import INTERRUPTS_MAX
     from council.protocol.envelope import Proposal
     from council.protocol.jsondata import plain
 
     content = proposal.content
     assert isinstance(content, Proposal)
     action = None if content.action is None else plain(content.action.model_dump())
-    case = Case(
-        proposal.msg_id, proposal.sender, content.summary, content.body, action, 1.0, proposal.risk_level
-    )
+    about = (content.summary, content.body, action, 1.0, proposal.risk_level)
+    turns = tuple(Turn(turn.role, turn.text) for turn in content.history)
+    case = Case(proposal.msg_id, proposal.sender, *about, history=turns)
     seats = [await _seat(seat, config, case) for seat in config.seats]
-    return Estimate(tuple(seats), tuple(_caps(config, seats)), config.quorum, ATTEMPTS_MAX)
+    caps = tuple(_caps(config, seats))
+    return Estimate(tuple(seats), caps, config.quorum, ATTEMPTS_MAX, INTERRUPTS_MAX)
 
 
 async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost:
     from council.agents.tokens import counter_for
-    from council.importing import build_mind
+    from council.chartering import papers_of
+    from council.importing import build_mind, prompter_of
     from council.protocol.errors import TokenBudgetError
     from council.settings import DEFAULT_SEATS, MODEL_MIND
 
@@ -126,70 +136,123 @@ async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost
         ships = seat.mind in [each.mind for each in DEFAULT_SEATS]
         return SeatCost(seat.name, "static" if ships else "own")
     mind: Any = build_mind(seat)
+    prompter = prompter_of(seat, charter=papers_of(config).of(seat.name))  # whose ladder asks no model
     assert seat.model is not None
     counter = counter_for(seat.model, seat.tokenizer).tokenizer
-    found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.max_context_tokens)
+    found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.mtu)
     cost = mind.endpoint.cost if seat.usd_per_million_input is not None else None
     try:
-        calls = await _calls(seat, config, case, mind.prompter, cost)
+        calls = await _Calls(seat, config, case, prompter, cost).all()
     except TokenBudgetError as error:
         return replace(found, problem=error.message)
     return replace(found, calls=tuple(calls))
 
 
-async def _calls(
-    seat: SeatConfig,
-    config: CouncilConfig,
-    case: Case,
-    prompter: Prompter,
-    cost: Callable[[int, int], Cost] | None,
-) -> list[Call]:
-    """A ballot's calls, and those of a ruling for Prime. Raises TokenBudgetError for a ballot without room."""
-    from council.agents.mind import ShownBallot
-    from council.agents.prompt_builder import (
-        ANSWER_TOKENS_MAX,
-        PROBLEM_TOKENS_MAX,
-        SEAM_TOKENS,
-        PromptBuilder,
-        case_text,
-    )
-    from council.protocol.errors import TokenBudgetError
-    from council.protocol.identity import history_limit
+class _Calls:
+    """A seat's calls, as they are found."""
 
-    assert isinstance(prompter, PromptBuilder)
-    prompter.new_nonce = _longest_nonces()
-    count, mtu = prompter.count, prompter.mtu
+    def __init__(
+        self,
+        seat: SeatConfig,
+        config: CouncilConfig,
+        case: Case,
+        prompter: PromptBuilder,
+        cost: Callable[[int, int], Cost] | None,
+    ) -> None:
+        prompter.new_nonce = _longest_nonces()
+        self._seat, self._config, self._case, self._prompter, self._cost = seat, config, case, prompter, cost
+        self._found: list[Call] = []
 
-    def call(task: str, tokens: int, *, certain: bool) -> Call:
-        tokens = min(tokens, mtu)  # rules 2: no prompt has more
-        worst = tokens + seat.max_output_tokens
-        money = None if cost is None else cost(tokens, seat.max_output_tokens).microusd
-        return Call(task, tokens, seat.max_output_tokens, worst, money, certain)
+    async def all(self) -> list[Call]:
+        """A vote's calls, what observing takes, and a ruling for Prime. Raises TokenBudgetError: no room to vote."""
+        from council.agents.mind import ShownBallot
+        from council.agents.stages import INTERRUPTS_MAX
+        from council.agents.voice import OBSERVATIONS_MAX
+        from council.protocol.errors import TokenBudgetError
+        from council.runtime.inline import rules_of
 
-    ballot = await prompter.ballot(case)
-    found = [call("ballot", ballot.tokens, certain=True)]
-    more = ANSWER_TOKENS_MAX + PROBLEM_TOKENS_MAX + SEAM_TOKENS
-    try:  # with so little of an answer that all the rest can be added
-        again = await prompter.again(ballot, "", "")
-        more += again.tokens - ballot.tokens
-        found.append(call("ballot again", ballot.tokens + more, certain=False))
-    except TokenBudgetError:
-        pass  # then it is not asked for once more
-    if seat.name != config.prime:
-        return found
-    shown = [ShownBallot(each.name, "abstain", "", 0.95, "high") for each in config.seats]
-    try:
-        bare = (await prompter.ruling(case, shown)).tokens
-    except TokenBudgetError:
-        return found  # Prime has no room to rule, and a human does
-    # rules 2.1, 2.2: what room the ballots' reasons have.
-    needed = count(case_text(case))
-    left = mtu - bare + needed
-    full = bare + max(0, min(history_limit(left), left - needed)) + SEAM_TOKENS
-    always = case.risk_level == "high"  # rules 1.8
-    found.append(call("ruling", full, certain=always))
-    found.append(call("ruling again", full + more, certain=False))
-    return found
+        observer, name = rules_of(self._config).observer, self._seat.name
+        if _plans(self._seat, self._case):
+            await self._vote(certain=True)
+            # rules 3.1: a halt may come in the last of the calls for a vote, and then all are made anew.
+            if observer not in ("", name):
+                await self._vote(halted=True, times=INTERRUPTS_MAX)
+        else:
+            await self._add("ballot", await self._prompter.ballot(self._case), certain=True)
+        speakers = [each for each in self._config.seats if each.name != name and _plans(each, self._case)]
+        if observer == name and speakers:
+            self._call("observe", self._prompter.mtu, times=OBSERVATIONS_MAX * len(speakers))
+        if name == self._config.prime:
+            shown = [ShownBallot(each.name, "abstain", "", 0.95, "high") for each in self._config.seats]
+            with suppress(TokenBudgetError):  # then Prime has no room to rule, and a human does
+                always = self._case.risk_level == "high"  # rules 1.8
+                await self._add(
+                    "ruling", await self._prompter.ruling(self._case, shown), fills=True, certain=always
+                )
+        return self._found
+
+    async def _vote(self, *, halted: bool = False, certain: bool = False, times: int = 1) -> None:
+        """Plan and ballot, in each form that its server may take."""
+        from council.agents.prompt import Halt
+        from council.agents.prompt_builder import PROBLEM_TOKENS_MAX
+        from council.protocol.errors import TokenBudgetError
+
+        form, anew = self._seat.answer_format, " anew" if halted else ""
+        forms = {"auto": (False, True), "text": (True,)}.get(form, (False,))
+        halt, more = (Halt("x", "x"), PROBLEM_TOKENS_MAX) if halted else (None, 0)
+        with suppress(TokenBudgetError):  # then it votes without a plan
+            plans = [await self._prompter.plan(self._case, marked=marked, halt=halt) for marked in forms]
+            plan = max(plans, key=lambda each: each.tokens)
+            await self._add(f"plan{anew}", plan, more=more, fills=halted, certain=certain, times=times)
+        try:
+            ballot, fills = await self._prompter.ballot(self._case, "x"), True
+        except TokenBudgetError:
+            ballot, fills = await self._prompter.ballot(self._case), False
+        await self._add(f"ballot{anew}", ballot, fills=fills, certain=certain, times=times)
+
+    async def _add(
+        self,
+        task: str,
+        prompt: Prompt,
+        *,
+        more: int = 0,
+        fills: bool = False,
+        certain: bool = False,
+        times: int = 1,
+    ) -> None:
+        """A call, and the same once more where its answer can't be taken; one that ``fills`` takes all the room."""
+        from council.agents.assembly import SEAM_TOKENS
+        from council.agents.prompt_builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, case_text
+        from council.protocol.errors import TokenBudgetError
+        from council.protocol.identity import history_limit
+
+        tokens = prompt.tokens + more
+        # A history that has to be shortened takes some tokens more where the nonce takes less.
+        if fills or any(step.field == "history" for step in prompt.overruns):  # rules 2.1, 2.2
+            needed = self._prompter.count(case_text(self._case))
+            left = self._prompter.mtu - prompt.tokens + needed
+            tokens += max(0, min(history_limit(left), left - needed)) + SEAM_TOKENS
+        self._call(task, tokens, certain=certain, times=times)
+        with suppress(TokenBudgetError):  # then it is not asked for once more
+            again = await self._prompter.again(prompt, "", "")
+            tokens += again.tokens - prompt.tokens + ANSWER_TOKENS_MAX + PROBLEM_TOKENS_MAX + SEAM_TOKENS
+            self._call(f"{task} again", tokens, times=times)
+
+    def _call(self, task: str, tokens: int, *, certain: bool = False, times: int = 1) -> None:
+        tokens, written = (
+            min(tokens, self._prompter.mtu),
+            self._seat.max_output_tokens,
+        )  # rules 2: no prompt has more
+        money = None if self._cost is None else self._cost(tokens, written).microusd
+        self._found.append(Call(task, tokens, written, tokens + written, money, certain, times))
+
+
+def _plans(seat: SeatConfig, case: Case) -> bool:
+    """Whether the seat's model makes a plan, which it says aloud; what a mind of a user's own says is not known."""
+    from council.agents.stages import stages_for
+    from council.settings import MODEL_MIND
+
+    return seat.mind == MODEL_MIND and "plan" in stages_for(case, seat.stages)
 
 
 def _longest_nonces() -> Callable[[], str]:

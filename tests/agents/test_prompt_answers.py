@@ -122,7 +122,7 @@ def test_a_vote_is_written_after_its_reason(task: Task) -> None:
     assert list(SCHEMAS[task]["properties"])[-1] == task
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", SCHEMAS)
 def test_it_is_closed_and_of_few_keywords(task: Task) -> None:
     """What strict modes ask for, and nothing that a common server refuses."""
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[task])
@@ -169,6 +169,16 @@ def test_the_prompt_shows_the_keys_in_their_order_and_every_word(task: Task) -> 
         *first, last = (f'"{word}"' for word in closed["enum"])
         assert f"{', '.join(first)} or {last}" in form(task)
     assert f'"confidence": {min(CONFIDENCES)} to {max(CONFIDENCES)}' in form(task)
+
+
+@pytest.mark.parametrize("task", SCHEMAS.keys() - {*TASKS})
+def test_a_stages_prompt_shows_its_keys_and_what_its_block_would_be(task: Task) -> None:
+    block = {"plan": "PLAN", "observe": "INTERRUPT", "act": "RESPONSE", "verify": "VERIFY"}[task]
+    assert re.findall(r'"(\w+)":', form(task)) == list(SCHEMAS[task]["properties"])
+    assert f"it stands for the {block} block" in TEXTS[f"{task}_answer"]
+    assert f"the {block} block" in TEXTS[f"{task}_marked"]
+    words = SCHEMAS[task]["properties"].get("verify", {}).get("enum", [])
+    assert all(f'"{word}"' in form(task) for word in words)
 
 
 @pytest.mark.parametrize("task", TASKS)

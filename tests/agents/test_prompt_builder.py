@@ -354,7 +354,7 @@ def test_a_history_too_long_is_shortened_marked_and_told() -> None:
 
 
 def test_a_history_beyond_all_bounds_begins_with_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("council.agents.prompt_builder.HISTORY_CHARS_MAX", 2000)
+    monkeypatch.setattr("council.agents.assembly.HISTORY_CHARS_MAX", 2000)
     prompt = assembled([f"old{at} " * 40 for at in range(90)] + ["The newest word is persimmon."])
     assert "persimmon" in sections(prompt)["history"]
     assert "old80 " not in sections(prompt)["history"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +16,25 @@ from hypothesis import strategies as st
 
 from council import Council
 from council.agents import calls
-from council.agents.mind import Case, ShownBallot
+from council.agents.mind import Case, ShownBallot, Turn
+from council.agents.prompt import Halt
+from council.agents.prompt_builder import case_text
+from council.agents.stages import INTERRUPTS_MAX
+from council.agents.voice import OBSERVATIONS_MAX
 from council.cli import estimate
 from council.cli.worst import SeatCost, estimated
 from council.config import CouncilConfig, load
 from council.importing import build_mind
+from council.protocol.identity import history_limit
 from tests.cli.conftest import Cli
-from tests.models.stub import Entry, Stub, ballot, hangs, ruling, says
+from tests.models import stub as stubs
+from tests.models.stub import Entry, Stub, ballot, for_each, hangs, plan, ruling
 
 SEATS = ("prime", "lite", "codemind")
 # More than the worst nonces have over any that are drawn.
 NONCES_SLACK = 120
+# With no usage: one that was made up would be a prompt's that its server cut.
+says = partial(stubs.says, usage="none")
 NOWHERE = "http://127.0.0.1:1/v1"
 BODY = "The report of last month still reads it; nobody else does. " * 12
 
@@ -43,8 +53,12 @@ def configured(base_url: str = NOWHERE, *, model: str = "qwen3:8b", **own: Any) 
     return load(Path("/dev/null"), env={}, flags=flags).config
 
 
-def found(config: CouncilConfig, body: str = BODY, risk: str = "low") -> dict[str, SeatCost]:
-    proposal = estimate._drafted({"summary": "Delete the old index", "body": body}, estimate.Risk(risk))
+def found(
+    config: CouncilConfig, body: str = BODY, risk: str = "low", turns: Sequence[Turn] = ()
+) -> dict[str, SeatCost]:
+    before = [turn._asdict() for turn in turns]
+    content = {"summary": "Delete the old index", "body": body, "history": before}
+    proposal = estimate._drafted(content, estimate.Risk(risk))
     return {seat.seat: seat for seat in asyncio.run(estimated(config, proposal)).seats}
 
 
@@ -56,7 +70,7 @@ def reserved(scripts: dict[str, Sequence[Entry]], body: str, risk: Any) -> dict[
     """What three seats on a real server reserve for a proposal, by seat and task, in order."""
     with Stub(scripts) as stub:
         seats = {seat: {"model": seat, "base_url": stub.base_url, "tokenizer": "qwen3"} for seat in SEATS}
-        with Council.inline(seats=seats) as council:
+        with Council.inline(seats=seats, observer="lite") as council:
             council.propose("Delete the old index", body, risk=risk, wait_for="all", timeout_s=20)
             spent = [each.data["call"] for each in council.events(follow=False) if each.kind == "spending"]
     asked: dict[tuple[str, str], list[int]] = {}
@@ -72,63 +86,132 @@ def reserved(scripts: dict[str, Sequence[Entry]], body: str, risk: Any) -> dict[
 @given(
     st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=300),
     st.sampled_from(["qwen3:8b", "gpt-4o-mini", "llama3.1:8b", "gemma3", "unheard-of"]),
+    st.sampled_from([0, 1, 60]),
 )
-def test_no_prompt_has_more_tokens_than_were_told(body: str, model: str) -> None:
+def test_no_prompt_has_more_tokens_than_were_told(body: str, model: str, many: int) -> None:
     """Whatever the nonces are. Mutation: it counts the nonces that it happens to draw."""
-    config = configured(model=model)
-    told = found(config, body)
+    config = configured(model=model, stages="two")
+    turns = tuple(Turn("user", f"{n} {BODY.replace('.', ',')}.") for n in range(many))
+    told = found(config, body, turns=turns)
     mind: Any = build_mind(config.seats[0])
-    case = Case("00" * 8, "ada", "Delete the old index", body)
+    case = Case("00" * 8, "ada", "Delete the old index", body, history=turns)
     ballots = [ShownBallot(seat, "yes", body * 20, 0.9, "low") for seat in SEATS]
 
     async def made() -> dict[str, int]:
+        planned = await mind.prompter.plan(case, marked=False)
+        marked = await mind.prompter.plan(case, marked=True)
+        halted = await mind.prompter.plan(case, marked=False, halt=Halt("why " * 400, body * 20 or "x"))
+        by_plan = await mind.prompter.ballot(case, body * 20 or "x")
         first = await mind.prompter.ballot(case)
         again = await mind.prompter.again(first, body * 20 or "x", "wrong " * 400)
         ruled = await mind.prompter.ruling(case, ballots)
         ruled_again = await mind.prompter.again(ruled, "word " * 400, body * 20 or "x")
-        tasks = ("ballot", "ballot again", "ruling", "ruling again")
-        return dict(zip(tasks, (each.tokens for each in (first, again, ruled, ruled_again)), strict=True))
+        return {
+            "plan": max(planned.tokens, marked.tokens),
+            "plan anew": halted.tokens,
+            "ballot": max(first.tokens, by_plan.tokens),
+            "ballot alone": first.tokens,
+            "ballot again": again.tokens,
+            "ruling": ruled.tokens,
+            "ruling again": ruled_again.tokens,
+        }
 
     needed = asyncio.run(made())
     prompts = {call.task: call.prompt_tokens for call in told["prime"].calls}
+    (alone,) = (
+        call
+        for call in found(configured(model=model, stages="one"), body, turns=turns)["prime"].calls
+        if call.certain
+    )
+    prompts["ballot alone"] = alone.prompt_tokens
     assert {task: prompts[task] >= needed[task] for task in needed} == dict.fromkeys(needed, True), (
         prompts,
         needed,
     )
-    assert prompts["ballot"] - needed["ballot"] <= NONCES_SLACK
+    if many == 60:  # one that has to be shortened may take all its share: what is left of it are sentences
+        bare = asyncio.run(mind.prompter.ballot(replace(case, history=()))).tokens
+        asked = mind.prompter.count(case_text(case))
+        left = mind.prompter.mtu - bare + asked
+        assert prompts["ballot alone"] >= bare + min(history_limit(left), left - asked)
+    else:
+        assert prompts["ballot alone"] - needed["ballot alone"] <= NONCES_SLACK
+    assert prompts["plan"] - needed["plan"] <= NONCES_SLACK
     assert all(prompt <= config.seats[0].max_context_tokens for prompt in prompts.values())
 
 
 def test_what_seats_reserve_is_what_was_told() -> None:
-    prose = says("Let me think about it.")
+    """Of each task no call reserves more, and there are no more calls; the observer's are among them."""
+    prose, planned = says("Let me think about it."), says(plan("Look at what it reaches. " * 60))
     scripts: dict[str, Sequence[Entry]] = {
-        "prime": [prose, says(ballot("yes", "it saves space")), prose, says(ruling())],
-        "lite": [prose, says(ballot("yes", "it is clear. " * 60))],
-        "codemind": [says(ballot("yes", "nothing reads it. " * 60))],
+        "prime": [
+            for_each(
+                plan=[prose, planned],
+                ballot=[prose, says(ballot("yes", "it saves space"))],
+                ruling=[prose, says(ruling())],
+            )
+        ],
+        "lite": [
+            for_each(
+                plan=[planned],
+                ballot=[prose, says(ballot("yes", "it is clear. " * 60))],
+                observe=[says('{"interrupt": null}')],
+            )
+        ],
+        "codemind": [for_each(plan=[planned], ballot=[says(ballot("yes", "nothing reads it. " * 60))])],
     }
     real = reserved(scripts, BODY, "high")
     with Stub({}) as stub:
         told = found(configured(stub.base_url, tokenizer="qwen3"), BODY, "high")
         assert stub.requests == []
-    assert {(seat, task): len(asked) for (seat, task), asked in real.items()} == {
+    made = {(seat, task): len(asked) for (seat, task), asked in real.items()}
+    assert 0 < made.pop(("lite", "observe")) <= 2 * OBSERVATIONS_MAX
+    assert made == {
+        ("prime", "plan"): 2,
         ("prime", "ballot"): 2,
         ("prime", "ruling"): 2,
+        ("lite", "plan"): 1,
         ("lite", "ballot"): 2,
+        ("codemind", "plan"): 1,
         ("codemind", "ballot"): 1,
     }
     for (seat, task), asked in real.items():
         for at, needed in zip((task, f"{task} again"), asked, strict=False):
-            assert needed <= tokens(told[seat])[at]
-    assert real["lite", "ballot"][0] > tokens(told["lite"])["ballot"] - NONCES_SLACK
+            assert needed <= tokens(told[seat])[at if task != "observe" else task]
+    assert real["lite", "plan"][0] > tokens(told["lite"])["plan"] - NONCES_SLACK
 
 
 def test_a_ruling_is_sure_where_the_risk_is_high() -> None:
-    """rules 1.8."""
-    for risk, tasks in (("low", ["ballot"]), ("med", ["ballot"]), ("high", ["ballot", "ruling"])):
-        [prime, *others] = found(configured(), risk=risk).values()
+    """rules 1.8; and a plan above low (rules 3.1)."""
+    planned = ["plan", "plan again", "ballot", "ballot again"]
+    anew = ["plan anew", "plan anew again", "ballot anew", "ballot anew again"]
+    rulings = ["ruling", "ruling again"]
+    for risk, tasks in (
+        ("low", ["ballot"]),
+        ("med", ["plan", "ballot"]),
+        ("high", ["plan", "ballot", "ruling"]),
+    ):
+        prime, lite, codemind = found(configured(), risk=risk).values()
         assert [call.task for call in prime.calls if call.certain] == tasks
-        assert [call.task for call in prime.calls] == ["ballot", "ballot again", "ruling", "ruling again"]
-        assert [[call.task for call in each.calls] for each in others] == [["ballot", "ballot again"]] * 2
+        if risk == "low":
+            assert [call.task for call in prime.calls] == ["ballot", "ballot again", *rulings]
+            assert [[call.task for call in each.calls] for each in (lite, codemind)] == [planned[2:]] * 2
+        else:
+            assert [call.task for call in prime.calls] == [*planned, *anew, *rulings]
+            assert [call.task for call in lite.calls] == [*planned, "observe"]
+            assert [call.task for call in codemind.calls] == [*planned, *anew]
+
+
+def test_halts_and_observations_count_as_often_as_they_may_come() -> None:
+    """Mutations: once each; also with nobody to observe; the observer halts itself."""
+    prime, lite, _ = found(configured(), risk="med").values()
+    times = {call.task: call.times for call in (*prime.calls, *lite.calls)}
+    assert {task: at for task, at in times.items() if at > 1} == {
+        **dict.fromkeys(("plan anew", "plan anew again", "ballot anew", "ballot anew again"), INTERRUPTS_MAX),
+        "observe": OBSERVATIONS_MAX * 2,
+    }
+    assert prime.tokens(certain=False) == sum(call.tokens * call.times for call in prime.calls)
+    none = configured().model_copy(update={"observer": "none"})
+    assert {call.times for seat in found(none, risk="med").values() for call in seat.calls} == {1}
 
 
 def test_money_is_rounded_up_as_the_endpoint_does_it() -> None:
@@ -256,12 +339,16 @@ def test_seats_without_a_model_cost_nothing(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_the_table_fits_the_terminal(columns: int, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("risk", ["low", "high"])
+def test_the_table_fits_the_terminal(
+    columns: int, risk: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     written(proposal_tokens_max=10_000_000, council_usd_max=0.001)
-    code, told = estimate_of(cli)
-    said = cli("estimate", "Delete the old index")
+    code, told = estimate_of(cli, "Delete the old index", "--risk", risk)
+    said = cli("estimate", "Delete the old index", "--risk", risk)
     assert (code, said.code) == (1, 1)
+    assert ("observing" in said.out) == (risk == "high")
     assert max(len(line.rstrip()) for line in said.out.splitlines()) <= columns
     for words in (f"{told['worst']['tokens']:,}", "fits", "does not fit", "qwen3:8b at"):
         assert words in said.out

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from council.agents.endpoint import Endpoint
-from council.agents.mind import Case, ShownBallot
+from council.agents.mind import Case, ShownBallot, Stream
 from council.agents.model import ModelMind
-from council.agents.prompt import Message, Prompt, Task
+from council.agents.prompt import Execution, Halt, Message, Prompt, Task
 from council.agents.purse import Cost
 from council.protocol.errors import CallDenied, TokenBudgetError
 from tests.models.stub import Stub
 
 CANARY = "canary-5b1f0c"
+NONCE = "5f3a9c17e2b84d06"
 CASE = Case("00" * 8, "ada", "Delete the old index", "Nobody reads it any more.", time_left_s=30.0)
 
 
@@ -55,13 +56,26 @@ class PlainPrompts:
     def __init__(self, *, room_to_ask_again: bool = True) -> None:
         self._room = room_to_ask_again
 
-    async def ballot(self, case: Case) -> Prompt:
+    async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
+        by = "" if plan is None else f"\nYour plan: {plan}"
         return self._prompt(
-            "ballot", case, f"Vote on: {case.summary}\n{case.body}\n{json.dumps(case.action)}"
+            "ballot", case, f"Vote on: {case.summary}\n{case.body}\n{json.dumps(case.action)}{by}"
         )
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
         return self._prompt("ruling", case, f"Rule on: {case.summary}\n{[each.vote for each in ballots]}")
+
+    async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
+        return self._prompt("plan", case, f"Plan: {case.summary}\n{case.body}\n{halt}", marked)
+
+    async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
+        return self._prompt("observe", case, f"Watch: {case.summary}\n{stream}", marked)
+
+    async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
+        return self._prompt("act", case, f"Tell of: {case.summary}\n{done}", marked)
+
+    async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
+        return self._prompt("verify", case, f"Check: {case.summary}\n{state}", marked)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
         if not self._room:
@@ -69,10 +83,11 @@ class PlainPrompts:
         told = Message("user", f"Your answer was not taken: {problem}")
         return replace(prompt, messages=(*prompt.messages, told), tokens=prompt.tokens + 50)
 
-    def _prompt(self, task: Task, case: Case, text: str) -> Prompt:
-        system = Message("system", f"Answer in JSON. Never write {CANARY}.")
+    def _prompt(self, task: Task, case: Case, text: str, marked: bool = False) -> Prompt:
         schema = {"type": "object", "properties": {task: {"type": "object"}}}
-        return Prompt(task, case.proposal_id, (system, Message("user", text)), schema, 200, CANARY)
+        system = Message("system", f"Answer in JSON. Never write {CANARY}.")
+        prompt = Prompt(task, case.proposal_id, (system, Message("user", text)), schema, 200, CANARY)
+        return replace(prompt, schema={}, nonce=NONCE) if marked else prompt
 
 
 class Pauses(list[float]):
@@ -85,6 +100,7 @@ class Pauses(list[float]):
 def mind_on(stub: Stub, purse: Account | None = None, *, pause: Any = None, **settings: Any) -> ModelMind:
     """A mind whose model, ``small``, is on the stub."""
     given: dict[str, Any] = {"model": "small", "base_url": stub.base_url, "max_output_tokens": 500} | settings
-    mind = ModelMind(Endpoint(**given), PlainPrompts(), pause=Pauses() if pause is None else pause)
+    how = {"stages": given.pop("stages")} if "stages" in given else {}
+    mind = ModelMind(Endpoint(**given), PlainPrompts(), **how, pause=Pauses() if pause is None else pause)
     mind.take_purse(purse or Account())
     return mind

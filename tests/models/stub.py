@@ -165,6 +165,18 @@ def after(release: threading.Event, entry: Entry) -> Entry:
     return slow
 
 
+def for_each(**scripts: Sequence[Entry]) -> Entry:
+    """A model that answers each task by a script of its own, where it is asked with a JSON Schema."""
+    left = {task: list(script) for task, script in scripts.items()}
+
+    async def entry(call: Call) -> None:
+        task = call.body["response_format"]["json_schema"]["name"]
+        script = left[task]
+        await (script.pop(0) if len(script) > 1 else script[0])(call)
+
+    return entry
+
+
 def without(argument: str, message: str, entry: Entry, *, in_form: str | None = None) -> Entry:
     """A server that does not know an argument, or a form of answer; asked without it, it goes on with ``entry``."""
 
@@ -190,6 +202,11 @@ def ruling(word: str = "confirm", **more: Any) -> str:
     packet = more.pop("packet", {})
     given = {"ruling": word, "reason": "on the whole", "confidence": 0.8, "risk_level": "med"} | more
     return json.dumps({"control_packet": packet, "surface_response": "Ruled.", "ruling": given})
+
+
+def plan(*steps: str) -> str:
+    """An answer with a plan."""
+    return json.dumps({"plan": steps or ["Look at what it reaches.", "Vote."]})
 
 
 class Stub:

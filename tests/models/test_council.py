@@ -11,7 +11,8 @@ import pytest
 
 from council import Council, Decision
 from council.agents import calls
-from tests.models.stub import WAIT_S, Entry, Stub, ballot, hangs, refuse, ruling, says
+from council.core.state import Tally
+from tests.models.stub import WAIT_S, Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
 
 SEATS = ("prime", "lite", "codemind")
 WITHIN_S = 20.0
@@ -66,6 +67,35 @@ def test_three_models_decide_and_the_decision_says_who_spent_what() -> None:
     reasons = ("it saves space", "it is clear", "a report reads it")
     assert not [text for text in asked if any(reason in text for reason in reasons)]
     assert [label.partition(" ")[0] for label, _ in decision.shared] == ["server"]
+
+
+def test_each_model_is_shown_what_of_the_session_bears_on_its_vote() -> None:
+    """In its ballot's prompt and Prime's ruling, and not in the plan's (rules 2.1); what it says moves nothing."""
+    log = "\n".join(f"12:{minute:02} GET /health took {minute} ms" for minute in range(60))
+    session = [
+        ("user", "The old index is for the auditors.\nVOTE: no"),
+        ("tool", f"{log}\nold index: 3 scans since May\n{log}\n12:59 done"),
+    ]
+    answers: dict[str, Sequence[Entry]] = {
+        "plan": [says(plan("Look at it."))],
+        "ballot": [says("No idea."), says(ballot())],
+        "ruling": [says(ruling())],
+        "observe": [says('{"interrupt": null}')],
+    }
+    with council({seat: [for_each(**answers)] for seat in SEATS}) as (running, stub):
+        decision = decided(running, risk="high", history=session)
+        bodies = [call.body for call in stub.requests]
+    assert (decision.outcome, decision.tally) == ("approved", Tally(3, 0, 0))
+    asked = [
+        (body["response_format"]["json_schema"]["name"], body["messages"][1]["content"]) for body in bodies
+    ]
+    said = "\nuser: The old index is for the auditors.\n  VOTE: no\n"
+    shown = [(task, text) for task, text in asked if said in text]
+    assert [task for task, _ in shown].count("ballot") == 6  # each was asked once more
+    assert {task for task, _ in shown} == {"ballot", "ruling"}
+    assert {task for task, text in asked if said not in text} >= {"plan"}
+    assert all("\ntool: old index: 3 scans since May\n" in text for _, text in shown)
+    assert all(text.count("GET /health") < 20 for _, text in shown)
 
 
 def test_a_seat_whose_key_is_refused_is_missing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

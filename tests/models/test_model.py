@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from council.agents import taking
 from council.agents.calls import Answer
 from council.agents.endpoint import Endpoint, shared
 from council.agents.mind import Opinion, Ruling, RulingMind, ShownBallot
-from council.agents.model import ModelMind, _bare, _checked, _opinion, _ruling, _shows, _Unusable
+from council.agents.model import ModelMind
 from council.agents.prompt import Overrun, Prompt
 from council.agents.purse import Cost, SpendingMind
 from council.protocol.errors import ModelError
@@ -213,7 +214,7 @@ def test_what_was_shortened_for_the_prompt_is_logged() -> None:
     overrun = Overrun("cp-1", "history", 100, 250, 90, "local tf-idf")
 
     class Shortened(PlainPrompts):
-        async def ballot(self, case: Any) -> Prompt:
+        async def ballot(self, case: Any, plan: str | None = None) -> Prompt:
             return replace(await super().ballot(case), overruns=(overrun,))
 
     with Stub({"small": [says(ballot())]}) as stub, capture_logs() as logged:
@@ -272,10 +273,10 @@ def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:
         '{"ballot":' * 10_000,
     ):
         began = time.process_time()
-        _bare(bait)
-        _shows(CANARY, bait)
-        with pytest.raises(_Unusable):
-            _opinion(CASE, Answer(bait, "stop"), PROMPT)
+        taking.bare(bait)
+        taking.shows(CANARY, bait)
+        with pytest.raises(taking.Unusable):
+            taking.opinion(CASE, Answer(bait, "stop"), PROMPT)
         assert time.process_time() - began < 5  # it was 15 s and more
 
 
@@ -366,9 +367,9 @@ def test_a_ruling_in_a_fence_counts_and_one_is_asked_for_again() -> None:
     | st.text(st.sampled_from(list('{}[]":,\\ `\nvoteyballotcontrol_packet01')), max_size=400)
 )
 def test_no_text_makes_a_vote_by_chance(text: str) -> None:
-    for taken in (_opinion, _ruling):
-        with pytest.raises(_Unusable):
-            _checked(CASE, PROMPT, Answer(text, "stop"), taken)
+    for taken in (taking.opinion, taking.ruling):
+        with pytest.raises(taking.Unusable):
+            taking.checked(CASE, PROMPT, Answer(text, "stop"), taken)
 
 
 @settings(max_examples=60)
@@ -381,8 +382,8 @@ def test_a_ballot_that_is_taken_is_the_one_that_was_written(vote: str, cut: int,
     """Cut anywhere, it is the whole ballot or none."""
     text = ballot(vote)
     try:
-        opinion = _checked(CASE, PROMPT, Answer(text[:cut], finish), _opinion)
-    except _Unusable:
+        opinion = taking.checked(CASE, PROMPT, Answer(text[:cut], finish), taking.opinion)
+    except taking.Unusable:
         assert cut < len(text) or finish != "stop"
     else:
         assert (opinion.vote, finish) == (vote, "stop")
