@@ -37,7 +37,8 @@ class Endpoint:
     variable ``api_key_env`` or the file ``api_key_file``; without both the server gets none. ``temperature`` and
     ``top_p``: None for the server's own. ``timeout_s`` is how long a server may be silent,
     ``max_execution_time_s`` how long all the work on one case may take, None for as long as the case has. Prices
-    are in dollars; None for none.
+    are in dollars; None for none. ``provider`` is whose API the server has, as pydantic-ai names it;
+    None for OpenAI's.
     """
 
     model: str
@@ -52,6 +53,7 @@ class Endpoint:
     usd_per_million_input: float | None = None
     usd_per_million_output: float | None = None
     answer_format: AnswerFormat = "auto"
+    provider: str | None = None
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.base_url)

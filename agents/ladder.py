@@ -7,12 +7,14 @@ the limit is a TokenBudgetError.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.prompt import Message, Overrun
 from council.agents.prompt_texts import Texts
+from council.agents.specials import without_specials
 from council.agents.summarizer import MARK, Way, summarize
 from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetError
 from council.protocol.identity import Counter
@@ -31,12 +33,17 @@ _TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes."""
+    """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes.
+
+    Its answer is of no use after ``until_s`` of the loop's clock. ``sources``: as a prompt's.
+    """
 
     proposal_id: str
     messages: tuple[Message, ...]
     tokens: int
     output_tokens_max: int
+    until_s: float = math.inf
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +78,12 @@ async def shorten(
     steps: Sequence[Step],
     new_nonce: Callable[[], str],
     way: Way | None = None,
+    until_s: float = math.inf,
 ) -> tuple[str, tuple[Overrun, ...]]:
     """The field's text in at most ``limit`` tokens, marked as a summary, and the steps taken.
 
-    A step that did not help leaves as many tokens as there were. Raises TokenBudgetError with ``overruns`` where
-    none did.
+    A step that did not help leaves as many tokens as there were. Models may take until ``until_s`` of the loop's
+    clock, each as long as those behind it. Raises TokenBudgetError with ``overruns`` where none did.
     """
     # Off the event loop: of a long history it takes a quarter of a second, and MiniLM seconds.
     summary = await asyncio.to_thread(summarize, field.text, max(limit, 0), field.count, way=way)
@@ -83,8 +91,10 @@ async def shorten(
     taken = [field.overrun(limit, summary.tokens if summary.text else before, f"local {summary.way}")]
     if summary.text:
         return summary.text, tuple(taken)
-    for step in steps:
-        found, problem = await _asked(step, field, limit, texts, fresh_nonce(new_nonce, field.text))
+    for at, step in enumerate(steps):
+        now_s = asyncio.get_running_loop().time()
+        ends_s = now_s + (until_s - now_s) / (len(steps) - at)
+        found, problem = await _asked(step, field, limit, texts, fresh_nonce(new_nonce, field.text), ends_s)
         tokens = field.count(found) if found else before
         taken.append(field.overrun(limit, tokens, f"{step.how}, in vain: {problem}" if problem else step.how))
         if found:
@@ -99,17 +109,24 @@ async def shorten(
     )
 
 
-async def _asked(step: Step, field: Field, limit: int, texts: Texts, nonce: str) -> tuple[str, str]:
+async def _asked(
+    step: Step, field: Field, limit: int, texts: Texts, nonce: str, until_s: float
+) -> tuple[str, str]:
     """What the step's model made of the text, with the mark; or nothing, and why."""
     target = limit - field.count(f"{MARK}\n")
     if target < ASKED_TOKENS_MIN:
         return "", f"{limit} tokens are too few to ask for"
-    asked = texts.fill("compressor", target_tokens=str(target), text=field.text, nonce=nonce)
+    # Its server may read a chat template's words as such, whatever the asker's does.
+    text = without_specials(field.text)
+    asked = texts.fill("compressor", target_tokens=str(target), text=text, nonce=nonce)
     tokens, written = step.count(asked) + TEMPLATE_TOKENS, OUTPUT_TIMES_LIMIT * target
     if tokens > step.mtu:
         return "", f"it would have to read {tokens:,} tokens, and its MTU is {step.mtu:,}"
+    if asyncio.get_running_loop().time() >= until_s:
+        return "", "no time is left to ask it"
+    sources, messages = texts.sources("compressor"), (Message("user", asked),)
     try:
-        said = await step.ask(Request(field.proposal_id, (Message("user", asked),), tokens, written))
+        said = await step.ask(Request(field.proposal_id, messages, tokens, written, until_s, sources))
     except CouncilError as error:
         return "", quoted(error.message, 200)
     said = said.strip()

@@ -84,6 +84,11 @@ ESTIMATE_ALLOWANCE = 2  # texts of a few letters, and the space that some put in
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
 _STAND_IN = "\x7f"  # for what is left out: a character that merges with no neighbour
 
+# No token is less than a byte. Composing (NFC) makes of some letters three times their bytes; an estimate is half as
+# much again as ASCII needs, and of what is beyond it each byte and what stands in for it.
+TOKENS_A_BYTE = {"qwen3": 3, ESTIMATE: 5}
+EDGE_TOKENS_MAX = 4  # that some put in front, and an estimate's allowance
+
 # Counts are kept for as many characters of text as some hundred prompts have; each is held as so many more, for a
 # short text takes hardly less memory.
 CACHED_CHARS_MAX = 4 << 20
@@ -122,6 +127,12 @@ class TokenCounter:
     def __call__(self, text: str) -> int:
         """How many tokens ``text`` has; 0 for an empty one. What was counted before is remembered."""
         return _COUNTS.get(self.tokenizer, text)
+
+    def most(self, text: str) -> int:
+        """As many tokens as ``text`` can have at most, by its bytes alone; a file's tokenizer is asked."""
+        if self.tokenizer.endswith(".json"):  # it may make anything of a text before it counts
+            return self(text)
+        return EDGE_TOKENS_MAX + len(text.encode()) * TOKENS_A_BYTE.get(self.tokenizer, 1)
 
     def cut(self, text: str, tokens_max: int) -> str:
         """As long a beginning of ``text`` as is found to have at most ``tokens_max`` tokens; all of it if it fits.

@@ -61,6 +61,9 @@ def test_every_key_reaches_the_model(tmp_path: Path) -> None:
     max_context_tokens = 2000
     tokenizer = "o200k_base"
     role = "codemind"
+    context_window = 2200
+    special_tokens = "text"
+    stages = "two"
     """
     mind: Any = build_mind(seat(tmp_path, text))
     assert isinstance(mind, ModelMind)
@@ -78,9 +81,34 @@ def test_every_key_reaches_the_model(tmp_path: Path) -> None:
         usd_per_million_output=0.6,
     )
     prompter = mind.prompter
-    assert (prompter.role, prompter.mtu, prompter.count.tokenizer) == ("codemind", 2000, "o200k_base")
+    assert (prompter.role, prompter.mtu, prompter.count.tokenizer) == (
+        "codemind",
+        1867,
+        "o200k_base",
+    )  # rules 2
+    assert (prompter.special_tokens, prompter.time_s) == ("text", 11.0)
     assert prompter.shows_schema is False
+    assert (mind.stages, pickle.loads(pickle.dumps(mind)).stages) == ("two", "two")
     assert pickle.loads(pickle.dumps(mind)).endpoint == mind.endpoint
+
+
+@pytest.mark.parametrize(
+    ("given", "mtu"),
+    [
+        ({}, 4_096),
+        ({"context_window": 100_000}, 4_096),
+        ({"context_window": 6_144}, 4_096),
+        ({"context_window": 6_143}, 4_095),
+        ({"context_window": 4_096, "max_output_tokens": 1_000}, 3_096),
+        ({"context_window": 8_192, "max_context_tokens": 2_000}, 2_000),
+        ({"context_window": 2_304}, 256),
+    ],
+)
+def test_a_prompt_has_never_more_than_the_window_less_the_answers_limit(
+    given: dict[str, Any], mtu: int
+) -> None:
+    """rules 2. Mutation: the window is told, and the prompt has all of max_context_tokens."""
+    assert SeatConfig(name="lite", model="m", base_url=URL, **given).mtu == mtu
 
 
 def test_prompts_of_ones_own_go_before_those_that_ship(tmp_path: Path) -> None:
@@ -235,7 +263,20 @@ def test_an_address_that_is_none_or_holds_a_secret_is_refused(tmp_path: Path, ad
         ("temperature = 3", "temperature", "expected a number from 0 to 2"),
         ("usd_per_million_input = -1", "usd_per_million_input", "expected dollars from 0"),
         ('answer_format = "xml"', "answer_format", "expected 'auto', 'json_schema', 'json_object' or 'text'"),
+        ('stages = "three"', "stages", "expected 'auto', 'one' or 'two'"),
         ("max_output_tokens = 0", "max_output_tokens", "expected a whole number from 16"),
+        ("context_window = 0", "context_window", "expected a whole number of tokens from 1"),
+        (
+            "context_window = 2303",
+            "context_window",
+            "2,303 less the answer's 2,048 (max_output_tokens) leaves 255",
+        ),
+        (
+            "context_window = 900",
+            "context_window",
+            "leaves 0 for a prompt, which needs 256: lower max_output_tokens",
+        ),
+        ('special_tokens = "letters"', "special_tokens", "expected 'refuse', or 'text' for a server"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_key(tmp_path: Path, text: str, key: str, why: str) -> None:
@@ -283,6 +324,8 @@ model = "m"
 base_url = "{URL}"
 api_key_env = "FIRST_KEY"
 vendor = "first"
+context_window = 9000
+special_tokens = "text"
 usd_per_million_input = 2.5
 usd_per_million_output = 10.0
 max_output_tokens = 333
@@ -295,6 +338,7 @@ def test_another_server_does_not_inherit_the_first_ones_key_and_prices(tmp_path:
     found = seat(tmp_path, SERVED, env=address)
     assert (found.base_url, found.model, found.max_output_tokens) == ("http://10.0.0.9:8000/v1", "m", 333)
     assert (found.api_key_env, found.vendor, found.usd_per_million_input) == (None, None, None)
+    assert (found.context_window, found.special_tokens) == (None, "refuse")
     with_key = seat(tmp_path, SERVED, env=address | {"COUNCIL_SEATS__LITE__API_KEY_ENV": "OTHER_KEY"})
     assert with_key.api_key_env == "OTHER_KEY"
     same = seat(tmp_path, SERVED, env={"COUNCIL_SEATS__LITE__BASE_URL": URL})

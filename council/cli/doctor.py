@@ -25,7 +25,7 @@ from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
 if TYPE_CHECKING:
-    from council.settings import SeatConfig
+    from council.settings import CouncilConfig, SeatConfig
 
 Finding = tuple[str, str, str]
 TOOL_TIMEOUT_S = 20.0
@@ -53,16 +53,28 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
     elsewhere = ("default", "environment ", "flag ")
     files = sorted({origin for origin in loaded.origins.values() if not origin.startswith(elsewhere)})
     yield "ok", "configuration", f"valid, from {', '.join(files) or 'the defaults'}"
+    yield _charter(config)
     yield from _seats(where, report, config.seats, offline=offline)
     for tool, why in (("ruff", "CodeMind's checks need it"), ("bandit", "CodeMind's checks need it")):
         yield _tool(tool, [sys.executable, "-P", "-m", tool, "--version"], f"{why}: pip install {tool}")
     yield _tool("git", ["git", "--version"], "council review of commits needs it", level="warn")
     yield _state_folder()
+    yield from _token_file()
     yield _memory()
     yield _disk()
     yield _council(where, report)
     if try_ray:
         yield _ray(where, report)
+
+
+def _charter(config: CouncilConfig) -> Finding:
+    from council.chartering import chartered, papers_of
+
+    try:
+        identity = papers_of(chartered(config)).charter.identity
+    except ConfigError as error:
+        return "fail", "charter", "; ".join(map(line, error.problems))
+    return "ok", "charter", f"identity {identity.content_hash()[:12]}, from {config.charter or 'what ships'}"
 
 
 def _seats(
@@ -147,6 +159,15 @@ def _state_folder() -> Finding:
     if open_ones:
         return "fail", "state folder", f"{open_ones[0]} is open to others: chmod 600 {open_ones[0]}"
     return "ok", "state folder", str(path)
+
+
+def _token_file() -> Iterator[Finding]:
+    from council.runtime import admission
+
+    path = admission.token_file()
+    if path is not None:
+        wrong = admission.open_to_others(path)
+        yield ("ok", "Ray's token", str(path)) if wrong is None else ("warn", "Ray's token", line(wrong))
 
 
 def _secrets_in(path: Path) -> list[Path]:

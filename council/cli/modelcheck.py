@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn
 import structlog
 
 from council.agents.answers import SCHEMAS
-from council.agents.calls import Answer, ModelCalls
+from council.agents.calls import Answer, calls_for
 from council.agents.endpoint import Endpoint, shared
 from council.agents.model import ModelMind
 from council.agents.prompt import Message, Prompt
@@ -148,8 +148,9 @@ async def _try(endpoint: Endpoint) -> Tried:
         tried, status = await _call(endpoint, form)
         if tried.answer is not None or status not in (400, 404, 415, 422, 501):
             return tried
-        first = first or tried.trouble
-    return Tried(trouble=first)
+        if status != 501:  # a form that was not even asked for says less than what comes of another
+            first = first or tried.trouble
+    return Tried(trouble=first or tried.trouble)
 
 
 async def _call(endpoint: Endpoint, form: Form) -> tuple[Tried, int | None]:
@@ -166,7 +167,7 @@ async def _call(endpoint: Endpoint, form: Form) -> tuple[Tried, int | None]:
     try:
         async with asyncio.timeout(limit_s + 5):  # the SDK is loaded first
             until_s = asyncio.get_running_loop().time() + 2 * CALL_S
-            answer = await ModelCalls(asked, _no_pause).answer(prompt, purse, until_s, troubles)
+            answer = await calls_for(asked, _no_pause).answer(prompt, purse, until_s, troubles)
         return Tried(answer, form, "", purse.used, time.monotonic() - began), None
     except _Enough:
         trouble = troubles[-1]
@@ -278,13 +279,16 @@ def _window(what: str, seat: SeatConfig, tried: Tried, well: list[str], wrong: l
     if window is None or window.tokens is None:
         well.append("window not told")
         return
-    prompt, answer = seat.max_context_tokens, seat.max_output_tokens
+    prompt, answer = seat.mtu, seat.max_output_tokens
     if prompt + answer <= window.tokens:
         whose = "window" if window.given is not None else "trained for"
-        well.append(f"{whose} {window.tokens:,}")
+        said = f"{whose} {window.tokens:,}"
+        own = seat.context_window
+        well.append(said if own in (None, window.tokens) else f"{said} (context_window is {own:,})")
         return
-    fits = max(window.tokens - answer, 0)
-    mend = f"set max_context_tokens = {fits}" if fits >= window.tokens // 2 else "lower both"
+    mend = f"set context_window = {window.tokens}"
+    if window.tokens - answer < window.tokens // 2:
+        mend = f"lower max_output_tokens, and {mend}"
     more = ", or give it more (OLLAMA_CONTEXT_LENGTH)" if _is_ollamas(tried.listing, window) else ""
     wrong.append(
         (

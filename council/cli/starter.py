@@ -160,6 +160,8 @@ def text(found: Found) -> str:
         "# A council's settings, written by council init. What is not here has its default: council config tells it.",
         "# council doctor tries each seat's model with a short call, council estimate says what a proposal may cost.",
         "",
+        "# council identity show says who the council is; the setting charter names a file of your own.",
+        "",
         *_time(choices),
         *_caps(choices),
         *_sharing(choices),
@@ -190,13 +192,14 @@ def _time(choices: Sequence[Choice]) -> list[str]:
 
 
 def _caps(choices: Sequence[Choice]) -> list[str]:
-    calls = 2 * (len(SEATS) + 1)  # each ballot and the ruling, and once more
+    calls = 2 * (2 * len(SEATS) + 1)  # each plan, each ballot and the ruling, and once more
     most = sum(_limits(each)[0] + _limits(each)[1] for each in choices or [Choice("", "", "")] * len(SEATS))
-    worst = most * 2 + most // len(SEATS) * 2
+    worst = most * 4 + most // len(SEATS) * 2
     paid = any(not is_local(each.base_url) for each in choices)
     return [
         "# The most that models may use up, prompts and answers together. A call that might go past it is not made.",
-        f"# With the limits below one proposal takes {worst:,} tokens at worst, in {calls} calls.",
+        f"# With the limits below one proposal takes {worst:,} tokens at worst, in {calls} calls, if no observer",
+        "# calls a halt; council estimate tells all. Half of them where the risk is low: that is not planned first.",
         f"{'' if paid else '# '}proposal_tokens_max = {_round(worst):_}",
         _beside(f"# council_tokens_max = {100 * _round(worst):_}", "over the council's whole life"),
         _beside("# council_usd_max = 20.0", "needs the prices of every model"),
@@ -237,7 +240,6 @@ def _limits(choice: Choice) -> tuple[int, int]:
 
 def _seat(choice: Choice) -> list[str]:
     prompt, answer = _limits(choice)
-    window = "" if choice.window is None else f"; together {choice.window:,}: {choice.window_is}"
     lines = [
         _beside(f"[seats.{choice.seat}]", SEATS[choice.seat]),
         f"model = {_quoted(choice.model)}",
@@ -247,8 +249,10 @@ def _seat(choice: Choice) -> list[str]:
     lines += [f"api_key_env = {_quoted(choice.api_key_env)}"] if choice.api_key_env else []
     lines += [
         _beside(f"max_context_tokens = {prompt}", "of a prompt"),
-        _beside(f"max_output_tokens = {answer}", f"of an answer{window}"),
+        _beside(f"max_output_tokens = {answer}", "of an answer"),
     ]
+    if choice.window is not None:
+        lines += [_beside(f"context_window = {choice.window}", f"of both together: {choice.window_is}")]
     if is_local(choice.base_url):
         lines += [
             _beside("timeout_s = 120", "how long the server may be silent while it loads, or serves others")

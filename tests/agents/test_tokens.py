@@ -399,6 +399,22 @@ def test_a_text_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted == ["four", "four"]
 
 
+@settings(max_examples=150)
+@given(st.text(max_size=60), st.sampled_from((*VOCABULARIES, ESTIMATE)))
+@example("\U0001d160" * 10, "qwen3")
+@example("\U0001d160 a" * 10, ESTIMATE)
+@example("\n\0\x7f" * 10, ESTIMATE)
+def test_no_text_has_more_tokens_than_its_bytes_allow(text: str, vocabulary: str) -> None:
+    """Mutation: a byte is taken for a token at most, where composing makes three of it."""
+    text = text.encode("utf-8", "replace").decode()
+    assert counter(vocabulary)(text) <= counter(vocabulary).most(text)
+
+
+def test_what_a_file_makes_of_a_text_is_asked() -> None:
+    of_file = counter(str(FILES / "bpe.json"))
+    assert of_file.most("hello world") == of_file("hello world")
+
+
 @given(st.lists(st.integers(0, 400), max_size=60))
 def test_no_more_text_is_remembered_than_the_bound(lengths: list[int]) -> None:
     """Short texts count as a hundred characters more, or a million of them would fit."""

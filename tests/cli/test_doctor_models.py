@@ -197,14 +197,22 @@ def test_a_window_that_prompt_and_answer_do_not_fit(cli: Cli) -> None:
     code, found = on(cli, [HELD], rows=listed("qwen3:8b", max_model_len=6_143))
     assert (code, found["seat lite window"][0]) == (1, "fail")
     assert "6,143 tokens, where a prompt may have 4,096 and its answer 2,048" in found["seat lite window"][1]
-    assert "set max_context_tokens = 4095" in found["seat lite window"][1]
+    assert "set context_window = 6143" in found["seat lite window"][1]
     assert on(cli, [HELD], rows=listed("qwen3:8b", max_model_len=6_144))[0] == 0
+    code, found = on(cli, [HELD], "context_window = 6143", rows=listed("qwen3:8b", max_model_len=6_143))
+    assert (code, [what for what in found if what.startswith("seat lite ")]) == (0, [])
+    assert "window 6,143" in found["seat lite"][1]
+    code, found = on(cli, [HELD], "context_window = 7000", rows=listed("qwen3:8b", max_model_len=8_000))
+    assert "window 8,000 (context_window is 7,000)" in found["seat lite"][1]
+    code, found = on(cli, [HELD], "context_window = 7000", rows=listed("qwen3:8b", max_model_len=6_000))
+    assert (code, "set context_window = 6000" in found["seat lite window"][1]) == (1, True)
     own = {
         "rows": listed("qwen3:8b", owner="library"),
         "running": [{"model": "qwen3:8b", "context_length": 2_048}],
     }
     code, found = on(cli, [HELD], **own)
-    assert "lower both, or give it more (OLLAMA_CONTEXT_LENGTH)" in found["seat lite window"][1]
+    mend = "lower max_output_tokens, and set context_window = 2048, or give it more (OLLAMA_CONTEXT_LENGTH)"
+    assert mend in found["seat lite window"][1]
 
 
 def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from council.config import load
 from council.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
-from tests.models.stub import ballot, says
+from tests.models.stub import ballot, says, used
 
 SECRET = "sk-secret-0123456789"
 
@@ -101,7 +101,7 @@ def test_prompt_and_answer_fit_the_window(tokens: int, cli: Cli, monkeypatch: py
         here(monkeypatch, server)
         assert cli("init").code == 0
     for seat in written().seats:
-        assert seat.max_context_tokens + seat.max_output_tokens <= tokens
+        assert seat.max_context_tokens + seat.max_output_tokens <= seat.context_window == tokens
         assert seat.max_context_tokens <= 4_096
         assert seat.max_context_tokens >= 2 * seat.max_output_tokens >= 1_000
 
@@ -238,7 +238,8 @@ def test_any_name_of_a_model_comes_back_from_the_file(names: list[str]) -> None:
 def test_a_council_runs_with_what_was_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     calls._prepared("http://127.0.0.1/v1")
     with Server(
-        listed("qwen3:8b", "other:1b"), {name: [says(ballot())] for name in ("qwen3:8b", "other:1b")}
+        listed("qwen3:8b", "other:1b"),
+        {name: [says(ballot(), usage=used(650))] for name in ("qwen3:8b", "other:1b")},
     ) as server:
         here(monkeypatch, server)
         assert cli("init").code == 0

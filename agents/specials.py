@@ -1,0 +1,36 @@
+"""Finds in a text what a chat template marks turns with (``<|im_start|>``, ``[INST]``). Knows no tokenizer.
+
+Many servers read such words as the marks that they are, wherever they stand: a proposal that holds one could end
+the message that it stands in, and go on as the system or as the model. The words of all families are looked for,
+whatever a seat's model is, for a model may have been taught another family's.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAME_CHARS_MAX = 64  # of a word between bars; the longest that are known have some 30
+
+# ChatML, Llama 3 and 4, Qwen, Phi, Zephyr, GLM, Kimi, Harmony, Command R, Granite; DeepSeek with its wide bars; Llama
+# 2 and Mistral; Gemma; GLM's beginnings. All that ends or begins a turn, or a text; not what stands for an image or a
+# thought.
+_MARKS = re.compile(
+    rf"<(?=[|｜])[|｜][^\s<>|｜]{{1,{NAME_CHARS_MAX}}}[|｜]>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|gMASK|EOS|EOT|BOS)\]"
+    r"|<</?SYS>>"
+    r"|</?s>|<(?:bos|eos|sop|eop)>|<(?:start|end)_of_turn>|<(?:start|end)_of_role>"
+)
+
+# What to do about one.
+SPELL_IT = 'Spell it otherwise, or set special_tokens = "text" for a seat whose server takes it for no more than text'
+
+
+def special_in(text: str) -> str | None:
+    """The first such word in a text; None where there is none."""
+    found = _MARKS.search(text)
+    return None if found is None else found[0]
+
+
+def without_specials(text: str) -> str:
+    """The text with a blank behind the first sign of each such word, which then is none."""
+    return _MARKS.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)

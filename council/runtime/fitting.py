@@ -1,0 +1,155 @@
+"""Whether a proposal fits any seat's prompt, found out before it is taken in (rules 2.2). Asks no model.
+
+A text's bytes mostly say that it fits. It is counted only where they don't, on a thread, piece by piece, and put into
+the prompt itself only where some tokens decide. What is let through by a hair a seat may still find too long; then
+that ballot is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from council.agents.mind import Case
+from council.agents.prompt_builder import PromptBuilder, case_text
+from council.agents.specials import SPELL_IT, special_in
+from council.agents.tokens import TokenCounter
+from council.chartering import papers_of
+from council.importing import prompter_of
+from council.protocol.envelope import Envelope, Proposal
+from council.protocol.errors import CouncilError, Refused, TokenBudgetError
+from council.protocol.jsondata import plain
+from council.protocol.signing import Keyring
+from council.settings import CouncilConfig
+
+log = structlog.get_logger("council")
+
+# Nonces take some tokens more or less, and so do texts that are joined.
+MARGIN_TOKENS = 64
+# Counted at once, which takes some milliseconds, in which nothing else runs in this process.
+PIECE_CHARS = 8_000
+# A cut within a word, or a letter, makes at most so many tokens more.
+CUT_TOKENS = 4
+# Searched on the coordinator's own loop; a longer text on a thread.
+AT_ONCE_CHARS = 16_000
+_EMPTY = Case("00" * 8, "nobody", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a seat's prompt has room for: ``tokens`` of a proposal's text, and whether words of templates."""
+
+    seat: str
+    prompter: PromptBuilder
+    count: TokenCounter
+    tokens: int
+
+    def problem(self, case: Case, text: str) -> tuple[str, int]:
+        """Why the text does not fit, and how many tokens it has, as far as it was counted; empty where it fits."""
+        if self.prompter.special_tokens == "refuse" and (word := special_in(text)) is not None:
+            return f"{self.seat} may not be shown {word!r}", 0
+        if self.surely(text):
+            return "", 0
+        found, pieces = 0, 0
+        for start in range(0, len(text), PIECE_CHARS):
+            found, pieces = found + self.count(text[start : start + PIECE_CHARS]), pieces + 1
+            least = found - CUT_TOKENS * pieces - MARGIN_TOKENS
+            if least > self.tokens:
+                more = " or more" if start + PIECE_CHARS < len(text) else ""
+                return f"{self.seat} has room for {self.tokens:,} tokens, and it takes {found:,}{more}", found
+        return ("" if found + MARGIN_TOKENS <= self.tokens else self._tried(case)), found
+
+    def surely(self, text: str) -> bool:
+        """Whether it fits, by its length alone."""
+        return self.count.most(text) + MARGIN_TOKENS <= self.tokens
+
+    def _tried(self, case: Case) -> str:
+        try:
+            asyncio.run(self.prompter.ballot(case))
+        except TokenBudgetError as error:
+            # A persona that nothing local shortens may still be shortened by a model, at the seat.
+            return f"{self.seat}: {error.message}" if error.field in ("frame", "prompt") else ""
+        return ""
+
+
+class Rooms:
+    """What the seats of a council have room for, all of whom are models."""
+
+    def __init__(self, config: CouncilConfig) -> None:
+        self._config = config
+        self._loading = threading.Lock()
+        self._rooms: list[Room] | None = None
+
+    async def problems(
+        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
+    ) -> dict[bytes, CouncilError]:
+        """Of these sealed envelopes those that are proposals which no seat can be shown, each with why."""
+        found = {}
+        for sealed in batch:
+            try:
+                envelope = keyring.open(sealed, council_id)
+            except CouncilError:
+                continue  # whoever takes it in says so
+            if (problem := await self._why_not(envelope)) is not None:
+                found[sealed] = problem
+        return found
+
+    async def _why_not(self, envelope: Envelope) -> CouncilError | None:
+        content = envelope.content
+        if not isinstance(content, Proposal):
+            return None
+        action = None if content.action is None else plain(content.action.model_dump())
+        case = Case(envelope.msg_id, envelope.sender, content.summary, content.body, action)
+        text = case_text(case)
+        if self._rooms is not None and len(text) <= AT_ONCE_CHARS:
+            refuses = any(room.prompter.special_tokens == "refuse" for room in self._rooms)
+            if any(room.surely(text) for room in self._rooms) and not (refuses and special_in(text)):
+                return None
+        return await asyncio.to_thread(self._problem, case, text)
+
+    def _problem(self, case: Case, text: str) -> CouncilError | None:
+        with self._loading:
+            if self._rooms is None:
+                self._rooms = self._loaded()
+        problems = []
+        for room in self._rooms:
+            problems.append(room.problem(case, text))
+            if not problems[-1][0]:
+                return None
+        if not problems:
+            return None
+        told = "; ".join(problem for problem, _ in problems)
+        if (word := special_in(text)) is not None:
+            return Refused(
+                f"no seat's model can be shown this proposal, for it holds {word!r}: with such words chat templates "
+                f"end or begin a message, and a server may read them so ({told}). {SPELL_IT}",
+                code="special_token",
+            )
+        return TokenBudgetError(
+            f"the proposal fits no seat's prompt, where it is never shortened (rules 2.2): {told}; propose less at "
+            "once, or give a seat a larger max_context_tokens",
+            field="prompt",
+            limit=max(room.tokens for room in self._rooms),
+            found=max(found for _, found in problems),
+        )
+
+    def _loaded(self) -> list[Room]:
+        try:
+            papers = papers_of(self._config)
+            seats = self._config.seats
+            return [self._room(prompter_of(seat, charter=papers.of(seat.name)), seat.name) for seat in seats]
+        except CouncilError as error:  # what a seat is to count with is there, and not here
+            log.warning("proposals are not measured before they are taken in", why=error.message)
+            return []
+
+    def _room(self, prompter: PromptBuilder, seat: str) -> Room:
+        assert isinstance(prompter.count, TokenCounter)
+        try:
+            bare = asyncio.run(prompter.ballot(_EMPTY)).tokens - prompter.count(case_text(_EMPTY))
+        except TokenBudgetError as error:
+            bare = prompter.mtu if error.field == "frame" else 0
+        return Room(seat, prompter, prompter.count, prompter.mtu - bare)
