@@ -9,6 +9,7 @@ Where a value comes from, each source going before the one above it:
 3. the environment: ``COUNCIL_QUORUM=3``, ``COUNCIL_SEATS__LITE__MIND=mine:Careful``,
    ``COUNCIL_SEATS__LITE__OPTIONS={limit = 3}``. Values are read by the type of the key; an empty one unsets
    a key that may be unset and is wrong for any other. A seat called ``my-seat`` is ``MY_SEAT`` here;
+   Ray's own ``RAY_ADDRESS`` stands for ``COUNCIL_RAY_ADDRESS`` where that is not set;
 4. flags, keywords of Python or the command line: ``quorum=3``, ``{"seats.lite.mind": "mine:Careful"}``.
    A flag that is None was not given.
 
@@ -44,6 +45,9 @@ gives it gives all of it. Both who launches a council and who answers in it read
     bob = "file:/etc/council/bob.key"    # 32 bytes that their owner alone may read
     eve = "env:EVE_ANSWERS"       # 64 hex digits in a variable
 
+``charter``, ``schemas``, ``profiles`` and a seat's ``persona`` name files, read with the configuration; what
+stands in a ``config.json`` of profiles goes before the defaults, and behind all sources.
+
 Every fault of every source is told at once, in one ConfigError. Nothing in a value is ever executed; a mind
 is imported only by ``import_mind`` and ``build_mind`` (``council.importing``). No secret has its place here:
 ``describe`` shows all.
@@ -56,7 +60,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
@@ -67,13 +71,18 @@ from council.settings import (
     COUNCIL_KEYS,
     DEFAULT_SEATS,
     ENABLED,
+    FILES,
     MODEL_KEYS,
     MODEL_MIND,
     SEAT_KEYS,
     CouncilConfig,
     SeatConfig,
     did_you_mean,
+    of_profile,
 )
+
+if TYPE_CHECKING:
+    from council.chartering import Papers
 
 __all__ = [
     "DEFAULT_SEATS",
@@ -92,8 +101,15 @@ FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong 
 # Names under the prefix that are not configuration. None today; without this list they would be reported.
 ENVIRONMENT_ELSEWHERE: frozenset[str] = frozenset()
 
-TABLES = ("options", "humans")  # keys that a variable gives as a table of TOML
+TABLES = (
+    "options",
+    "humans",
+    "resources",
+    "labels",
+    "runtime_env",
+)  # keys that a variable gives as a table of TOML
 _ENVIRONMENT = Source("environment")
+_RAY = Source("ray")
 _FLAG = Source("flag")
 _TRUTH = {
     "true": True,
@@ -140,15 +156,46 @@ def load(
     else:
         if found is not None:
             layers.take(*found)
-    _take_environment(layers, os.environ if env is None else env)
+    env = os.environ if env is None else env
+    ray = env.get("RAY_ADDRESS", "").strip()
+    if ray not in ("", "local"):  # where Ray itself looks, and where a job that was submitted to it runs
+        layers.take(_RAY, {"ray_address": ray})
+    _take_environment(layers, env)
     _take_flags(layers, {key: value for key, value in (flags or {}).items() if value is not None})
+    papers = _papers(layers)
     config = layers.finish()
     if config is None:
         raise _error(layers.problems)
+    config._papers = papers
     origins = {
         key: layers.sources[key].origin(key) if key in layers.sources else "default" for key in _flat(config)
     }
     return Loaded(config, origins)
+
+
+def _papers(layers: Layers) -> Papers | None:
+    """What stands in the files that are named, each fault noted; None where none is, or something is wrong there."""
+    seats = {name: seat for name, seat in layers.seats.items() if name not in layers.removed}
+    if not any(key in layers.values for key in FILES) and not any(
+        seat.get("persona") for seat in seats.values()
+    ):
+        return None
+    from council.chartering import named_in, read_papers, read_profiles  # which few configurations need
+
+    named = named_in(layers.values, seats)
+    try:
+        if "profiles" in named:
+            found = read_profiles(named["profiles"])
+            layers.fill(Source("file", named["profiles"]), lambda role: of_profile(found.profile(role)))
+    except ConfigError as error:
+        at = layers.sources["profiles"].at("profiles")
+        layers.unreadable(f"{at}: {problem}" for problem in error.problems)
+        del named["profiles"]
+    try:
+        return read_papers(named, lambda key: layers.sources[key].at(key))
+    except ConfigError as error:
+        layers.problems += error.problems
+        return None
 
 
 def describe(loaded: Loaded) -> list[tuple[str, Any, str]]:

@@ -5,57 +5,94 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import structlog
 
 from council.agents.mind import Mind, as_mind
 from council.protocol.errors import CouncilError, MindError
-from council.settings import MODEL_MIND, SeatConfig, is_import_path
+from council.settings import MODEL_MIND, CouncilConfig, SeatConfig, is_import_path
+
+if TYPE_CHECKING:
+    from council.agents.endpoint import Endpoint
+    from council.agents.ladder import Step
+    from council.agents.prompt_builder import PromptBuilder
+    from council.protocol.identity import Charter
+
+log = structlog.get_logger("council")
+
+LITE = "lite"  # the seat that shortens for all, where a model is behind it
 
 
-def build_mind(seat: SeatConfig) -> Mind:
+def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
     """The mind of a configured seat: imported if ``seat.mind`` is a path, built if it is a class.
 
-    Raises MindError, which names the seat and says what to mend.
+    With its ``council``, a model's mind has what is too long for it shortened by that one's Lite and Prime. Raises
+    MindError, which names the seat and says what to mend.
     """
     if seat.mind == MODEL_MIND:
-        return _model_mind(seat)
+        return _model_mind(seat, council)
     if isinstance(seat.mind, str):
         return import_mind(seat.mind, seat.options, seat=seat.name)
     shown = getattr(seat.mind, "__qualname__", type(seat.mind).__qualname__)
     return _built(seat.mind, seat.options, seat=seat.name, path=shown)
 
 
-def _model_mind(seat: SeatConfig) -> Mind:
+def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     """The mind of a seat that is backed by a language model, its prompts and its tokens' counter loaded."""
-    from council.agents.endpoint import Endpoint  # of no use to a council without models
-    from council.agents.model import ModelMind
+    from council.agents.model import ModelMind  # of no use to a council without models
+    from council.chartering import papers_of
+
+    needed, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
+    if find_spec(needed) is None:
+        why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[{extra}]'"
+        raise MindError(why, seat=seat.name, mind=MODEL_MIND)
+    if council is None:
+        return ModelMind(endpoint_of(seat), prompter_of(seat), stages=seat.stages)
+    papers = papers_of(council)
+    prompter = prompter_of(seat, _steps(council), papers.of(seat.name))
+    return ModelMind(endpoint_of(seat), prompter, stages=seat.stages, predicates=papers.schema())
+
+
+def prompter_of(
+    seat: SeatConfig, steps: Sequence[Step] = (), charter: Charter | None = None
+) -> PromptBuilder:
+    """What puts the prompts of such a seat together, its tokens' counter loaded. Raises MindError."""
     from council.agents.prompt_builder import PromptBuilder
     from council.agents.prompt_texts import load_texts
     from council.agents.tokens import counter_for
 
     assert seat.model is not None
-    assert seat.base_url is not None
-    if find_spec("openai") is None:
-        why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[models]'"
-        raise MindError(why, seat=seat.name, mind=MODEL_MIND)
     try:
         counter = counter_for(seat.model, seat.tokenizer)
         counter.prime()
-        prompter = PromptBuilder(
+        return PromptBuilder(
             seat.role or seat.name,
             count=counter,
-            mtu=seat.max_context_tokens,
+            mtu=seat.mtu,
+            charter=charter,
             texts=load_texts(None if seat.prompts is None else Path(seat.prompts).expanduser()),
             shows_schema=seat.answer_format in ("auto", "json_schema"),
+            steps=steps,
+            special_tokens=seat.special_tokens,
+            time_s=seat.max_execution_time_s,
         )
     except CouncilError as error:
         why = f"seat {seat.name}: its model {seat.model} can't be asked: {error.message}"
         raise MindError(why, seat=seat.name, mind=MODEL_MIND) from error
-    endpoint = Endpoint(
+
+
+def endpoint_of(seat: SeatConfig) -> Endpoint:
+    """The model of such a seat, and how it is asked."""
+    from council.agents.endpoint import Endpoint
+
+    assert seat.model is not None
+    assert seat.base_url is not None
+    return Endpoint(
         model=seat.model,
         base_url=seat.base_url,
         api_key_env=seat.api_key_env,
@@ -68,8 +105,34 @@ def _model_mind(seat: SeatConfig) -> Mind:
         usd_per_million_input=seat.usd_per_million_input,
         usd_per_million_output=seat.usd_per_million_output,
         answer_format=seat.answer_format,
+        provider=seat.provider,
     )
-    return ModelMind(endpoint, prompter)
+
+
+def _steps(council: CouncilConfig) -> tuple[Step, ...]:
+    """rules 2.4: Lite, then Prime, where a model is behind them; where one is behind both, it is asked once.
+
+    Each is asked as its own seat asks it, whoever's text it is, and so with its own key alone.
+    """
+    from council.agents.compressing import Compressor
+    from council.agents.ladder import Step
+    from council.agents.tokens import counter_for
+
+    found: dict[tuple[str | None, ...], Step] = {}
+    seats = {seat.name: seat for seat in council.seats if seat.mind == MODEL_MIND}
+    roles: tuple[tuple[Literal["lite", "prime"], str], ...] = (("lite", LITE), ("prime", council.prime))
+    for how, name in roles:
+        seat = seats.get(name)
+        if seat is None or (where := (seat.provider, seat.base_url, seat.model)) in found:
+            continue
+        assert seat.model is not None
+        try:
+            counter = counter_for(seat.model, seat.tokenizer)
+        except CouncilError as error:  # a file that is where that seat is, and not here
+            log.warning("no step of the ladder", seat=name, why=error.message)
+            continue
+        found[where] = Step(how, Compressor(endpoint_of(seat)), counter, seat.mtu)
+    return tuple(found.values())
 
 
 def import_mind(path: str, options: Mapping[str, Any], *, seat: str) -> Mind:

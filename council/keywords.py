@@ -1,16 +1,24 @@
-"""The keywords that several calls of the Python API share, with their types. Knows nothing of what they do."""
+"""The keywords that several calls of the Python API share, with their types, and what they make together.
+
+Knows nothing of what the calls do.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
 
 from council.core.state import RiskLevel
-from council.protocol.errors import CallerError
+from council.protocol.errors import CallerError, ConfigError
 
 if TYPE_CHECKING:
-    from council.settings import SeatConfig
+    from council.settings import CouncilConfig, SeatConfig
+
+
+# What was said and done before a proposal, oldest first: ``("user", "…")``, or ``{"role": "user", "text": "…"}``.
+History = Sequence[tuple[str, str] | Mapping[str, str]]
 
 
 class Details(TypedDict, total=False):
@@ -22,6 +30,7 @@ class Details(TypedDict, total=False):
     wait_for: Literal["decisive", "all"] | None
     timeout_s: float | None
     supersedes: str | None
+    history: History | None
 
 
 class ClientSettings(TypedDict, total=False):
@@ -39,10 +48,15 @@ class Settings(ClientSettings, total=False):
     name: str | None
     seats: Sequence[SeatConfig] | Mapping[str, Any] | None
     prime: str | None
+    observer: str | None
     quorum: int | None
     heartbeat_s: float | None
     inactivity_s: float | None
     escalation_ttl_s: float | None
+    creator: str | None
+    charter: str | None
+    schemas: str | None
+    profiles: str | None
     sole_seat: Literal["never", "allow-low-risk"] | None
     open_max: int | None
     escalations_max: int | None
@@ -55,7 +69,15 @@ class Settings(ClientSettings, total=False):
     council_usd_max: float | None
     store: str | None
     checkpoint: str | None
+    metrics_port: int | None
+    metrics_host: str | None
+    panel: bool | None
+    panel_port: int | None
+    panel_host: str | None
+    ray_dashboard: bool | None
     ray_address: str | None
+    ray_insecure: bool | None
+    ray_ship: bool | None
 
 
 def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
@@ -69,6 +91,30 @@ def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
 
 
+def turns_of(history: object) -> list[dict[str, Any]]:
+    """The turns of a ``History``, as a proposal has them. Raises CallerError, naming what is no turn."""
+    if history is None:
+        return []
+    if not _is_list(history):
+        raise CallerError(f"history is {history!r:.80}, expected a list of turns, {_A_TURN}")
+    return [_turn(at, turn) for at, turn in enumerate(history)]
+
+
+_A_TURN = 'each ("user", "what was said") or {"role": "user", "text": "what was said"}'
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def _turn(at: int, turn: object) -> dict[str, Any]:
+    if isinstance(turn, Mapping) and {"role", "text"} <= turn.keys():
+        return dict(turn)
+    if _is_list(turn) and len(turn) == 2:
+        return {"role": turn[0], "text": turn[1]}
+    raise CallerError(f"history[{at}] is {turn!r:.80}, expected {_A_TURN.removeprefix('each ')}")
+
+
 def check_seconds(name: str, value: object) -> None:
     """Raises CallerError, naming the argument, for what is no length of time; None is no limit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -76,3 +122,19 @@ def check_seconds(name: str, value: object) -> None:
         raise CallerError(
             f"{name} is {value!r:.80}, expected a number of seconds from 0, or None for no limit"
         )
+
+
+def configured(config: CouncilConfig | Path | str | None, settings: Mapping[str, Any]) -> CouncilConfig:
+    """The configuration asked for: one that is complete, a file, or what is found; with settings on top."""
+    from council.config import load  # imported when it is used: so that importing the package stays quick
+    from council.settings import CouncilConfig
+
+    given = {key: value for key, value in settings.items() if value is not None}
+    if isinstance(config, CouncilConfig):
+        if not given:
+            return config
+        raise ConfigError(
+            "a complete CouncilConfig takes no further settings: put them into it",
+            problems=[f"settings beside a CouncilConfig: {', '.join(given)}"],
+        )
+    return load(Path(config) if config is not None else None, flags=given).config

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,9 +34,19 @@ from council.settings import (
 )
 
 ENVIRONMENT_PREFIX = "COUNCIL_"
+RAY_ORIGIN = "environment RAY_ADDRESS"  # the one variable of Ray's own that is a setting here
 PROBLEMS_MAX = 100  # of one source; past this the file is some other program's
 # What is told of the server at a seat's base_url, and of no other.
-_OF_ONE_SERVER = ("api_key_env", "api_key_file", "vendor", "usd_per_million_input", "usd_per_million_output")
+_OF_ONE_SERVER = (
+    "provider",
+    "api_key_env",
+    "api_key_file",
+    "vendor",
+    "context_window",
+    "special_tokens",
+    "usd_per_million_input",
+    "usd_per_million_output",
+)
 # What a seat's table says of its mind, and of no other.
 _OF_ONE_MIND = ("options", "model", "vendor", *MODEL_KEYS)
 _PASSWORD = re.compile(r"(://[^/@:\s]{0,100}:)[^/@\s]{1,200}@")  # in an address; not shown
@@ -75,7 +85,7 @@ def seat_variable(seat: str) -> str:
 class Source:
     """One place that values come from; ``file`` is the file's path, for a file."""
 
-    kind: Literal["default", "file", "environment", "flag"]
+    kind: Literal["default", "file", "ray", "environment", "flag"]
     file: str = ""
 
     def origin(self, key: str) -> str:
@@ -91,6 +101,8 @@ class Source:
                 return f"flag --{table}{dot}{last.replace('_', '-')}"
             case "file":
                 return self.file
+            case "ray":
+                return RAY_ORIGIN
             case "default":
                 return "default"
 
@@ -262,6 +274,18 @@ class Layers:
         if seat.pop("options", None) is not None:
             self.sources.pop(f"seats.{name}.options", None)
 
+    def fill(self, source: Source, given: Callable[[str], Mapping[str, Any]]) -> None:
+        """Take, for each seat that is backed by a model, what ``given`` says of its role and no source has said."""
+        for name, seat in self.seats.items():
+            if name in self.removed or seat.get("mind") != MODEL_MIND:
+                continue
+            missing = {
+                key: value for key, value in given(seat.get("role") or name).items() if key not in seat
+            }
+            right = self._right_parts(source, f"seats.{name}", missing)
+            seat.update(right)
+            self.sources.update({f"seats.{name}.{key}": source for key in right})
+
     def finish(self) -> CouncilConfig | None:
         """The configuration, once no source has more to say; None if there are ``problems``."""
         defaults = {key: info.default for key, info in CouncilConfig.model_fields.items() if key != "seats"}
@@ -296,7 +320,7 @@ class Layers:
 
     def _compare(self, values: Mapping[str, Any]) -> None:
         """Note what the values that are right by themselves get wrong together."""
-        unsure = self.broken | ({"prime", "quorum"} if "seats" in self.broken else set())
+        unsure = self.broken | ({"prime", "observer", "quorum"} if "seats" in self.broken else set())
         names = [name for name in self.seats if name not in self.removed]
         fit = {key: value for key, value in values.items() if key not in unsure}
         for key, text in contradictions(fit, names):

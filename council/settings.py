@@ -4,128 +4,30 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-from urllib.parse import parse_qs, urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
+
+from council import fields
+from council.fields import DAY_S, PATH_CHARS_MAX
+from council.fields import MEMORY as MEMORY
+from council.fields import NAME_PATTERN as NAME_PATTERN
+from council.fields import is_import_path as is_import_path
 
 if TYPE_CHECKING:
     from council.protocol.profiles import SeatProfile
 
-NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
-DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
-PATH_CHARS_MAX = 255  # of an import path
 ADDRESS_CHARS_MAX = 1_000  # of a store
 SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
 HUMANS_MAX = 100  # names that an error still lists
-# A variable of our own prefix would be read as a setting.
-_KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE = re.compile(r"(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
-MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
 MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a base_url and no other mind
-_STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
-# Above what any budget is; in micro-dollars it still is a whole number that every reader of JSON keeps.
-CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
+NOBODY = "none"  # in place of a seat that observes
+OBSERVER = "lite"  # the seat that observes where none is named, and this one is there (rules 3.1)
+PROMPT_TOKENS_MIN = 256  # with fewer not even the frame of a prompt is there
+OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<council>/coordinator"
 OPTIONS_MAX = 64  # keyword arguments of one mind
-
-
-def _whole(default: int, low: int, high: int, about: str) -> Any:
-    expected = f"a whole number from {low} to {high}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
-
-
-def _seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
-    expected = f"a number of seconds from {low:g} to {high:g}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
-
-
-def _cap(kind: str, about: str) -> Any:
-    """The most of something that models may use up; unset for no limit."""
-    if kind == "tokens":
-        expected, high = f"a whole number of tokens up to {CAP_TOKENS_MAX:,}", CAP_TOKENS_MAX
-    else:
-        expected, high = f"a number of US dollars up to {CAP_USD_MAX:,}", CAP_USD_MAX
-    return Field(None, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
-
-
-def _name(default: Any, about: str) -> Any:
-    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-    return Field(default, pattern=NAME_PATTERN, description=about, json_schema_extra={"expected": expected})
-
-
-def _amount(default: float | None, high: float, about: str, *, what: str) -> Any:
-    expected = f"{what} from 0 to {high:g}"
-    return Field(default, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
-
-
-def _label(about: str, *, longest: int = 128) -> Any:
-    expected = f"a text of 1 to {longest} characters"
-    return Field(
-        None, min_length=1, max_length=longest, description=about, json_schema_extra={"expected": expected}
-    )
-
-
-def is_import_path(path: str) -> bool:
-    """Whether ``path`` has the form ``package.module:Name``; nothing is looked up."""
-    module, _, attribute = path.partition(":")
-    parts = [*module.split("."), *attribute.split(".")]
-    return len(path) <= PATH_CHARS_MAX and all(part.isidentifier() for part in parts)
-
-
-def _may_be_mind(value: Any) -> Any:
-    """Refuse early what ``as_mind`` is sure to refuse later; nothing is imported or built here."""
-    if isinstance(value, str):
-        known = is_import_path(value)
-    else:
-        known = callable(value) or callable(getattr(value, "review", None))
-    if not known:
-        raise ValueError("expected an import path 'package.module:Name', or a mind")
-    return value
-
-
-def _is_store_address(value: str) -> str:
-    """Refuses a path that depends on where one stands, and a password: ``council config`` shows every value."""
-    if value != MEMORY and not _STORE.match(value):
-        raise ValueError("expected a path or an address")
-    if "://" in value:
-        parts = urlsplit(value)  # its ValueErrors say what is wrong
-        if parts.password is not None or "password" in parse_qs(parts.query):
-            raise ValueError("expected an address without a password")
-    return value
-
-
-def _is_base_url(value: str) -> str:
-    """Refuses what no server answers at, and an address with a secret in it: every value is shown."""
-    parts = urlsplit(value)  # its ValueErrors say what is wrong
-    plain = (
-        value.isascii() and value.isprintable() and " " not in value
-    )  # no host that only looks like another
-    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
-        raise ValueError("expected an address of HTTP")
-    if parts.port == 0 or "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError("expected an address without name, password, query and fragment")
-    return value
-
-
-def _is_variable(value: str) -> str:
-    if not _VARIABLE.fullmatch(value) or len(value) > PATH_CHARS_MAX:
-        raise ValueError("expected the name of a variable")
-    return value
-
-
-def _is_path(value: str) -> str:
-    if not value.startswith(("/", "~/")) or "\0" in value:
-        raise ValueError("expected a path that does not depend on where one stands")
-    return value
-
-
-def _is_key_source(value: str) -> str:
-    if len(value) > PATH_CHARS_MAX or not _KEY_SOURCE.fullmatch(value):
-        raise ValueError("expected kept, file:/path or env:VARIABLE")
-    return value
 
 
 class SeatConfig(BaseModel):
@@ -137,8 +39,8 @@ class SeatConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: str = _name(..., "the seat's name, and the sender of its ballots")
-    mind: Annotated[str | Any, AfterValidator(_may_be_mind)] = Field(
+    name: str = fields.name(..., "the seat's name, and the sender of its ballots")
+    mind: Annotated[str | Any, AfterValidator(fields.may_be_mind)] = Field(
         description="import path of the mind; from Python also an object, class or function",
         json_schema_extra={"expected": "an import path 'package.module:Name' (from Python also a mind)"},
     )
@@ -149,53 +51,99 @@ class SeatConfig(BaseModel):
         json_schema_extra={"expected": f"a table of at most {OPTIONS_MAX} keyword arguments"},
     )
     # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
-    model: str | None = _label("the model behind the mind, as decisions name it")
-    vendor: str | None = _label("who runs that model, as decisions name it")
-    tokens_max: int | None = _cap(
+    model: str | None = fields.label("the model behind the mind, as decisions name it")
+    vendor: str | None = fields.label("who runs that model, as decisions name it")
+    tokens_max: int | None = fields.cap(
         "tokens", "the most tokens its model may use, over the council's life (2.6)"
     )
-    usd_max: float | None = _cap("usd", "the most its model may cost, over the council's life (2.6)")
+    usd_max: float | None = fields.cap("usd", "the most its model may cost, over the council's life (2.6)")
     # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
-    max_concurrent: int = _whole(16, 1, 256, "how many reviews the seat runs at once")
-    base_url: Annotated[str, AfterValidator(_is_base_url)] | None = Field(
+    max_concurrent: int = fields.whole(16, 1, 256, "how many reviews the seat runs at once")
+    # On a cluster: Ray's own keys for an actor, and no more of them
+    resources: dict[fields.ResourceName, fields.ResourceAmount] = Field(
+        default_factory=dict,
+        max_length=OPTIONS_MAX,
+        description="what the seat's process takes of its node: GPU, CPU, memory, or resources of your own",
+        json_schema_extra={"expected": "a table of resources to amounts above 0, as in {GPU = 1}"},
+    )
+    labels: dict[fields.LabelKey, fields.LabelValue] = Field(
+        default_factory=dict,
+        max_length=OPTIONS_MAX,
+        description="the labels that a node must have for the seat to run there",
+        json_schema_extra={"expected": 'a table of labels to plain values, as in {accelerator = "a100"}'},
+    )
+    runtime_env: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=OPTIONS_MAX,
+        description="Ray's runtime_env of the seat's process; shown, so no place for secrets",
+        json_schema_extra={"expected": 'a table of Ray\'s runtime_env, as in {pip = ["torch"]}'},
+    )
+    base_url: Annotated[str, AfterValidator(fields.is_base_url)] | None = Field(
         default=None,
         min_length=1,
         max_length=ADDRESS_CHARS_MAX,
         description="where an OpenAI-compatible server has the seat's model",
         json_schema_extra={"expected": "http://host/v1 or https://host/v1, without name, password and query"},
     )
-    api_key_env: Annotated[str, AfterValidator(_is_variable)] | None = Field(
+    provider: str | None = fields.name(
+        None, "whose API that server has, as pydantic-ai names it: 'anthropic'; unset: OpenAI's"
+    )
+    api_key_env: Annotated[str, AfterValidator(fields.is_variable)] | None = Field(
         default=None,
         description="the variable with the server's key; unset: see api_key_file",
         json_schema_extra={"expected": "the name of a variable (not COUNCIL_…)"},
     )
-    api_key_file: Annotated[str, AfterValidator(_is_path)] | None = Field(
+    api_key_file: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
         default=None,
         max_length=PATH_CHARS_MAX,
         description="the file with the server's key, which its owner alone may read; unset: no key is sent",
         json_schema_extra={"expected": "/path or ~/path"},
     )
     # rules 2: a prompt's tokens, its answer's, and what both cost
-    max_context_tokens: int = _whole(4_096, 256, 10**7, "how many tokens a prompt may have (2)")
-    max_output_tokens: int = _whole(2_048, 16, 10**6, "how many tokens an answer may have")
-    role: str | None = _name(None, "whose prompts the model is asked with; unset: the seat's own name")
-    prompts: Annotated[str, AfterValidator(_is_path)] | None = Field(
+    max_context_tokens: int = fields.whole(
+        4_096, PROMPT_TOKENS_MIN, 10**7, "how many tokens a prompt may have (2)"
+    )
+    max_output_tokens: int = fields.whole(2_048, 16, 10**6, "how many tokens an answer may have")
+    context_window: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**9,
+        description="how many tokens its model reads and writes together; unset: not known (2)",
+        json_schema_extra={"expected": "a whole number of tokens from 1 to 1,000,000,000"},
+    )
+    special_tokens: Literal["refuse", "text"] = Field(
+        default="refuse",
+        description="what becomes of a proposal with words of chat templates, as <|im_start|> (2.2)",
+        json_schema_extra={
+            "expected": "'refuse', or 'text' for a server that takes them for no more than text"
+        },
+    )
+    role: str | None = fields.name(None, "whose prompts the model is asked with; unset: the seat's own name")
+    prompts: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
         default=None,
         max_length=PATH_CHARS_MAX,
         description="a folder whose files go before the prompts that ship",
         json_schema_extra={"expected": "/path or ~/path"},
     )
-    tokenizer: str | None = _label(
+    persona: fields.Path = fields.path(
+        "the file with a persona of the seat's own; unset: the charter's (7.1)"
+    )
+    tokenizer: str | None = fields.label(
         "a vocabulary, or a tokenizer.json; unset: by the model's name", longest=255
     )
-    temperature: float | None = _amount(None, 2, "how much chance an answer has", what="a number")
-    top_p: float | None = _amount(None, 1, "of how likely words an answer is made", what="a number")
+    temperature: float | None = fields.amount(None, 2, "how much chance an answer has", what="a number")
+    top_p: float | None = fields.amount(None, 1, "of how likely words an answer is made", what="a number")
     answer_format: Literal["auto", "json_schema", "json_object", "text"] = Field(
         default="auto",
         description="how the server is told of the answer's form; auto finds out what it can",
         json_schema_extra={"expected": "'auto', 'json_schema', 'json_object' or 'text'"},
     )
-    timeout_s: float = _seconds(60.0, DAY_S, "how long the server may be silent")
+    stages: Literal["auto", "one", "two"] = Field(
+        default="auto",
+        description="how many calls a vote takes; auto: two, a plan first, where the risk is above low (3.1)",
+        json_schema_extra={"expected": "'auto', 'one' or 'two'"},
+    )
+    timeout_s: float = fields.seconds(60.0, DAY_S, "how long the server may be silent")
     max_execution_time_s: float | None = Field(
         default=None,
         ge=0.001,
@@ -203,8 +151,12 @@ class SeatConfig(BaseModel):
         description="how long all calls for one case may take; unset: as long as the case has",
         json_schema_extra={"expected": f"a number of seconds from 0.001 to {DAY_S:g}"},
     )
-    usd_per_million_input: float | None = _amount(None, 1e6, "the price of what it reads", what="dollars")
-    usd_per_million_output: float | None = _amount(None, 1e6, "the price of what it writes", what="dollars")
+    usd_per_million_input: float | None = fields.amount(
+        None, 1e6, "the price of what it reads", what="dollars"
+    )
+    usd_per_million_output: float | None = fields.amount(
+        None, 1e6, "the price of what it writes", what="dollars"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -212,6 +164,14 @@ class SeatConfig(BaseModel):
         if isinstance(given, Mapping) and given.get("base_url") is not None and "mind" not in given:
             return {**given, "mind": MODEL_MIND}
         return given
+
+    @property
+    def mtu(self) -> int:
+        """How many tokens a prompt may have: never more than the model's window less its answer's (rules 2)."""
+        left = self.max_context_tokens
+        return (
+            left if self.context_window is None else min(left, self.context_window - self.max_output_tokens)
+        )
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -246,6 +206,14 @@ def seat_contradictions(given: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if given.get("options"):
         wrong.append(("options", f"a model takes none; its own keys are {', '.join(MODEL_KEYS)}"))
+    window = given.get("context_window")
+    written = given.get("max_output_tokens", SeatConfig.model_fields["max_output_tokens"].default)
+    if window is not None and window - written < PROMPT_TOKENS_MIN:
+        left = f"{window:,} less the answer's {written:,} (max_output_tokens) leaves {max(window - written, 0):,}"
+        mend = "lower max_output_tokens, or give the model a larger window"
+        wrong.append(("context_window", f"{left} for a prompt, which needs {PROMPT_TOKENS_MIN}: {mend}"))
+    if given.get("provider") is not None and given.get("answer_format") == "json_object":
+        wrong.append(("answer_format", "a provider takes no such form, but 'auto', 'json_schema' or 'text'"))
     if given.get("api_key_env") is not None and given.get("api_key_file") is not None:
         wrong.append(("api_key_file", "found beside api_key_env, expected one of the two"))
     prices = [given.get("usd_per_million_input"), given.get("usd_per_million_output")]
@@ -275,7 +243,7 @@ class CouncilConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    name: str = _name("council", "the council's name, by which clients find it")
+    name: str = fields.name("council", "the council's name, by which clients find it")
     seats: tuple[SeatConfig, ...] = Field(
         default=DEFAULT_SEATS,
         strict=False,  # a list of seats is as good as a tuple
@@ -284,16 +252,26 @@ class CouncilConfig(BaseModel):
         description="who deliberates",
         json_schema_extra={"expected": "tables keyed by the seats' names, as in [seats.lite]"},
     )
-    prime: str = _name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
-    quorum: int = _whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
-    time_budget_s: float = _seconds(60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)")
+    prime: str = fields.name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
+    observer: str | None = fields.name(
+        None,
+        "the seat that may call a halt while others think, or 'none'; unset: lite, where there is one (3.1)",
+    )
+    quorum: int = fields.whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
+    time_budget_s: float = fields.seconds(
+        60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)"
+    )
     # Below 0.05 s the beats of 15 seats alone would keep a coordinator busy (a call costs about 1 ms).
-    heartbeat_s: float = _seconds(30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05)
-    inactivity_s: float = _seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
-    escalation_ttl_s: float = _seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
+    heartbeat_s: float = fields.seconds(
+        30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05
+    )
+    inactivity_s: float = fields.seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
+    escalation_ttl_s: float = fields.seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
     # rules 1.9, 1.14: fixed at launch, with a key each; who merely reaches a council can't answer in it
     humans: (
-        dict[Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(_is_key_source)]]
+        dict[
+            Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(fields.is_key_source)]
+        ]
         | None
     ) = Field(
         default=None,
@@ -303,25 +281,41 @@ class CouncilConfig(BaseModel):
             "expected": "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)"
         },
     )
+    creator: str | None = fields.name(
+        None, "which of the humans may change the identity; unset: the first of them (7.2)"
+    )
+    charter: fields.Path = fields.path(
+        "the file of identity, persona and task instructions; unset: those that ship (7)"
+    )
+    schemas: fields.Path = fields.path(
+        "a .gl file or a folder of them: predicates that models may use too (6.3)"
+    )
+    profiles: fields.Path = fields.path("a config.json of seats' profiles, for what is not set here")
     sole_seat: Literal["never", "allow-low-risk"] = Field(
         default="never",
         description="whether one active seat may decide low risk alone (1.11)",
         json_schema_extra={"expected": "'never' or 'allow-low-risk'"},
     )
     # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
-    open_max: int = _whole(2000, 1, 100_000, "how many proposals may be open before new ones are refused")
-    escalations_max: int = _whole(10_000, 1, 100_000, "how many escalations may await a human")
-    events_kept: int = _whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    open_max: int = fields.whole(
+        2000, 1, 100_000, "how many proposals may be open before new ones are refused"
+    )
+    escalations_max: int = fields.whole(10_000, 1, 100_000, "how many escalations may await a human")
+    events_kept: int = fields.whole(100_000, 1, 1_000_000, "how many past events can be read again")
     # rules 2.6: reserved before each model call, at its worst; over the council's life but for a proposal's
-    proposal_tokens_max: int | None = _cap(
+    proposal_tokens_max: int | None = fields.cap(
         "tokens", "the most tokens that models may use on one proposal (2.6)"
     )
-    proposal_usd_max: float | None = _cap("usd", "the most that models may cost on one proposal (2.6)")
-    seat_tokens_max: int | None = _cap("tokens", "the most tokens of a seat that has no tokens_max (2.6)")
-    seat_usd_max: float | None = _cap("usd", "the most that a seat without a usd_max may cost (2.6)")
-    council_tokens_max: int | None = _cap("tokens", "the most tokens that all models may use together (2.6)")
-    council_usd_max: float | None = _cap("usd", "the most that all models may cost together (2.6)")
-    store: Annotated[str, AfterValidator(_is_store_address)] | None = Field(
+    proposal_usd_max: float | None = fields.cap("usd", "the most that models may cost on one proposal (2.6)")
+    seat_tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens of a seat that has no tokens_max (2.6)"
+    )
+    seat_usd_max: float | None = fields.cap("usd", "the most that a seat without a usd_max may cost (2.6)")
+    council_tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens that all models may use together (2.6)"
+    )
+    council_usd_max: float | None = fields.cap("usd", "the most that all models may cost together (2.6)")
+    store: Annotated[str, AfterValidator(fields.is_store_address)] | None = Field(
         default=None,
         min_length=1,
         max_length=ADDRESS_CHARS_MAX,
@@ -331,16 +325,65 @@ class CouncilConfig(BaseModel):
             "or 'memory', which keeps nothing"
         },
     )
-    checkpoint: Annotated[str, AfterValidator(_is_path)] | None = Field(
+    checkpoint: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
         default=None,
         min_length=1,
         max_length=PATH_CHARS_MAX,
         description="the file for signed checkpoints, best on another disk; unset: one in the state folder (4.5)",
         json_schema_extra={"expected": "/path or ~/path"},
     )
-    ray_address: str | None = _label("the Ray cluster to join; unset: one of the council's own", longest=255)
-    ray_namespace: str = _name("council", "the Ray namespace of the council's actors")
-    call_timeout_s: float = _seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
+    metrics_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="where the coordinator serves its metrics to Prometheus; 0: any free port; unset: nowhere",
+        json_schema_extra={"expected": "a port from 0 to 65535"},
+    )
+    # In clear, and for anybody: what is served there holds no content, but names of seats and models.
+    metrics_host: str = Field(
+        default="127.0.0.1",
+        pattern="^[0-9A-Za-z.:-]{1,255}$",
+        description="the address of this machine that its metrics are served at; 0.0.0.0: all of them",
+        json_schema_extra={"expected": "an IP address or a host's name"},
+    )
+    pool: tuple[int, int] | None = Field(
+        default=None,
+        description="which one it is of how many that share the work; set by CouncilPool alone",
+        json_schema_extra={"expected": "nothing: CouncilPool sets it"},
+    )
+    panel: bool | None = fields.switch(
+        None, "whether the council's live panel is served; unset: by council up, and beside a dashboard"
+    )
+    panel_port: int = fields.whole(0, 0, 65_535, "where the panel is served; 0: any free port")
+    # In clear: without its token the panel shows ids, stages and figures, and nothing that a proposal says.
+    panel_host: str = fields.host("127.0.0.1", "the address of this machine that the panel is served at")
+    ray_dashboard: bool = fields.switch(False, "whether a Ray of the council's own has its dashboard")
+    ray_address: str | None = fields.label(
+        "the Ray cluster to join; unset: one of the council's own", longest=255
+    )
+    ray_namespace: str = fields.name("council", "the Ray namespace of the council's actors")
+    ray_insecure: bool = Field(
+        default=False,
+        description="whether to launch on a cluster that demands no token, and so runs what anybody tells it",
+        json_schema_extra={"expected": "true or false"},
+    )
+    ray_ship: bool = Field(
+        default=False,
+        description="whether to send this package to nodes of the cluster, which need what it depends on",
+        json_schema_extra={"expected": "true or false"},
+    )
+    call_timeout_s: float = fields.seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
+
+    # What stands in the files that it names, once they are read (``council.chartering``).
+    _papers: Any = PrivateAttr(default=None)
+
+    def part(self, number: int, count: int) -> CouncilConfig:
+        """The configuration of one of the ``count`` councils that a pool of this one's name is made of."""
+        port = self.metrics_port and self.metrics_port + number  # 0 is any, for each
+        given = {key: getattr(self, key) for key in self.model_fields_set}
+        return CouncilConfig(
+            **{**given, "name": f"{self.name}.{number}", "pool": (number, count), "metrics_port": port}
+        )
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -362,6 +405,11 @@ def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tupl
     if prime is not None and seats and prime not in seats:
         hint = did_you_mean(prime, seats)
         wrong.append(("prime", f"prime is {prime!r}, expected one of the seats: {', '.join(seats)}{hint}"))
+    observer = values.get("observer")
+    if observer not in (None, NOBODY) and seats and observer not in seats:
+        hint = did_you_mean(observer, seats)
+        who = f"one of the seats: {', '.join(seats)}, or {NOBODY!r}"
+        wrong.append(("observer", f"observer is {observer!r}, expected {who}{hint}"))
     most = max(2, len(seats))
     if quorum is not None and quorum > most:
         why = f"there are {len(seats)} seats" if len(seats) > 1 else "one seat keeps the least quorum"
@@ -371,6 +419,12 @@ def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tupl
         wrong.append(
             ("humans", f"{', '.join(taken)}: a name of a seat or of the coordinator; choose another")
         )
+    creator, humans = values.get("creator"), values.get("humans")
+    if creator is not None and humans is not None and creator not in humans:
+        who = ", ".join(humans) or "nobody"
+        wrong.append(("creator", f"creator is {creator!r}, expected one of the humans: {who}"))
+    if other := sorted(OTHER_ACTORS.intersection(seats)):
+        wrong.append(("seats", f"{', '.join(other)}: a name of an actor that is no seat; choose another"))
     beat, silence = values.get("heartbeat_s"), values.get("inactivity_s")
     if beat is not None and silence is not None and silence < 2 * beat:
         why = f"twice heartbeat_s ({beat:g}), so that one beat may be lost"
@@ -404,8 +458,13 @@ def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tup
     return [(key, why) for key in caps if names and values.get(key) is not None]
 
 
-COUNCIL_KEYS = tuple(CouncilConfig.model_fields)
+COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
+FILES = (
+    "charter",
+    "schemas",
+    "profiles",
+)  # whose files are read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
 
 

@@ -234,6 +234,15 @@ def test_every_fault_of_every_source_is_told_at_once(folder: Path) -> None:
         ('name = "x\\n"', "a-z, 0-9"),
         ("inactivity_s = 59", "expected at least 60"),
         ('prime = "boss"', "expected one of the seats: prime, lite, codemind"),
+        (
+            'observer = "lit"',
+            "expected one of the seats: prime, lite, codemind, or 'none'; did you mean lite?",
+        ),
+        (
+            'observer = "lite"\n[seats.lite]\nenabled = false',
+            "observer is 'lite', expected one of the seats: prime",
+        ),
+        ('observer = "Prime Seat"', "a-z, 0-9"),
         ("[seats.prime]\nenabled = false", "key seats.prime.enabled: prime is 'prime'"),
         ("[seats.lite]\nenabled = 1", "true or false"),
         ("[seats.lite]\nmax_concurrent = 257", "from 1 to 256"),

@@ -17,8 +17,8 @@ MODULE_LINES_MAX = 500  # what one still reads in a sitting
 FUNCTION_LINES_MAX = 80
 
 # Where Ray may be imported: the one module that makes all calls to it, and what tries or measures it.
-RAY_MODULES = ("council/runtime/ray_actors.py", "council/runtime/ray_side.py")
-RAY_FOLDERS = ("tests/ray", "tests/chaos", "benchmarks")
+RAY_MODULES = tuple(f"council/runtime/ray_{part}.py" for part in ("actors", "metrics", "panel", "side"))
+RAY_FOLDERS = ("tests/ray", "tests/chaos", "tests/deploy", "benchmarks")
 MSGPACK_MODULES = ("protocol/codec.py",)
 
 # The core and the protocol decide; what needs the time, an id or a file is handed it.

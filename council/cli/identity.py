@@ -1,0 +1,317 @@
+"""``council identity``: shows who the council is, and has it changed. Knows nothing of who may change it."""
+
+from __future__ import annotations
+
+import json as jsons
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from council.cli.options import EXIT_CODES, Address, Config, Json, Name
+from council.cli.reach import Where, opened
+from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.sources import reading
+from council.cli.store import Url
+from council.cli.text import clean, line, span
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from council.chartering import Papers, SeatShares
+    from council.client import Council
+    from council.core.state import KeptIdentity
+    from council.protocol.identity import Identity, Share
+    from council.settings import CouncilConfig
+
+app = typer.Typer(name="identity", help="Show who the council is, and have it changed.", no_args_is_help=True)
+
+DIM = "bright_black"
+HASH_SHOWN = 12
+HASH_CHARS_MIN = 4
+
+
+@app.command(epilog=EXIT_CODES)
+def show(
+    journal: Annotated[
+        bool, typer.Option("--journal", help="The one that the journal knows instead, as a charter's file.")
+    ] = False,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier one of these.")
+    ] = None,
+    name: Name = None,
+    address: Address = None,
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Show identity, persona and task instructions, with their hashes.
+
+    Those of the settings, and what they take of each seat's tokens, counted
+    by its own tokenizer. Needs no council.
+
+    With --journal the identity in force, as a file that the setting charter
+    can name: council identity show --journal > charter.json
+    """
+    report = Report(as_json=json)
+    where = Where(config, name, address)
+    if not journal:
+        if of is not None:
+            raise UsageFault("--of is for --journal: the settings name one identity alone")
+        from council.chartering import papers_of, shares
+
+        configured = where.loaded().config
+        papers = papers_of(configured)
+        counted = list(shares(configured, papers))
+        if json:
+            return report.result(_document(configured, papers, counted), None)
+        return report.result({}, _shown(configured, papers, counted))
+    with reading(where, url, report) as source:
+        found = _of_hash(known(source.page), of)
+    if json:
+        return report.result({"hash": found.hash, "identity": jsons.loads(found.text)}, None)
+    # A file's content: in ASCII, so that nothing in it can act on a terminal.
+    report.say(
+        clean(jsons.dumps({"identity": jsons.loads(found.text)}, indent=2)), markup=False, soft_wrap=True
+    )
+    return DONE
+
+
+@app.command("propose-change", epilog=EXIT_CODES)
+def propose_change(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the identity as it is to be.")
+    ] = None,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; it stands in the journal.")] = "",
+    rollback: Annotated[
+        str | None,
+        typer.Option(
+            "--rollback", metavar="HASH", help="Back to an earlier identity, which the journal has."
+        ),
+    ] = None,
+    emergency: Annotated[
+        bool, typer.Option("--emergency", help="A patch that can't wait: you and Prime together.")
+    ] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Have Prime and Lite vote on it first.")] = False,
+    human: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Who proposes; by default the creator.")
+    ] = None,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Have the council's identity changed, as its creator.
+
+    The creator decides alone as long as nothing measures how stable the
+    council is; in an emergency with Prime, which is asked first. Exits 1 where
+    it is refused. Both stand in the journal, with the reason.
+
+    It is in force from the first launch on whose charter has it: put FILE
+    where the setting charter looks, and launch anew.
+    """
+    if (file is None) == (rollback is None):
+        raise UsageFault("give the FILE with the identity as it is to be, or --rollback HASH")
+    if not why.strip():
+        raise UsageFault("say why, with --why: it stands in the journal for good")
+    report = Report(as_json=json)
+    where = Where(config, name, address)
+    where.refuse_address_found()
+    configured = where.loaded().config
+    given = None if file is None else _of_file(file)
+    kind: Literal["", "rollback", "patch"] = "rollback" if rollback else "patch" if emergency else ""
+    with opened(where, report, sole="running") as (council, _):
+        after = given or _from(_of_hash(known(lambda asked: council.history(**asked)), rollback))
+        _refuse_what_does_not_fit(configured, after)
+        before = council.status()["identity"]["hash"]
+        agreed = _asked(council, report, before, after, why) if ask or kind else ""
+        return _changed(council, report, after, why, before, kind, agreed, human)
+
+
+def _changed(
+    council: Council,
+    report: Report,
+    after: Identity,
+    why: str,
+    before: str,
+    kind: Literal["", "rollback", "patch"],
+    agreed: str,
+    human: str | None,
+) -> int:
+    from council.governing import change_identity
+    from council.protocol.errors import Refused
+
+    try:
+        change = change_identity(
+            council, after, why, before=before, emergency=kind, agreed=agreed, human=human
+        )
+    except Refused as refusal:
+        if refusal.code != "identity_refused":
+            raise
+        return report.error(refusal, REJECTED)
+    if report.as_json:
+        return report.result({"change": change}, None)
+    online = ", ".join(
+        f"{seat} online for {span(seconds)}" if seconds is not None else f"{seat} not online"
+        for seat, seconds in (("Prime", change["prime_online_s"]), ("Lite", change["lite_online_s"]))
+    )
+    report.say(f"the identity changes from {before[:HASH_SHOWN]} to {change['after']['hash'][:HASH_SHOWN]}")
+    report.say(clean(f"{change['reason']} ({online}; stability not measured)"), style=DIM, markup=False)
+    report.say("next: put it into the charter of council.toml, and launch the council anew", markup=False)
+    return DONE
+
+
+def _asked(council: Council, report: Report, before: str, after: Identity, why: str) -> str:
+    """The proposal in which Prime agreed. Raises UsageFault where it did not."""
+    from council.governing import ask
+
+    report.note("asking Prime and Lite")
+    decision = ask(council, before, after, why)
+    prime = council.status()["prime"]
+    votes = {ballot.seat: ballot for ballot in decision.ballots}
+    if prime not in votes or votes[prime].vote != "yes":
+        said = f"{votes[prime].vote}: {line(votes[prime].reason, 200)}" if prime in votes else "nothing"
+        raise UsageFault(
+            f"{prime} does not agree, it said {said} (see council show {decision.proposal_id}); without --emergency, "
+            "--rollback and --ask you propose it alone"
+        )
+    return decision.proposal_id
+
+
+# Where an identity comes from
+
+
+def _of_file(file: Path) -> Identity:
+    from council.chartering import read_identity
+
+    return read_identity(str(file.absolute()))
+
+
+def _from(kept: KeptIdentity) -> Identity:
+    from council.runtime.identity import of_text
+
+    return of_text(kept.text)
+
+
+def known(page: Any) -> Iterator[KeptIdentity]:
+    """The identities that a journal knows, newest first: those that councils began with, and what they became."""
+    from council.core.state import KeptIdentity
+
+    asked: dict[str, Any] = {"types": ["start", "identity_change"], "limit": 100}
+    seen = set()
+    while True:
+        found = page(asked)
+        for entry in found:
+            data = entry.data["rules"]["identity"] if entry.kind == "start" else entry.data["change"]["after"]
+            if entry.kind == "start" and data["hash"] and data["hash"] not in seen:
+                seen.add(data["hash"])
+                yield KeptIdentity(**data)
+        if found.cursor is None:
+            return
+        asked["cursor"] = found.cursor
+
+
+def _of_hash(identities: Iterator[KeptIdentity], start: str | None) -> KeptIdentity:
+    """The newest, or the one whose hash begins so. Raises UsageFault."""
+    if start is None:
+        first = next(identities, None)
+        if first is None:
+            raise UsageFault("the journal knows no identity: it was written by a version that kept none")
+        return first
+    if len(start) < HASH_CHARS_MIN:
+        raise UsageFault(f"{start!r:.80}: give {HASH_CHARS_MIN} characters of the hash, or more")
+    every = list(identities)
+    found = [each for each in every if each.hash.startswith(start.lower())]
+    if len(found) != 1:
+        there = ", ".join(each.hash[:HASH_SHOWN] for each in every) or "none"
+        what = "no identity that was in force" if not found else "several"
+        raise UsageFault(f"{start!r:.80}: {what} in the journal ({there})")
+    return found[0]
+
+
+def _refuse_what_does_not_fit(config: CouncilConfig, after: Identity) -> None:
+    """Raises ConfigError for an identity that no launch would take: too long for a seat, or against a persona."""
+    from council.chartering import papers_of, refuse_identity
+
+    refuse_identity(config, papers_of(config), after)
+
+
+# How it is shown
+
+
+def _document(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    charter = papers.charter
+    return {
+        "charter": config.charter,
+        **charter.data(),
+        "persona": charter.persona.data(),
+        "personas": {seat: persona.data() for seat, persona in papers.personas.items()},
+        "hashes": _hashes(papers),
+        "seats": [asdict(seat) for seat in counted],
+    }
+
+
+def _hashes(papers: Papers) -> dict[str, Any]:
+    charter = papers.charter
+    return {
+        "identity": charter.identity.content_hash(),
+        "persona": charter.persona.content_hash(),
+        "personas": {seat: persona.content_hash() for seat, persona in papers.personas.items()},
+        "task_instructions": {one.key: one.content_hash() for one in charter.task_instructions},
+    }
+
+
+def _shown(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    charter, hashes = papers.charter, _hashes(papers)
+    parts: list[RenderableType] = [
+        Text.assemble(("identity", "bold"), (f"  {hashes['identity']}", DIM)),
+        Text(clean(charter.identity.prompt())),
+        "",
+    ]
+    for seat, persona in (("", charter.persona), *papers.personas.items()):
+        whose = f"persona of {seat}" if seat else "persona"
+        own = hashes["personas"][seat] if seat else hashes["persona"]
+        parts += [Text.assemble((whose, "bold"), (f"  {own}", DIM))]
+        parts += [Text(clean(persona.prompt()) or "none: nothing is added to the identity"), ""]
+    parts.append(Text("task instructions", "bold"))
+    parts += [
+        Text.assemble(f"{one.key} ", (f"({one.stage}) ", DIM), line(one.text))
+        for one in charter.task_instructions
+    ]
+    parts += ["", _table(counted) if counted else Text("No seat has a model: nobody is shown these.", DIM)]
+    parts += [Text(line(f"{seat.seat}: {seat.problem}"), "red") for seat in counted if seat.problem]
+    parts.append(
+        Text(f"from {config.charter or 'what ships; the setting charter names one of your own'}", DIM)
+    )
+    return Group(*parts)
+
+
+def _table(counted: list[SeatShares]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("seat", no_wrap=True)
+    for column in ("MTU", "identity", "persona", "longest instruction"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("counted by")
+    for seat in counted:
+        if seat.problem:
+            continue
+        shares: Mapping[str, Share] = {share.field: share for share in seat.shares}
+        longest = max(seat.instructions, key=lambda share: share.tokens)
+        cells = [_cell(shares["identity"]), _cell(shares["persona"]), _cell(longest)]
+        table.add_row(Text(seat.seat), f"{seat.mtu:,}", *cells, Text(seat.tokenizer))
+    return table
+
+
+def _cell(share: Share) -> Any:
+    from rich.text import Text
+
+    return Text(f"{share.tokens:,} of {share.limit:,}", "yellow" if share.is_over else "")

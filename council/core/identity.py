@@ -1,0 +1,66 @@
+"""Keeps to the identity that the journal knows: what a coordinator may start with, how it changes (rules 7).
+
+Who may change it was judged before (``runtime.identity``): the core holds a change to the identity that it is of.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from council.core import effects as do
+from council.core.state import CouncilState, IdentityChange, Rules
+from council.protocol.errors import Refused
+
+SHOWN = 12  # of a hash: enough to tell identities apart
+EARLIER_MAX = 1_000  # to one of which a rollback may go; one for each change that was taken up
+
+
+def sworn(state: CouncilState, rules: Rules) -> Rules:
+    """The rules that a coordinator starts with: their identity is the one in force, or the one it was changed to.
+
+    Where they name none, the one in force stays. Raises Refused for any other.
+    """
+    had, given, change = state.rules.identity, rules.identity, state.identity_change
+    if not state.epoch or not had.hash:  # a new council, or one whose journal is older than identities in it
+        return rules
+    if given.hash in ("", had.hash):
+        return replace(rules, identity=had)
+    agreed = change.after.hash if change is not None else ""
+    if given.hash != agreed:
+        raise _another(given.hash, had.hash, agreed)
+    if had.hash not in state.earlier_identities:
+        state.earlier_identities = (*state.earlier_identities, had.hash)[-EARLIER_MAX:]
+    state.identity_change = None
+    return rules
+
+
+def _another(given: str, had: str, agreed: str) -> Refused:
+    to = f", or {agreed[:SHOWN]}, to which it was changed" if agreed and agreed != had else ""
+    return Refused(
+        f"the charter's identity is {given[:SHOWN]}, and this council's is {had[:SHOWN]}{to}: an identity changes by "
+        "governance alone (rules 7.2). Put the identity back as it was (council identity show --journal prints it), "
+        "launch, and have it changed: council identity propose-change FILE",
+        code="identity_changed",
+        found=given,
+        expected=had,
+    )
+
+
+def changed(state: CouncilState, change: IdentityChange) -> list[do.Effect]:
+    """A change that was allowed waits for the first launch that has the new identity; one before it waits no more."""
+    had = state.rules.identity.hash
+    if change.before != had:
+        raise Refused(
+            f"the change is of {change.before[:SHOWN]}, and the identity is {had[:SHOWN]} now; propose it anew",
+            code="identity_refused",
+            found=change.before,
+            expected=had,
+        )
+    state.identity_change = change
+    return [do.AnnounceIdentityChange(change)]
+
+
+def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:
+    """How long a seat has been online until now without a gap; None where it is not, or there is no such seat."""
+    seat = state.seats.get(name)
+    return uptime_s - seat.since_s if seat is not None and seat.active else None

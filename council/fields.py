@@ -1,0 +1,146 @@
+"""What the values of a configuration look like: their forms and limits, and the words for them. Knows no key."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import AfterValidator, Field
+
+NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
+DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
+PATH_CHARS_MAX = 255  # of an import path
+# A variable of our own prefix would be read as a setting.
+_KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
+MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
+_STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
+# Above what any budget is; in micro-dollars it still is a whole number that every reader of JSON keeps.
+CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
+
+
+# Ray reads more than equality in a label it is asked for ("!a", "in(a,b)"); a plain value is what is meant here.
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+LabelKey = Annotated[str, Field(pattern=rf"^([a-z0-9.-]{{1,253}}/)?{_LABEL}$")]
+LabelValue = Annotated[str, Field(pattern=f"^{_LABEL}$")]
+ResourceName = Annotated[str, Field(min_length=1, max_length=128)]
+ResourceAmount = Annotated[float, Field(gt=0, le=1e15)]  # memory is in bytes
+
+
+def whole(default: int, low: int, high: int, about: str) -> Any:
+    expected = f"a whole number from {low} to {high}"
+    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
+    expected = f"a number of seconds from {low:g} to {high:g}"
+    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def cap(kind: str, about: str) -> Any:
+    """The most of something that models may use up; unset for no limit."""
+    if kind == "tokens":
+        expected, high = f"a whole number of tokens up to {CAP_TOKENS_MAX:,}", CAP_TOKENS_MAX
+    else:
+        expected, high = f"a number of US dollars up to {CAP_USD_MAX:,}", CAP_USD_MAX
+    return Field(None, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def switch(default: bool | None, about: str) -> Any:
+    return Field(default, description=about, json_schema_extra={"expected": "true or false"})
+
+
+def host(default: str, about: str) -> Any:
+    expected = "an IP address or a host's name; 0.0.0.0 for all of this machine's"
+    return Field(
+        default,
+        pattern="^[0-9A-Za-z.:-]{1,255}$",
+        description=about,
+        json_schema_extra={"expected": expected},
+    )
+
+
+def name(default: Any, about: str) -> Any:
+    expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+    return Field(default, pattern=NAME_PATTERN, description=about, json_schema_extra={"expected": expected})
+
+
+def amount(default: float | None, high: float, about: str, *, what: str) -> Any:
+    expected = f"{what} from 0 to {high:g}"
+    return Field(default, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
+
+
+def label(about: str, *, longest: int = 128) -> Any:
+    expected = f"a text of 1 to {longest} characters"
+    return Field(
+        None, min_length=1, max_length=longest, description=about, json_schema_extra={"expected": expected}
+    )
+
+
+def is_import_path(path: str) -> bool:
+    """Whether ``path`` has the form ``package.module:Name``; nothing is looked up."""
+    module, _, attribute = path.partition(":")
+    parts = [*module.split("."), *attribute.split(".")]
+    return len(path) <= PATH_CHARS_MAX and all(part.isidentifier() for part in parts)
+
+
+def may_be_mind(value: Any) -> Any:
+    """Refuse early what ``as_mind`` is sure to refuse later; nothing is imported or built here."""
+    if isinstance(value, str):
+        known = is_import_path(value)
+    else:
+        known = callable(value) or callable(getattr(value, "review", None))
+    if not known:
+        raise ValueError("expected an import path 'package.module:Name', or a mind")
+    return value
+
+
+def is_store_address(value: str) -> str:
+    """Refuses a path that depends on where one stands, and a password: ``council config`` shows every value."""
+    if value != MEMORY and not _STORE.match(value):
+        raise ValueError("expected a path or an address")
+    if "://" in value:
+        parts = urlsplit(value)  # its ValueErrors say what is wrong
+        if parts.password is not None or "password" in parse_qs(parts.query):
+            raise ValueError("expected an address without a password")
+    return value
+
+
+def is_base_url(value: str) -> str:
+    """Refuses what no server answers at, and an address with a secret in it: every value is shown."""
+    parts = urlsplit(value)  # its ValueErrors say what is wrong
+    plain = (
+        value.isascii() and value.isprintable() and " " not in value
+    )  # no host that only looks like another
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise ValueError("expected an address of HTTP")
+    if parts.port == 0 or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError("expected an address without name, password, query and fragment")
+    return value
+
+
+def is_variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value) or len(value) > PATH_CHARS_MAX:
+        raise ValueError("expected the name of a variable")
+    return value
+
+
+def is_path(value: str) -> str:
+    if not value.startswith(("/", "~/")) or "\0" in value:
+        raise ValueError("expected a path that does not depend on where one stands")
+    return value
+
+
+def is_key_source(value: str) -> str:
+    if len(value) > PATH_CHARS_MAX or not _KEY_SOURCE.fullmatch(value):
+        raise ValueError("expected kept, file:/path or env:VARIABLE")
+    return value
+
+
+Path = Annotated[str, AfterValidator(is_path)] | None
+
+
+def path(about: str) -> Any:
+    expected: Any = {"expected": "/path or ~/path"}
+    return Field(None, max_length=PATH_CHARS_MAX, description=about, json_schema_extra=expected)

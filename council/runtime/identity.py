@@ -1,0 +1,138 @@
+"""Gathers what a change of the identity is judged on, and has it judged (rules 7.2). Holds no rule.
+
+The evidence is the council's own state, and so the journal's: for how long Prime and Lite have been
+online, since the roll last changed or a coordinator started, and how they voted on the change where the council was
+asked. Nothing measures how stable a stack is yet, so that no stable one exists, and the creator decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from pydantic import ValidationError
+
+from council.core import events as ev
+from council.core.identity import online_s
+from council.core.state import CouncilState, IdentityChange, KeptIdentity
+from council.protocol import identity_change
+from council.protocol.envelope import Envelope, Info
+from council.protocol.errors import EnvelopeError, Refused
+from council.protocol.identity import Identity
+from council.protocol.identity_change import LITE, PRIME
+from council.protocol.jsondata import read_json
+from council.protocol.models import malformed
+
+KIND = "identity_change"  # of the INFO that asks for one
+EMERGENCIES = ("", "rollback", "patch")
+# An identity of the most lines and settings that it may have, as JSON.
+TEXT_BYTES_MAX = 512 * 2**10
+
+
+def kept(identity: Identity) -> KeptIdentity:
+    """An identity as the journal keeps it."""
+    return KeptIdentity(identity.content_hash(), identity.canonical().decode())
+
+
+def of_text(text: str) -> Identity:
+    """The identity that ``kept`` made this text of. Raises EnvelopeError."""
+    found = read_json(text, field="identity", bytes_max=TEXT_BYTES_MAX, commas_max=TEXT_BYTES_MAX)
+    return Identity.build(found)
+
+
+def summary(before: str, after: str, why: str) -> str:
+    """What the council is asked where Prime and Lite are to agree: their ballots are on these very hashes."""
+    return f"Change the identity {before} to {after}: {why}"
+
+
+def asked(envelope: Envelope, content: Info) -> ev.IdentityChanged:
+    """The change that a human asks for, not yet judged. Raises EnvelopeError, which names the field."""
+    facts = {name: content.data.get(name, "") for name in ("identity", "before", "emergency", "agreed")}
+    for name, value in facts.items():
+        if not isinstance(value, str):
+            raise EnvelopeError(f"content.data.{name} is no text", field=f"content.data.{name}")
+    if facts["emergency"] not in EMERGENCIES:
+        raise EnvelopeError(
+            "content.data.emergency is neither rollback nor patch", field="content.data.emergency"
+        )
+    return ev.IdentityChanged(
+        IdentityChange(
+            before=facts["before"],
+            after=kept(of_text(facts["identity"])),
+            human=envelope.sender,
+            why=content.text,
+            emergency=facts["emergency"],
+            agreed=facts["agreed"],
+        )
+    )
+
+
+def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> ev.IdentityChanged:
+    """The change with the verdict on it, where that allows it. Raises Refused with the reason where not."""
+    change, rules = event.change, state.rules
+    current = rules.identity
+    if not current.hash:
+        raise _refused(change, "this council was launched without an identity; launch it anew")
+    if not rules.creator:
+        raise _refused(
+            change, "nobody was enrolled at launch who could be its creator: see humans and creator"
+        )
+    agreed_by = _agreed_by(state, change)
+    verdict = identity_change.judge_change(
+        _proposed(change, agreed_by),
+        of_text(current.text),
+        creator=rules.creator,
+        evidence=None,  # nothing measures the stability of a stack yet
+        earlier=state.earlier_identities,
+    )
+    if not verdict.is_allowed:
+        raise _refused(change, verdict.reason)
+    return ev.IdentityChanged(
+        replace(
+            change,
+            agreed_by=agreed_by,
+            basis=verdict.basis or "",
+            reason=verdict.reason,
+            prime_online_s=online_s(state, rules.prime, uptime_s),
+            lite_online_s=online_s(state, LITE, uptime_s),
+        )
+    )
+
+
+def _proposed(change: IdentityChange, agreed_by: tuple[str, ...]) -> identity_change.IdentityChange:
+    fields: dict[str, Any] = {
+        "identity": of_text(change.after.text),
+        "base_hash": change.before,
+        "proposed_by": change.human,
+        "agreed_by": agreed_by,
+        "why": change.why,
+        "emergency": change.emergency or None,
+    }
+    try:
+        return identity_change.IdentityChange.model_validate(fields)
+    except ValidationError as error:
+        raise malformed(error) from None
+
+
+def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
+    """Which of Prime and Lite voted for this very change, in the decision that it names."""
+    if not change.agreed:
+        return ()
+    closed = state.closed.get(change.agreed)
+    if closed is None:
+        raise _refused(change, f"{change.agreed} is no proposal that this council has decided")
+    decision = closed.decision
+    if not decision.summary.startswith(summary(change.before, change.after.hash, "")):
+        raise _refused(change, f"{change.agreed} was about something else than this change")
+    voted = {ballot.seat for ballot in decision.ballots if ballot.vote == "yes"}
+    seats = ((PRIME, state.rules.prime), (LITE, LITE))
+    return tuple(voice for voice, seat in seats if seat in voted)
+
+
+def _refused(change: IdentityChange, why: str) -> Refused:
+    return Refused(
+        f"the identity does not change from {change.before[:12] or 'nothing'} to {change.after.hash[:12]}: {why}",
+        code="identity_refused",
+        before=change.before,
+        after=change.after.hash,
+    )
