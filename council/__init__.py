@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from council.agents.mind import Case, Mind, Opinion, Ruling, RulingMind, ShownBallot
+    from council.agents.mind import Case, Mind, Observation, Opinion, Ruling, RulingMind, ShownBallot, Stream
     from council.client import Council
     from council.core.state import Ballot, Decision, Escalation, Tally
     from council.coroutines import AsyncCouncil
     from council.following import Event
     from council.journal.entries import Entry, HistoryPage
+    from council.pool import CouncilPool
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved
     from council.settings import CouncilConfig, SeatConfig
@@ -28,6 +29,7 @@ _HOMES = {
     "Council": "council.client",
     "CouncilConfig": "council.settings",
     "CouncilError": "council.protocol.errors",
+    "CouncilPool": "council.pool",
     "Decision": "council.core.state",
     "Entry": "council.journal.entries",
     "Envelope": "council.protocol.envelope",
@@ -36,11 +38,13 @@ _HOMES = {
     "HistoryPage": "council.journal.entries",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",
+    "Observation": "council.agents.mind",
     "Opinion": "council.agents.mind",
     "Ruling": "council.agents.mind",
     "RulingMind": "council.agents.mind",
     "SeatConfig": "council.settings",
     "ShownBallot": "council.agents.mind",
+    "Stream": "council.agents.mind",
     "Tally": "council.core.state",
 }
 
@@ -51,6 +55,7 @@ __all__ = [
     "Council",
     "CouncilConfig",
     "CouncilError",
+    "CouncilPool",
     "Decision",
     "Entry",
     "Envelope",
@@ -59,11 +64,13 @@ __all__ = [
     "HistoryPage",
     "Mind",
     "NotApproved",
+    "Observation",
     "Opinion",
     "Ruling",
     "RulingMind",
     "SeatConfig",
     "ShownBallot",
+    "Stream",
     "Tally",
 ]
 

@@ -26,9 +26,18 @@ from council.following import Events
 from council.humans import answering_key, me, not_enrolled
 from council.journal import entries
 from council.journal.entries import Asked, HistoryPage
-from council.keywords import ClientSettings, Details, Settings, check_seconds, refuse_unknown
+from council.keywords import (
+    ClientSettings,
+    Details,
+    History,
+    Settings,
+    check_seconds,
+    configured,
+    refuse_unknown,
+    turns_of,
+)
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CallerError, ConfigError, CouncilError
+from council.protocol.errors import CallerError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
 from council.runtime.shortcut import shortcut_of
@@ -82,7 +91,7 @@ class Council:
         """
         from council.runtime import ray_side  # Ray is imported when it is used
 
-        found = _config(config, settings)
+        found = configured(config, settings)
         port = ray_side.launch(found, dashboard=dashboard)
         return cls._open(port, found, sender, owned=True, release=port.release)
 
@@ -106,7 +115,7 @@ class Council:
         refuse_unknown("connect", settings, ClientSettings)
         from council.runtime import known
 
-        found = known.located(_config(config, {**settings, "ray_address": address, "name": name}))
+        found = known.located(configured(config, {**settings, "ray_address": address, "name": name}))
         from council.runtime import ray_side  # after the token is set that Ray reads when it is imported
 
         port = ray_side.connect(found)
@@ -127,7 +136,7 @@ class Council:
         """
         from council.runtime import inline
 
-        found = _config(config, settings)
+        found = configured(config, settings)
         background = Background(f"council-{found.name}")
         try:
             port = background.wait(inline.start(found))
@@ -195,12 +204,14 @@ class Council:
         wait_for: Literal["decisive", "all"] | None = None,
         timeout_s: float | None = None,
         supersedes: str | None = None,
+        history: History | None = None,
     ) -> Envelope:
         """A PROPOSAL envelope, not yet submitted: submitting it again is a retry, never a second proposal.
 
         ``action`` is ``{"tool": str, "args": {...}}``; ``timeout_s`` the time budget in seconds. Proposals
-        with an action wait for every seat unless told otherwise (rules 1.5). Raises EnvelopeError, which
-        names the field.
+        with an action wait for every seat unless told otherwise (rules 1.5). ``history`` is what was said and
+        done before, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``, of which each seat's
+        model is shown what bears on the proposal. Raises EnvelopeError or CallerError, which names the field.
         """
         return Envelope.build(
             msg_id=new_id(),
@@ -217,6 +228,7 @@ class Council:
                 "wait_for": ("decisive" if action is None else "all") if wait_for is None else wait_for,
                 "time_budget_s": self._config.time_budget_s if timeout_s is None else timeout_s,
                 "supersedes": supersedes,
+                "history": turns_of(history),
             },
         )
 
@@ -233,7 +245,7 @@ class Council:
 
         ``details`` are those of ``draft``. A decision that waits for a human has ``final`` False, unless
         ``wait_for_human``, which waits for the answer or its expiry, ``human_timeout_s`` at most. Raises
-        TooManyOpen, Refused, EnvelopeError, NoAnswer, CouncilDied.
+        TooManyOpen, Refused, TokenBudgetError (it fits no seat's prompt), EnvelopeError, NoAnswer, CouncilDied.
         """
         check_seconds("human_timeout_s", human_timeout_s)
         envelope = self._drafted(proposal, body, details)
@@ -482,19 +494,3 @@ class Council:
 
     def __repr__(self) -> str:
         return f"<Council {self.name} as {self.sender}{' (closed)' if self._closed else ''}>"
-
-
-def _config(config: CouncilConfig | Path | str | None, settings: Mapping[str, Any]) -> CouncilConfig:
-    """The configuration asked for: one that is complete, a file, or what is found; with settings on top."""
-    from council.config import load  # imported when it is used: so that importing the package stays quick
-    from council.settings import CouncilConfig
-
-    given = {key: value for key, value in settings.items() if value is not None}
-    if isinstance(config, CouncilConfig):
-        if not given:
-            return config
-        raise ConfigError(
-            "a complete CouncilConfig takes no further settings: put them into it",
-            problems=[f"settings beside a CouncilConfig: {', '.join(given)}"],
-        )
-    return load(Path(config) if config is not None else None, flags=given).config

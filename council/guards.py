@@ -25,6 +25,7 @@ from council.protocol.jsondata import freeze_value, kind_of
 
 if TYPE_CHECKING:
     from council.client import Council
+    from council.pool import CouncilPool
 
 # An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
 SHOWN_CHARS_MAX = 200_000
@@ -40,7 +41,7 @@ class Guard:
 
     def __init__(
         self,
-        council: Council,
+        council: Council | CouncilPool,
         risk: RiskLevel,
         describe: str | Callable[..., str] | None,
         wait_for_human: bool,

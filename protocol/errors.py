@@ -179,6 +179,12 @@ class NameTaken(OperatorError):
     code = "name_taken"
 
 
+class PoolMismatch(OperatorError):
+    """A journal belongs to a pool of another size, or to none (``journal_of``, ``opened_as``)."""
+
+    code = "pool_mismatch"
+
+
 class Unreachable(OperatorError):
     """No council, or no Ray, answers where one was expected (``address``, ``name``)."""
 

@@ -31,6 +31,7 @@ PUBLIC = {
     "Council",
     "CouncilConfig",
     "CouncilError",
+    "CouncilPool",
     "Decision",
     "Entry",
     "Envelope",
@@ -39,11 +40,13 @@ PUBLIC = {
     "HistoryPage",
     "Mind",
     "NotApproved",
+    "Observation",
     "Opinion",
     "Ruling",
     "RulingMind",
     "SeatConfig",
     "ShownBallot",
+    "Stream",
     "Tally",
 }
 

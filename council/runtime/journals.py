@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from council.humans import state_dir
@@ -16,8 +17,18 @@ FILE_NAME = "store.db"
 def store_address(config: CouncilConfig, *, make: bool = False) -> str:
     """Where packets are kept: as configured, or in a file of this user's; ``make`` its folder if need be.
 
-    Raises OperatorError.
+    A part of a pool has an SQLite file of its own, beside that one: SQLite takes one writer at a time. Raises
+    OperatorError.
     """
+    address = _store_address(config, make)
+    if config.pool is None or address.startswith("postgres"):
+        return address
+    whole, suffix = os.path.splitext(address)
+    own = f".{config.name}"
+    return address if whole.endswith(own) else f"{whole}{own}{suffix}"
+
+
+def _store_address(config: CouncilConfig, make: bool) -> str:
     if config.store not in (None, MEMORY):
         return str(config.store)
     folder = state_dir()

@@ -1,0 +1,205 @@
+"""A pool: proposals find their council by id and key, and its size is fixed for as long as its journals live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from council import Case, Council, CouncilPool, Opinion, SeatConfig
+from council.pool import council_of
+from council.protocol.errors import CallerError, JournalHeld, PoolMismatch, Refused
+from council.settings import CouncilConfig
+
+
+def agree(case: Case) -> Opinion:
+    return Opinion.no("no") if "bad" in case.summary else Opinion.yes("yes")
+
+
+def torn(case: Case) -> Opinion:
+    return Opinion.abstain("I can't tell")
+
+
+SEATS = [SeatConfig(name=name, mind=agree) for name in ("prime", "lite", "codemind")]
+
+
+def pool_of(count: int, name: str = "checks", **settings: object) -> CouncilPool:
+    return CouncilPool.inline(count, name=name, seats=SEATS, **settings)  # type: ignore[arg-type]
+
+
+@given(st.text(), st.integers(1, 64))
+def test_a_key_belongs_to_one_council_for_ever(key: str, count: int) -> None:
+    assert 0 <= council_of(key, count) < count
+    assert council_of(key, count) == council_of(key, count)
+
+
+def test_the_hash_is_the_same_in_every_version() -> None:
+    """Another one would look for open proposals where they are not."""
+    assert [council_of(f"customer-{number}", 4) for number in range(8)] == [0, 3, 0, 1, 1, 0, 1, 0]
+
+
+def test_keys_are_spread_evenly() -> None:
+    found = Counter(council_of(f"key {number}", 4) for number in range(4_000))
+    assert all(900 < found[number] < 1_100 for number in range(4))
+
+
+def test_what_has_one_key_goes_to_one_council_and_its_id_says_which() -> None:
+    with pool_of(3) as pool:
+        drafts = [pool.draft("x", key="customer-7") for _ in range(20)]
+        assert len({draft.msg_id for draft in drafts}) == 20
+        (place,) = {council_of(draft.msg_id, 3) for draft in drafts}
+        assert place == council_of("customer-7", 3)
+        assert all(pool.council(draft.msg_id) is pool.councils[place] for draft in drafts)
+        assert all(pool.propose(draft) for draft in drafts)
+        decided = [council.status()["decided"].get("approved", 0) for council in pool.councils]
+        assert decided[place] == 20
+        assert sum(decided) == 20
+
+
+def test_the_same_proposal_again_is_a_retry_and_is_found_by_its_id_alone() -> None:
+    with pool_of(4) as pool:
+        draft = pool.draft("once", key="k")
+        first = pool.propose(draft)
+        again, found = pool.propose(draft), pool.decision(draft.msg_id)
+        assert found is not None
+        assert first.position == again.position == found.position
+        assert pool.status()["decided"] == {"approved": 1}
+        elsewhere = next(each for each in pool.councils if each is not pool.council(draft.msg_id))
+        with pytest.raises(Refused):
+            elsewhere.decision(draft.msg_id)
+
+
+def test_many_come_back_in_order_each_from_its_own() -> None:
+    with pool_of(3) as pool:
+        found = pool.propose_many(f"{'bad' if number % 3 == 0 else 'good'} {number}" for number in range(30))
+        assert [bool(each) for each in found] == [number % 3 != 0 for number in range(30)]
+        status = pool.status()
+        assert status["decided"] == {"approved": 20, "rejected": 10}
+        assert status["count"] == 3
+        assert [each["pool"] for each in status["councils"]] == [(0, 3), (1, 3), (2, 3)]
+        assert min(sum(each["decided"].values()) for each in status["councils"]) > 0
+        assert status["inactive"] == []
+        with pytest.raises(CallerError, match="one str"):
+            pool.propose_many("x")
+
+
+def test_escalations_of_all_are_seen_and_answered_where_they_are() -> None:
+    seats = [SeatConfig(name=name, mind=torn) for name in ("prime", "lite", "codemind")]
+    with CouncilPool.inline(3, name="torn", seats=seats) as pool:
+        standing = pool.propose_many(["a", "b", "c", "d"])
+        waiting = pool.escalations()
+        assert sorted(each.summary for each in waiting) == ["a", "b", "c", "d"]
+        assert waiting == sorted(waiting, key=lambda each: each.asked_wall_s)
+        assert pool.status()["with_human"] == 4
+        for each in waiting:
+            assert pool.answer(each.escalation_id, approve=True)
+        assert pool.escalations() == []
+        assert len(standing) == 4
+
+
+def test_a_proposal_is_taken_back_where_it_is() -> None:
+    seats = [SeatConfig(name=name, mind=torn) for name in ("prime", "lite", "codemind")]
+    with CouncilPool.inline(2, name="torn", seats=seats) as pool:
+        standing = pool.propose("a")
+        assert not standing.final
+        pool.cancel(standing.proposal_id, "no more")
+        decision = pool.decision(standing.proposal_id)
+        assert decision is not None
+        assert decision.outcome == "cancelled"
+
+
+def test_coroutines_do_the_same_from_any_loop() -> None:
+    async def use(pool: CouncilPool) -> None:
+        decision = await pool.aio.propose("x", key="k")
+        assert decision
+        assert pool.council(decision.proposal_id) is pool.councils[council_of("k", 2)]
+        found = await pool.aio.decision(decision.proposal_id)
+        assert found is not None
+        assert found.position == decision.position
+        assert len(await pool.aio.propose_many(["a", "b"])) == 2
+        assert await pool.aio.escalations() == []
+        assert (await pool.aio.status())["decided"] == {"approved": 3}
+        with pytest.raises(Refused):
+            await pool.aio.cancel(decision.proposal_id)
+        await pool.aio.close()
+
+    asyncio.run(use(pool_of(2)))
+
+
+def test_a_guarded_function_runs_once_it_is_approved() -> None:
+    with pool_of(2) as pool:
+        ran = []
+
+        @pool.guard(describe="note {what}")
+        def note(what: str) -> None:
+            ran.append(what)
+
+        note("this")
+        assert ran == ["this"]
+
+
+def test_a_pools_size_is_fixed_for_its_journals(tmp_path: Path) -> None:
+    store = str(tmp_path / "packets.db")
+    with pool_of(2, store=store) as pool:
+        draft = pool.draft("kept", key="k")
+        first = pool.propose(draft)
+    assert sorted(path.name for path in tmp_path.glob("*.db")) == [
+        "packets.checks.0.db",
+        "packets.checks.1.db",
+    ]
+    for count in (1, 3):
+        with pytest.raises(
+            PoolMismatch, match=rf"is number 0 of a pool of 2, and was opened as.*pool of {count}"
+        ):
+            pool_of(count, store=store)
+    with pool_of(2, store=store) as pool:
+        kept = pool.decision(draft.msg_id)
+        assert kept is not None
+        assert kept.outcome == first.outcome
+
+
+def test_a_council_by_itself_does_not_take_a_pools_journal(tmp_path: Path) -> None:
+    with pool_of(2, store=str(tmp_path / "packets.db")) as pool:
+        pool.propose("x")
+    with pytest.raises(
+        PoolMismatch, match="number 1 of a pool of 2, and was opened as of a council by itself"
+    ):
+        Council.inline(name="checks.1", seats=SEATS, store=str(tmp_path / "packets.checks.1.db"))
+
+
+def test_what_is_opened_is_closed_where_one_can_not_be_had(tmp_path: Path) -> None:
+    """Its journals can be opened again at once, which a council that was left running would hold."""
+    store = str(tmp_path / "packets.db")
+    config = CouncilConfig(name="checks", seats=SEATS, store=store).part(1, 2)
+    with Council.inline(config), pytest.raises(JournalHeld, match=r"checks\.1"):
+        pool_of(2, store=store)
+    with pool_of(2, store=store) as pool:
+        assert pool.propose("y")
+
+
+@pytest.mark.parametrize("count", [0, -1, 65, True, 2.0, "2"])
+def test_a_count_that_is_none_is_refused(count: object) -> None:
+    with pytest.raises(CallerError, match="expected a whole number of councils, 1 to 64"):
+        pool_of(count)  # type: ignore[arg-type]
+
+
+def test_a_draft_is_complete_and_a_foreign_one_goes_where_its_id_says() -> None:
+    with pool_of(2) as pool:
+        draft = pool.draft("x")
+        with pytest.raises(CallerError, match="give its details, and its key, to draft"):
+            pool.propose(draft, key="k")
+        assert pool.propose(draft)
+
+
+def test_each_part_has_a_name_and_a_port_of_its_own() -> None:
+    config = CouncilConfig(name="checks", metrics_port=9_464, quorum=3)
+    parts = [config.part(number, 3) for number in range(3)]
+    assert [part.name for part in parts] == ["checks.0", "checks.1", "checks.2"]
+    assert [part.metrics_port for part in parts] == [9_464, 9_465, 9_466]
+    assert {part.quorum for part in parts} == {3}
+    assert CouncilConfig(metrics_port=0).part(1, 2).metrics_port == 0
+    assert CouncilConfig().part(1, 2).metrics_port is None
