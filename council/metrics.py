@@ -106,6 +106,13 @@ _ALL = (
         "Calls of models that are over; assumed where nobody told what they used.",
         ("seat", "model", "usage"),
     ),
+    Metric(
+        "histogram",
+        "council_model_call_duration_seconds",
+        "Time from a call's grant to its settlement.",
+        ("seat", "model"),
+        SECONDS,
+    ),
     Metric("counter", "council_model_tokens", "Tokens spent, prompt and output together.", ("seat", "model")),
     Metric("counter", "council_model_cost_dollars", "US dollars spent.", ("seat", "model")),
     Metric("counter", "council_model_denials", "Calls that no budget had room for.", ("seat", "model")),
@@ -293,7 +300,8 @@ class Meter:
                 self._add("council_alerts", 1, kind)
             case do.AnnounceDenial(call):
                 self._add("council_model_denials", 1, call.seat, call.model)
-            case do.AnnounceSpending(call, spent, assumed):
+            case do.AnnounceSpending(call, spent, assumed, seconds):
+                self._observe("council_model_call_duration_seconds", seconds, call.seat, call.model)
                 usage = "assumed" if assumed else "told"
                 self._add("council_model_calls", 1, call.seat, call.model, usage)
                 self._add("council_model_tokens", spent.tokens, call.seat, call.model)

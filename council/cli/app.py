@@ -17,17 +17,33 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from council.cli import estimate, init, log, proposing, replay, store, verify, whole
+from council.cli import (
+    dashboard,
+    estimate,
+    identity,
+    init,
+    log,
+    proposing,
+    replay,
+    spending,
+    store,
+    verify,
+    whole,
+)
 from council.cli.options import (
     EXIT_CODES,
     Address,
     Config,
+    Dashboard,
+    History,
     Inline,
+    Insecure,
     Json,
     Launch,
     Name,
     Risk,
     RiskOption,
+    Ship,
     Timeout,
     WaitFor,
     WaitForHuman,
@@ -64,10 +80,14 @@ def _version(wanted: bool) -> None:
 
 
 app.add_typer(store.app, name="store")
+app.add_typer(dashboard.app, name="dashboard")
+app.add_typer(identity.app, name="identity")
 for _command in (
     init.init,
     estimate.estimate,
     log.log,
+    spending.budget,
+    spending.top,
     whole.show,
     replay.replay,
     verify.verify,
@@ -90,31 +110,36 @@ def _all(
 
 
 @app.command(epilog=EXIT_CODES)
-def up(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+def up(
+    name: Name = None,
+    address: Address = None,
+    insecure: Insecure = False,
+    ship: Ship = False,
+    dashboard: Dashboard = False,
+    config: Config = None,
+    json: Json = False,
+) -> int:
     """Bring a council up that outlives this shell.
 
     Without an address it starts a Ray of its own on this machine, held by a process of its own until
-    council down. With one, the council's actors run detached on that cluster.
+    council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
+    spread over the nodes. Run it on a node, as only from one can actors be called.
     """
     from council.cli import hosting
 
     report = Report(as_json=json)
-    where = Where(config, name, address)
+    where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
     where.refuse_keys_found()
+    where.refuse_insecure_found()
     found = hosting.up(where.loaded().config, report)
-    seats = [seat.name for seat in where.loaded().config.seats]
-    document: dict[str, Any] = {
-        "name": found.name,
-        "address": found.address,
-        "namespace": found.namespace,
-        "seats": seats,
-    }
-    document |= {"pid": found.pid, "log": found.log}
+    document = hosting.document(found, where.loaded().config)
     if json:
         return report.result({"up": document}, None)
-    report.say(f"[green]council {found.name} is up[/], with {', '.join(seats)}")
+    report.say(f"[green]council {found.name} is up[/], with {', '.join(document['seats'])}")
     held = f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"
     report.say(held, style="bright_black", soft_wrap=True, markup=False)
+    for line in hosting.said(found, where.loaded().config):
+        report.say(line, style="bright_black", soft_wrap=True, markup=False)
     named = "" if found.name == "council" else f" --name {found.name}"
     report.say(f"next: council propose{named} …   council watch{named}   council down{named}")
     return DONE
@@ -191,6 +216,7 @@ def propose(
         WaitFor | None,
         typer.Option(help="Decide once no ballot can turn it, or wait for all; all with an action."),
     ] = None,
+    history: History = None,
     timeout: Timeout = None,
     wait_for_human: WaitForHuman = False,
     name: Name = None,
@@ -208,7 +234,7 @@ def propose(
     Ctrl-C takes the proposal back, unless it is with a human by then.
     """
     details: dict[str, Any] = {"risk": str(risk), "action": proposing.action(action), "timeout_s": timeout}
-    details |= {"wait_for": str(wait_for) if wait_for else None}
+    details |= {"wait_for": str(wait_for) if wait_for else None, "history": proposing.history(history)}
     text = proposing.body(body)
     where = Where(config, name, address, inline, launch)
     return proposing.decide(where, Report(as_json=json), "error", summary, text, details, wait_for_human)
@@ -288,20 +314,6 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
 
 
 @app.command(epilog=EXIT_CODES)
-def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Show what the seats' models have cost.
-
-    Tokens and money over the council's life, what is held for calls under way, and what is left.
-    """
-    report = Report(as_json=json)
-    with opened(Where(config, name, address), report, sole="running") as (council, _):
-        told = council.status()["budget"]
-    from council.cli import show
-
-    return report.result(told, None if json else show.budget(told))
-
-
-@app.command(epilog=EXIT_CODES)
 def watch(
     since: Annotated[
         int | None,
@@ -320,9 +332,9 @@ def watch(
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.cli import live
+        from council.cli.live import Screen
 
-        return live.watch(council, report, since=0 if once and since is None else since, follow=not once)
+        return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
 
 
 @app.command(epilog=EXIT_CODES)

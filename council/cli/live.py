@@ -10,7 +10,7 @@ import sys
 import termios
 import tty
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +35,16 @@ RECENT_MAX = 200
 REFRESHES_PER_S = 4
 
 
-def watch(council: Council, report: Report, *, since: int | None, follow: bool = True) -> int:
-    """Shows what happens from position ``since`` (None: from now) until q, Ctrl-C, or the council's end.
+class Screen:
+    """A look at a council that goes on: what was last seen, and what is drawn of it above the newest events.
 
-    Without ``follow``, what has happened so far. Returns the exit code.
+    Begins with what happens from position ``since`` (None: from now); without ``follow`` it shows what has happened
+    so far, and ends.
     """
-    return asyncio.run(_Watch(council, report, since, follow).run())
 
-
-class _Watch:
-    """One watch: what was last seen, and what is drawn of it."""
-
-    def __init__(self, council: Council, report: Report, since: int | None, follow: bool) -> None:
+    def __init__(
+        self, council: Council, report: Report, *, since: int | None = None, follow: bool = True
+    ) -> None:
         self._council = council
         self._report = report
         self._since = since
@@ -58,7 +56,25 @@ class _Watch:
         self._trouble = ""
         self._ended = asyncio.Event()
 
-    async def run(self) -> int:
+    def watch(self) -> int:
+        """Until q, Ctrl-C, or the council's end. Returns the exit code."""
+        return asyncio.run(self._run())
+
+    def wants(self, event: Event) -> bool:
+        """Whether an event is shown; each is asked about once, in order."""
+        return True
+
+    def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
+        """What stands above the events, on a screen of so many lines."""
+        found: list[RenderableType] = [show.heading(status), "", show.seats(status)]
+        found += show.inactive_seats(status)
+        found += [rule("open"), show.open_proposals(status, rows_max=max(3, height // 4))]
+        if self._waiting:
+            found.append(rule(f"waiting for a human ({len(self._waiting)})"))
+            found.append(show.waiting_lines(self._waiting, rows_max=max(2, height // 6)))
+        return [*found, rule("events")]
+
+    async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._ended.set)
@@ -122,6 +138,8 @@ class _Watch:
                 await asyncio.sleep(PAUSE_S)
 
     def _take(self, event: Event) -> None:
+        if not self.wants(event):
+            return
         if self._screen:
             self._recent.append(event)
         elif self._report.as_json:
@@ -160,13 +178,7 @@ class _Watch:
             return Text("")
         console = self._report.out
         height = console.size.height
-        parts: list[RenderableType] = [show.heading(self._status), "", show.seats(self._status)]
-        parts += show.inactive_seats(self._status)
-        parts += [_rule("open"), show.open_proposals(self._status, rows_max=max(3, height // 4))]
-        if self._waiting:
-            parts.append(_rule(f"waiting for a human ({len(self._waiting)})"))
-            parts.append(show.waiting_lines(self._waiting, rows_max=max(2, height // 6)))
-        parts.append(_rule("events"))
+        parts = self.parts(self._status, height)
         foot = Text(line(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", show.DIM)
         used = len(console.render_lines(Group(*parts), pad=False)) + 2
         for event in list(self._recent)[-max(1, height - used) :]:
@@ -179,7 +191,7 @@ def _on_one_line(text: Text) -> Text:
     return text
 
 
-def _rule(title: str) -> RenderableType:
+def rule(title: str) -> RenderableType:
     return Group("", Rule(Text(f"{title} ", show.DIM), align="left", characters="─", style=show.DIM))
 
 
@@ -215,8 +227,9 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             how = "asked again" if data["retrying"] else f"no {data['task']}"
             return f"{data['seat']}: {how}: {line(data['why'], 300)}", "yellow"
         case "observation":
-            halt = "calls a halt" if data["interrupt"] else "observes"
-            return f"{data['observer']} {halt} on {data['stream']}: {line(data['text'], 300)}", ""
+            halts = "calls a halt on" if data["interrupt"] else "observes"
+            said = f"{data['observer']} {halts} {data['stream']}: {line(data['text'], 300)}"
+            return said, "yellow" if data["interrupt"] else ""
         case "to_prime":
             return line(data["reason"], 300), "yellow"
         case "ruling":
@@ -239,14 +252,8 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             )
         case "overrun":
             call = data["call"]
-            done = (
-                f"{each['field']} {each['before']:,} → {each['after']:,} ({each['how']})"
-                for each in data["overruns"]
-            )
-            return (
-                f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {line(', '.join(done), 300)}",
-                "",
-            )
+            done = line(show.overruns(data["overruns"]), 300)
+            return f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {done}", ""
         case "denial":
             call = data["call"]
             return (
@@ -258,6 +265,10 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             return f"{data['seat']} is {how}: {line(data['why'], 300)}", "green" if data["active"] else "red"
         case "start":
             return f"the coordinator started anew, with {count(data['open'], 'open proposal')}", "yellow"
+        case "identity_change":
+            change = data["change"]
+            to = f"{change['before'][:12]} to {change['after']['hash'][:12]}"
+            return f"{change['human']} changes the identity {to}: {line(change['why'], 200)}", "cyan"
         case "alert":
             return f"{data['kind']}: {line(data['text'], 300)}", "red"
         case "refusal":

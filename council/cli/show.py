@@ -158,6 +158,11 @@ def _facts(decided: Decision) -> Table:
     return table
 
 
+def overruns(told: Sequence[Mapping[str, Any]]) -> str:
+    """What was done to make a prompt fit, in words (rules 2.4)."""
+    return ", ".join(f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in told)
+
+
 def spending(accounts: Sequence[Account]) -> str:
     """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
     from council.core.state import Spend
@@ -280,11 +285,34 @@ def totals(status: Mapping[str, Any]) -> Table:
 def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> RenderableType:
     """The council at a glance."""
     parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), ""]
+    if change := told["identity"]["change"]:
+        said = f"the identity was changed to {change['after']['hash'][:12]}: put it into the charter, and launch anew"
+        parts += [text(said, "yellow"), ""]
+    parts += placement(told) + panel(told)
     parts += [open_proposals(told), ""]
     if waiting:
         parts += [waiting_lines(waiting), ""]
     parts.append(totals(told))
     return Group(*parts)
+
+
+def panel(told: Mapping[str, Any]) -> list[RenderableType]:
+    """Where the council's page is, or why there is none; of a council that wants none, nothing."""
+    seen = told.get("panel")
+    if seen is None:
+        return []
+    return [text(f"panel {seen['url']}" if seen["url"] else f"no panel: {seen['notice']}", DIM), ""]
+
+
+def placement(told: Mapping[str, Any]) -> list[RenderableType]:
+    """On a cluster, which node each of its actors is on."""
+    found = told.get("placement")
+    if found is None or found["nodes"] < 2:
+        return []
+    on = {"coordinator": found["coordinator"], **found["seats"]}
+    places = ", ".join(f"{who} on {node['host'] or 'a node that is gone'}" for who, node in on.items())
+    stays = "; the coordinator stays where its journal is, a file" if found["pinned"] else ""
+    return [text(f"{found['nodes']} nodes: {places}{stays}", DIM), ""]
 
 
 def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10, now_s: float | None = None) -> Table:
@@ -371,9 +399,13 @@ def checks(found: Sequence[tuple[str, str, str]]) -> Table:
     return table
 
 
-def budget(told: Mapping[str, Any]) -> RenderableType:
-    """What models have cost by seat, what is held for calls under way, and what is left."""
-    table = _table("seat", "calls", "tokens", "held", "left", "cost", "left ", numbers=BUDGET_NUMBERS)
+def budget(told: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> RenderableType:
+    """What models have cost by seat, what is held for calls under way, and what is left.
+
+    ``pace`` are the tokens of the last minute, by seat.
+    """
+    columns = BUDGET_NUMBERS if pace is None else ("calls", "tokens", "a minute", *BUDGET_NUMBERS[2:])
+    table = _table("seat", *columns, numbers=columns)
     rows = [*told["seats"].items(), ("all together", told["council"])]
     for name, account in rows:
         spent, held, caps = account["spent"], account["held"], account["caps"]
@@ -382,6 +414,7 @@ def budget(told: Mapping[str, Any]) -> RenderableType:
             text(name, "bold" if account is told["council"] else ""),
             f"{account['calls']:,}",
             f"{spent['tokens']:,}",
+            *(() if pace is None else (_paced(pace, None if account is told["council"] else name),)),
             Text(f"{held['tokens']:,}", "" if held["tokens"] else DIM),
             Text("no limit", DIM) if tokens is None else Text(f"{tokens:,}", "" if tokens else "red"),
             f"${spent['microusd'] / 1e6:,.4f}",
@@ -398,6 +431,19 @@ def budget(told: Mapping[str, Any]) -> RenderableType:
         said = f"{count(assumed, 'call')} cost what was reserved: nobody told what was used"
         parts += ["", text(said, "yellow")]
     return Group(*parts)
+
+
+def _paced(pace: Mapping[str, int], seat: str | None) -> Text:
+    tokens = sum(pace.values()) if seat is None else pace.get(seat, 0)
+    return Text(f"{tokens:,}", "" if tokens else DIM)
+
+
+def costliest(found: Iterable[tuple[str, int, int, int]]) -> Table:
+    """Proposals with their calls, tokens and micro-dollars."""
+    table = _table("proposal", "calls", "tokens", "cost", numbers=("calls", "tokens", "cost"))
+    for proposal_id, calls, tokens, microusd in found:
+        table.add_row(text(proposal_id[:40]), f"{calls:,}", f"{tokens:,}", f"${microusd / 1e6:,.4f}")
+    return table
 
 
 def _left(cap: int | None, used: int) -> int | None:

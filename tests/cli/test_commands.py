@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -234,12 +235,45 @@ def test_a_proposal_carries_all_that_was_said_of_it(cli: Cli, up: Up, home: Path
 
     up(council_of(prime=remembers))
     (home / "more.md").write_text("the body", encoding="utf-8")
-    said = cli("propose", "Ship", "--body", "@more.md", "--risk", "med", "--action", "ship", '{"to": "eu"}')
-    assert said.code == 0, said
-    case = cases[0]
-    assert (case.summary, case.body, case.risk_level) == ("Ship", "the body", "med")
-    assert case.action is not None
-    assert dict(case.action["args"]) == {"to": "eu"}
+    turns = ['{"role": "user", "text": "Please\u2028ship."}', "", '["tool", "3 checks passed"]']
+    (home / "session.jsonl").write_text("\n".join(turns), encoding="utf-8")
+    (home / "session.json").write_text(f"[{turns[0]},\n{turns[2]}]", encoding="utf-8")
+    for name in ("session.jsonl", "session.json"):
+        more = ["--risk", "med", "--action", "ship", '{"to": "eu"}', "--history", str(home / name)]
+        said = cli("propose", "Ship", "--body", f"@{home}/more.md", *more)
+        assert said.code == 0, said
+        case = cases.pop()
+        assert (case.summary, case.body, case.risk_level) == ("Ship", "the body", "med")
+        assert case.action is not None
+        assert dict(case.action["args"]) == {"to": "eu"}
+        assert case.history == (("user", "Please\u2028ship."), ("tool", "3 checks passed"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"role": "user", "text": "a"}\nuser: b', "session.txt, line 2: is not JSON"),
+        ('[{"role": "user"', "session.txt: is not JSON"),
+        ("user: a", 'line 1: is not JSON.*such as {"role"'),
+        ('{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
+        ('{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        ("[" * 100_000, "is not JSON"),
+        (b"\xff\xfe", "session.txt: is not text in UTF-8"),
+        (None, "session.txt: can't be read: No such file"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+@pytest.mark.parametrize("command", ["propose", "estimate"])
+def test_a_history_that_is_none_is_told_with_its_place(
+    cli: Cli, home: Path, command: str, text: str | bytes | None, words: str
+) -> None:
+    if text is not None:
+        (home / "session.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
+    inline = ["--inline"] if command == "propose" else []
+    said = cli(command, "x", *inline, "--history", "session.txt")
+    assert said.code == 2, said
+    assert re.search(words, " ".join(said.err.split())), said.err
+    assert said.err.startswith("error: ")
 
 
 def test_the_status_is_shown_and_told(cli: Cli, up: Up) -> None:

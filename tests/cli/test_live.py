@@ -218,3 +218,12 @@ def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.
     assert "the seats deliberate" in out
     assert "\x1b[31m" not in out
     assert out.rstrip().endswith(("\x1b[2K", "\x1b[?25h", "\x1b[1A\x1b[2K"))
+
+
+@pytest.mark.parametrize(("halts", "said"), [(True, "calls a halt on"), (False, "observes")])
+def test_an_observation_is_told_with_both_seats_and_why(halts: bool, said: str) -> None:
+    text = "its plan\x1b[2J deletes all"
+    data = {"proposal_id": "p1", "observer": "lite", "stream": "prime", "interrupt": halts, "text": text}
+    words, _ = live._told(Event(1, 0.0, "observation", data))
+    assert words.startswith(f"lite {said} prime: its plan")
+    assert "\x1b" not in words

@@ -235,11 +235,12 @@ def test_every_kind_has_words(kind: str) -> None:
     data: dict[str, Any] = {
         "what": {"proposer": "ada", "risk_level": "high", "supersedes": None, "summary": "so"},
         "call": {"seat": "lite", "model": "small-1", "worst": {"tokens": 10, "microusd": 5}},
+        "change": {"human": "ada", "before": "0f", "after": {"hash": "1f"}, "why": "so", "reason": "so"},
         "used": {"tokens": 10, "microusd": 0},
         "ballot": act,
         "ruling": act,
         "answer": {"human": "ada", "approve": False, "reason": "so"},
-        "rules": {"seats": ["prime"], "quorum": 2},
+        "rules": {"seats": ["prime"], "quorum": 2, "identity": {"hash": "0f"}},
     }
     data |= {
         "seat": "lite",
@@ -261,6 +262,21 @@ def test_every_kind_has_words(kind: str) -> None:
     assert "{" not in words.act + words.detail
     assert words.act or kind == DAMAGED
     assert words.detail or kind in ("proposal", "deadline", "expiry")
+
+
+@pytest.mark.parametrize(
+    ("more", "act"),
+    [
+        ({"interrupt": True, "stage": "plan"}, "lite calls a halt on prime's plan"),
+        ({"interrupt": False, "stage": "plan"}, "lite observes prime's plan"),
+        ({"interrupt": True, "stage": ""}, "lite calls a halt on prime"),
+        ({"interrupt": True}, "lite calls a halt on prime"),  # as journals of earlier versions hold it
+    ],
+)
+def test_an_observation_names_both_seats_the_stage_and_why(more: dict[str, Any], act: str) -> None:
+    data = {"observer": "lite", "stream": "prime", "text": "it deletes all", **more}
+    words = telling.told(Entry(1, 0.0, "observation", None, None, data))
+    assert (words.act, words.detail) == (act, "it deletes all")
 
 
 def test_a_damaged_record_is_shown_among_the_others(cli: Cli, lived: Lived) -> None:
@@ -441,6 +457,22 @@ def test_a_long_body_is_cut_and_says_so(home: Path) -> None:
     assert "line 29" in shown
     assert "line 30" not in shown
     assert "characters more: --json" in shown
+
+
+def test_what_a_proposal_came_with_is_counted(home: Path) -> None:
+    """And is no part of what is read of it on a terminal."""
+    hand = begun()
+    turns = [("user", "Ship it."), ("tool", "It holds."), ("tool", "\x1b[2J")]
+    given = [{"role": role, "text": text} for role, text in turns]
+    with_turns, without = hand.propose(history=given), hand.propose()
+    with PacketStore.open(str(home / "s.db")) as store:
+        fill(store, hand.records)
+        shown = [
+            drawn(drawing.story(whole.tell(source_of(store), each), NAME)) for each in (with_turns, without)
+        ]
+    assert "history   3 turns (user, tool), 21 characters: --json" in shown[0]
+    assert "Ship it." not in shown[0]
+    assert "history" not in shown[1]
 
 
 def test_a_council_in_memory_is_asked_itself(cli: Cli, up: Up) -> None:

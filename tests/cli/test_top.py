@@ -1,0 +1,98 @@
+"""``council top``: spending as it happens, on a screen and in lines."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+
+import pytest
+from rich.console import Console, Group
+
+from council.agents.mind import Case, Opinion
+from council.agents.purse import Cost, Purse
+from council.cli import spending
+from council.cli.report import Report
+from council.cli.spending import Top
+from council.client import Council
+from council.settings import SeatConfig
+
+from .conftest import Cli
+from .test_live import Up, interrupt_once
+
+
+class Spender:
+    """Reserves and settles what its case's summary names."""
+
+    def take_purse(self, purse: Purse) -> None:
+        self.purse = purse
+
+    async def review(self, case: Case) -> Opinion:
+        used = int(case.summary.split()[1])
+        call_id = await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(used + 500, 50))
+        self.purse.settle(call_id, Cost(used, used * 10))
+        return Opinion.yes("it said so")
+
+
+def spenders() -> Council:
+    seats = [SeatConfig(name=name, mind=Spender()) for name in ("prime", "lite", "codemind")]
+    return Council.inline(seats=seats, council_tokens_max=10_000)
+
+
+def drawn(top: Top, council: Council) -> str:
+    for event in council.events(follow=False):
+        top.wants(event)
+    out = io.StringIO()
+    Console(file=out, width=100).print(Group(*top.parts(council.status(), 40)))
+    return out.getvalue()
+
+
+def test_the_screen_has_each_seats_spending_its_pace_and_the_costliest_proposals() -> None:
+    with spenders() as council:
+        council.propose("spend 100", wait_for="all")
+        dear = council.propose("spend 900", wait_for="all").proposal_id
+        text = drawn(Top(council, Report()), council)
+    lines = text.splitlines()
+    (prime,) = [line.split() for line in lines if line.startswith("prime ")]
+    assert prime[1:4] == ["2", "1,000", "1,000"]
+    (both,) = [line.split() for line in lines if line.startswith("all together")]
+    assert both[2:7] == ["6", "3,000", "3,000", "0", "7,000"]
+    assert "a minute" in text
+    costliest = lines[next(n for n, line in enumerate(lines) if "costliest" in line) :]
+    (first,) = [n for n, line in enumerate(costliest) if line.startswith(dear)]
+    assert costliest[first].split() == [dear, "3", "2,700", "$0.0270"]
+    assert costliest[first + 1].split()[2] == "300"
+
+
+def test_the_pace_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    with spenders() as council:
+        council.propose("spend 100", wait_for="all")
+        top = Top(council, Report())
+        assert " 100 " in drawn(top, council)
+        monkeypatch.setattr(spending, "PACE", timedelta(0))
+        (prime,) = [line.split() for line in drawn(top, council).splitlines() if line.startswith("prime ")]
+        assert prime[1:4] == ["1", "100", "0"]
+
+
+def test_only_what_concerns_spending_is_among_its_events() -> None:
+    with spenders() as council:
+        council.propose("spend 100", wait_for="all")
+        top = Top(council, Report())
+        wanted = [event.kind for event in council.events(follow=False) if top.wants(event)]
+    assert wanted == ["spending"] * 3
+
+
+def test_without_a_terminal_it_says_each_call_until_it_is_ended(cli: Cli, up: Up) -> None:
+    council = up(spenders())
+    ended = interrupt_once(council, "decision")
+
+    def propose() -> None:
+        council.propose("spend 70", wait_for="all")
+
+    import threading
+
+    threading.Timer(0.5, propose).start()
+    said = cli("top")
+    ended.join(10)
+    assert said.code == 0
+    assert said.out.count("spent 70 tokens") == 3
+    assert "ballot" not in said.out
