@@ -21,6 +21,7 @@ from council.core.state import (
     Call,
     Caps,
     CouncilState,
+    Granted,
     Moment,
     Proposal,
     Spend,
@@ -36,8 +37,8 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     """
     call = event.call
     seat_of(state, call.seat)
-    begun = state.calls.get(call.call_id)
-    if begun is not None and call == replace(begun, begun_s=call.begun_s):
+    granted = state.calls.get(call.call_id)
+    if granted is not None and granted.call == call:
         return [do.GrantCall(call.seat, call.proposal_id, call.call_id, again=True)]
     if call.proposal_id in state.closed:
         return _denied(call, f"{call.proposal_id} is decided already")
@@ -70,13 +71,13 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
         after = replace(proposal, acts={**proposal.acts, f"{call.seat} denial": refused | {call.call_id}})
         told.append(do.AnnounceDenial(call, why))
         return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
-    state.calls[call.call_id] = replace(call, begun_s=now.uptime_s)
+    state.calls[call.call_id] = Granted(call, now.uptime_s)
     account = _begun(account_of(proposal.accounts, call.seat), call)
     acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
     after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
     state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
-    granted = do.GrantCall(call.seat, call.proposal_id, call.call_id)
-    return [*told, granted, *keep(state, proposal, (after, []))]
+    grant = do.GrantCall(call.seat, call.proposal_id, call.call_id)
+    return [*told, grant, *keep(state, proposal, (after, []))]
 
 
 def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
@@ -116,9 +117,10 @@ def _measured(caps: Caps, used: Spend, worst: Spend) -> Iterator[tuple[str, int,
 def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
     """What a call has cost takes the place of what was reserved for it; unknown usage costs the reservation."""
     seat_of(state, event.seat)
-    call = state.calls.get(event.call_id)
-    if call is None:
+    granted = state.calls.get(event.call_id)
+    if granted is None:
         return [do.NoteIgnored(event.seat, "a settlement of a call that is none, or is settled")]
+    call = granted.call
     if (call.seat, call.proposal_id) != (event.seat, event.proposal_id):
         raise Refused(
             f"{event.seat} settled the call {event.call_id}, which is {call.seat}'s for {call.proposal_id}",
@@ -126,16 +128,17 @@ def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
             sender=event.seat,
             proposal_id=event.proposal_id,
         )
-    return _settle(state, call, event.used, now)
+    return _settle(state, granted, event.used, now)
 
 
 def abandoned(state: CouncilState, now: Moment, seat: str | None = None) -> Effects:
     """The calls of a seat that died, or all of them: nobody will tell what they came to."""
-    calls = [call for call in state.calls.values() if seat in (None, call.seat)]
-    return [effect for call in calls for effect in _settle(state, call, None, now)]
+    calls = [granted for granted in state.calls.values() if seat in (None, granted.call.seat)]
+    return [effect for granted in calls for effect in _settle(state, granted, None, now)]
 
 
-def _settle(state: CouncilState, call: Call, used: Spend | None, now: Moment) -> Effects:
+def _settle(state: CouncilState, granted: Granted, used: Spend | None, now: Moment) -> Effects:
+    call = granted.call
     del state.calls[call.call_id]
     spent = call.worst if used is None else used
 
@@ -156,7 +159,7 @@ def _settle(state: CouncilState, call: Call, used: Spend | None, now: Moment) ->
         gone = state.closed[call.proposal_id]
         accounts = _with(gone.decision.spent, closed(account_of(gone.decision.spent, call.seat)))
         state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
-    took_s, call = now.uptime_s - call.begun_s, replace(call, begun_s=0.0)  # told as it was asked for
+    took_s = now.uptime_s - granted.at_s
     effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s)]
     if spent.tokens > call.worst.tokens or spent.microusd > call.worst.microusd:
         text = (

@@ -8,6 +8,7 @@ no seat sees another's ballot before its own is in the journal (rules 1.14).
 from __future__ import annotations
 
 from council.core.state import (
+    ActionReport,
     Ballot,
     Call,
     Decision,
@@ -154,6 +155,12 @@ class AnnounceDecision(Value, frozen=True):
     decision: Decision
 
 
+class AnnounceOutcome(Value, frozen=True):
+    """What became of an approved action."""
+
+    report: ActionReport
+
+
 class AnswerAgain(Value, frozen=True):
     """The proposer submitted the same bytes again: tell it how the proposal stands (None: still open)."""
 
@@ -184,7 +191,7 @@ class AnnounceIdentityChange(Value, frozen=True):
 
 
 class RaiseAlert(Value, frozen=True):
-    """Something a person should look at: a late ballot that would have escalated the proposal."""
+    """Something a person should look at: a late ballot that would have escalated it, an action that failed."""
 
     proposal_id: str
     kind: str
@@ -224,6 +231,7 @@ Effect = (
     | AnnounceRuling
     | AnnounceEscalation
     | AnnounceDecision
+    | AnnounceOutcome
     | AnswerAgain
     | AnnounceRoll
     | AnnounceStart

@@ -7,6 +7,7 @@ that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
 from __future__ import annotations
 
 from council.core.state import (
+    ActionReport,
     Answer,
     Ballot,
     Call,
@@ -108,6 +109,12 @@ class CallSettled(Value, frozen=True):
     used: Spend | None
 
 
+class ActionReported(Value, frozen=True):
+    """The proposer of an approved action told what became of it."""
+
+    report: ActionReport
+
+
 class SeatBeat(Value, frozen=True):
     """A heartbeat: number ``beat`` of the seat actor's run ``boot``."""
 
@@ -177,6 +184,7 @@ Event = (
     | ProposalCancelled
     | CallReserved
     | CallSettled
+    | ActionReported
     | SeatBeat
     | SeatDied
     | SeatFellSilent

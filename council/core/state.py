@@ -19,6 +19,7 @@ RulingWord = Literal["confirm", "reject", "human"]
 Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
 Standing = Literal["decided", "escalated"]
 Stage = Literal["deliberating", "ruling", "human"]
+ActionStage = Literal["act", "verify", "revert"]
 WaitFor = Literal["decisive", "all"]
 SoleSeat = Literal["never", "allow-low-risk"]
 
@@ -97,8 +98,7 @@ class Budget(Value, frozen=True):
 class Call(Value, frozen=True):
     """A model call that a seat may make, and the worst that it may cost. ``call_id`` is the asking message's.
 
-    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were. ``begun_s`` is
-    when it was granted, of one that is under way.
+    ``prompt`` is the sha256 of the files that its prompt was made of, in hex; empty where none were.
     """
 
     call_id: str
@@ -108,7 +108,13 @@ class Call(Value, frozen=True):
     model: str
     worst: Spend
     prompt: str = ""
-    begun_s: float = 0.0
+
+
+class Granted(Value, frozen=True):
+    """A call under way, and since when."""
+
+    call: Call
+    at_s: float
 
 
 class Overrun(Value, frozen=True):
@@ -407,13 +413,28 @@ class Proposal(Value, frozen=True):
     accounts: tuple[Account, ...] = ()
 
 
-class Closed(Value, frozen=True):
-    """A decided proposal: what a retry is compared with, and what it is answered."""
+class ActionReport(Value, frozen=True):
+    """What its proposer tells of one step of an approved action, in words too."""
+
+    proposal_id: str
+    sender: str
+    stage: ActionStage
+    ok: bool
+    text: str
+    digest: str
+
+
+class Closed(Value, frozen=True, omit_defaults=True):
+    """A decided proposal: what a retry is compared with, and what it is answered.
+
+    ``reports`` are the steps of its action that were told of: stage, whether it went well, digest.
+    """
 
     digest: str
     proposer: str
     asked: frozenset[str]
     decision: Decision
+    reports: tuple[tuple[ActionStage, bool, str], ...] = ()
 
 
 class CouncilState(msgspec.Struct):
@@ -433,7 +454,7 @@ class CouncilState(msgspec.Struct):
     timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     wall_timers: list[tuple[float, str]] = msgspec.field(default_factory=list)
     with_human: int = 0
-    calls: dict[str, Call] = msgspec.field(default_factory=dict)
+    calls: dict[str, Granted] = msgspec.field(default_factory=dict)
     paid: dict[str, Account] = msgspec.field(default_factory=dict)
     uptime_s: float = 0.0
     epoch: int = 0

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import budget, closing, identity, proposals, roll, voices
+from council.core import budget, closing, identity, outcomes, proposals, roll, voices
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import (
@@ -84,6 +84,8 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return budget.reserved(state, event, now)
         case ev.CallSettled():
             return budget.settled(state, event, now)
+        case ev.ActionReported(report):
+            return outcomes.reported(state, report)
         case ev.SeatBeat():
             return _beat(state, event, now)
         case ev.SeatDied(name, boot, why):

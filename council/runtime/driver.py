@@ -245,8 +245,7 @@ class Driver:
             self._step(event, now, sealed, session, msg_id)
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids[msg_id] = identity
-                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                    self.traced.append((msg_id, envelope.metadata))
+                self._trace(event, envelope)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
@@ -277,6 +276,10 @@ class Driver:
             self.ignored[f"a piece of a stream: {why}"] += 1
         else:
             self._outbox.relay(piece, self.rules.observer, self.state, self._woken_at)
+
+    def _trace(self, event: ev.Event, envelope: Envelope) -> None:
+        if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+            self.traced.append((envelope.msg_id, envelope.metadata))
 
     def _refuse_unfit(self, event: ev.Event, unfit: CouncilError | None) -> None:
         """A proposal that fits no seat (rules 2.2); one that was taken in, by other settings perhaps, stays that."""

@@ -21,6 +21,7 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceDenial: "denial",
     do.AnnounceEscalation: "to_human",
     do.AnnounceDecision: "decision",
+    do.AnnounceOutcome: "outcome",
     do.AnnounceRoll: "roll",
     do.AnnounceStart: "start",
     do.AnnounceIdentityChange: "identity_change",

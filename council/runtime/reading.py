@@ -10,7 +10,18 @@ import msgspec
 
 from council.agents.voice import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
-from council.core.state import Answer, Ballot, Call, Overrun, Ruling, Spend, Submission
+from council.core.outcomes import STAGES
+from council.core.state import (
+    REASON_TOLD_MAX,
+    ActionReport,
+    Answer,
+    Ballot,
+    Call,
+    Overrun,
+    Ruling,
+    Spend,
+    Submission,
+)
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote, plain
 from council.protocol.envelope import Escalation as EscalationBody
@@ -163,7 +174,9 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
     """The acts that travel as INFO of kinds of their own (rules 1.2)."""
     sender = envelope.sender
     proposal_id = envelope.parent_id or ""
-    speaker = {"answer": "human", identity.KIND: "human", "cancel": "any"}.get(content.kind, "voter")
+    speaker = {"answer": "human", identity.KIND: "human", "cancel": "any", "outcome": "any"}.get(
+        content.kind, "voter"
+    )
     if speaker != "any" and role != speaker:
         raise Refused(
             f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
@@ -181,6 +194,8 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
             return ev.HumanAnswered(answer)
         case identity.KIND:
             return identity.asked(envelope, content)
+        case "outcome":
+            return ev.ActionReported(_report(envelope, content, proposal_id, digest))
         case "fault":
             task = _fact(content, "task", str)
             return ev.WorkFailed(proposal_id, sender, task, content.text, _overruns(content))
@@ -219,6 +234,22 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
                 )
             )
     raise Refused(f"INFO of kind {content.kind!r} is none that the council acts on", code="unknown_kind")
+
+
+def _report(envelope: Envelope, content: Info, proposal_id: str, digest: str) -> ActionReport:
+    stage = _fact(content, "stage", str)
+    if stage not in STAGES:
+        raise EnvelopeError(
+            f"content.data.stage is {quoted(stage)}, expected {', '.join(STAGES)}", field="content.data.stage"
+        )
+    return ActionReport(
+        proposal_id=proposal_id,
+        sender=envelope.sender,
+        stage=stage,
+        ok=_fact(content, "ok", bool),
+        text=content.text[:REASON_TOLD_MAX],
+        digest=digest,
+    )
 
 
 def _call(envelope: Envelope, content: Info, proposal_id: str) -> Call:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from council.core.state import Account, Call, Closed, CouncilState, IdentityChange, Proposal, Rules, Seat
+from council.core.state import Account, Closed, CouncilState, Granted, IdentityChange, Proposal, Rules, Seat
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 
@@ -32,7 +32,7 @@ class Base(msgspec.Struct):
     uptime_s: float
     seats: list[Seat]
     open: list[Proposal]
-    calls: list[Call]
+    calls: list[Granted]
     paid: list[Account]
     announced: int
     refusals: tuple[float, int]
@@ -142,7 +142,7 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
         open={proposal.what.proposal_id: proposal for proposal in base.open},
         closed=closed,
         with_human=sum(proposal.stage == "human" for proposal in base.open),
-        calls={call.call_id: call for call in base.calls},
+        calls={each.call.call_id: each for each in base.calls},
         paid={account.seat: account for account in base.paid},
         uptime_s=base.uptime_s,
         epoch=base.epoch,

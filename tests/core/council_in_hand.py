@@ -17,6 +17,7 @@ from council.core import events as ev
 from council.core.effects import AnnounceEscalation, Effect
 from council.core.invariants import check
 from council.core.state import (
+    ActionReport,
     Answer,
     Ballot,
     CouncilState,
@@ -71,6 +72,19 @@ def ballot(seat: str, vote: str, proposal_id: str = "p1", **fields: Any) -> Ball
     }
     given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
     return Ballot(**given)
+
+
+def report(stage: Any = "act", proposal_id: str = "p1", **fields: Any) -> ActionReport:
+    given: dict[str, Any] = {
+        "proposal_id": proposal_id,
+        "sender": "client",
+        "stage": stage,
+        "ok": True,
+        "text": "",
+        **fields,
+    }
+    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
+    return ActionReport(**given)
 
 
 def yes(seat: str, proposal_id: str = "p1", **fields: Any) -> Ballot:

@@ -54,6 +54,7 @@ class Case:
     unheard_degrades: bool = False
     alarms: list[str] = field(default_factory=list)
     ruling: Any = None
+    steps: dict[str, Any] = field(default_factory=dict)  # of its action, as they were reported
     wall_until: float = 0.0
     view: View = field(default_factory=View)
 
@@ -204,6 +205,17 @@ class ByHand:
         assert event.sender == case.what.proposer
         if case.view.outcome != "cancelled":
             self._decide(case, "cancelled")
+
+    def _ActionReported(self, event: Any, now: Any) -> None:
+        """Of what was approved alone, by its proposer, each step once and in order; it decides nothing (3.1)."""
+        report = event.report
+        case = self.cases[report.proposal_id]
+        assert case.view.outcome == "approved", "an action was reported that nobody had approved"
+        assert report.sender == case.what.proposer, "another than its proposer reported an action"
+        first = case.steps.setdefault(report.stage, report.digest)
+        assert first == report.digest, "one step was reported twice"
+        assert list(case.steps) == [each for each in ("act", "verify", "revert") if each in case.steps]
+        assert "act" in case.steps
 
     def _SeatBeat(self, event: Any, now: Any) -> None:
         seat = self.roll[event.seat]

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from typing import Any, get_args
 
-from council_in_hand import DAY_S, Hand, answer, ballot, proposal, ruling, unreadable
+from council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -77,6 +77,10 @@ class Watched(Hand):
         assert self.state.open.keys() | self.state.closed.keys() == self.by_hand.cases.keys()
         for proposal_id, case in self.by_hand.cases.items():
             assert view_of(self.state, proposal_id) == case.view, proposal_id
+            gone = self.state.closed.get(proposal_id)
+            assert (gone is None and not case.steps) or (
+                gone is not None and [each[0] for each in gone.reports] == list(case.steps)
+            ), proposal_id
             assert self.alarms[proposal_id] == len(case.alarms), proposal_id
             open_ = self.state.open.get(proposal_id)
             if open_ is not None:
@@ -159,6 +163,7 @@ KINDS = (
     *["observed"] * 3,
     *["call", "settle"] * 2,
     "raised",
+    *["report"] * 3,
     "cancel",
     "again",
     "again",
@@ -245,13 +250,18 @@ def event_for(  # noqa: C901 - one case for each kind of event
             cut = (Overrun(pid, "history", 9, 20, 8, "local tf-idf"),) if variant % 4 == 0 else ()
             return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", worst), cut)
         case "settle":
-            call = (list(hand.state.calls.values()) or [None])[variant % max(len(hand.state.calls), 1)]
+            open_calls = [each.call for each in hand.state.calls.values()]
+            call = (open_calls or [None])[variant % max(len(open_calls), 1)]
             used = None if variant % 5 == 0 else Spend(variant * 3, variant)
             if call is None:
                 return ev.CallSettled(pid, seat, "none", used)
             return ev.CallSettled(call.proposal_id, seat if variant == 1 else call.seat, call.call_id, used)
         case "raised":
             return ev.EscalationRaised(pid, seat, f"because {variant}", f"e{len(hand.sent)}")
+        case "report":
+            stage: Any = ("act", "verify", "revert")[variant % 3]
+            ok, sender = variant % 4 != 0, "mallory" if variant == 23 else "client"
+            return ev.ActionReported(report(stage, pid, sender=sender, ok=ok))
         case "cancel":
             return ev.ProposalCancelled(pid, "client" if variant % 4 == 0 else "mallory", "")
         case "again":

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from council.core import effects as do
+from council.core.state import ActionReport, IdentityChange, KeptIdentity
 from council.runtime import eventlog
 from council.runtime.driver import Driver
 from council.runtime.eventlog import EventLog
@@ -100,6 +102,33 @@ def test_escalations_are_told(tmp_path: Path) -> None:
         "no_ruling",
         "warning",
     )
+
+
+def test_what_else_somebody_may_have_to_act_on(tmp_path: Path) -> None:
+    """Of what is told seldom: as it is announced, and no more of it than this."""
+    logged = Logged(tmp_path)
+    change = IdentityChange(
+        "a" * 64, KeptIdentity("b" * 64, CANARY), "ada", CANARY, basis="creator", reason=CANARY
+    )
+    told: list[do.Effect] = [
+        do.AnnounceStart(2, 3),
+        do.AnnounceIdentityChange(change),
+        do.RaiseAlert("0" * 16, "late_ballot", CANARY),
+        do.AnnounceOutcome(ActionReport("0" * 16, "client", "act", False, CANARY, "d")),
+        do.AnnounceOutcome(ActionReport("0" * 16, "client", "act", True, CANARY, "d")),
+    ]
+    for effect in told:
+        logged.hand.driver.feed.append(logged.hand.wall, effect)
+    lines = logged.lines()
+    assert [(each["event"], each["level"]) for each in lines] == [
+        ("coordinator took over", "warning"),
+        ("identity changed", "warning"),
+        ("alert", "warning"),
+        ("action step failed", "warning"),
+    ]
+    assert (lines[0]["epoch"], lines[0]["open"]) == (2, 3)
+    assert (lines[1]["before"], lines[1]["after"], lines[1]["human"]) == ("a" * 64, "b" * 64, "ada")
+    assert (lines[2]["alert"], lines[3]["stage"]) == ("late_ballot", "act")
 
 
 def test_what_an_earlier_coordinator_told_is_not_written_again(tmp_path: Path) -> None:

@@ -247,6 +247,21 @@ BUGS = (
         "gone.decision",
     ),
     Bug("a settled call is open", "core.budget:_settle", "del state.calls[call.call_id]", "pass"),
+    Bug(
+        "an action that fails was never approved",
+        "core.outcomes:reported",
+        "replace(closed, reports=kept)",
+        'replace(closed, reports=kept, decision=replace(closed.decision, outcome="rejected"))',
+    ),
+    Bug("a step is told of twice", "core.outcomes:reported", "if stage == report.stage:", "if False:"),
+    Bug(
+        "what never ran is verified",
+        "core.outcomes:reported",
+        'report.stage != "act" and "act" not in told',
+        "False",
+    ),
+    Bug("anybody tells of it", "core.outcomes:_approved", "proposer != report.sender", "False"),
+    Bug("what was rejected may run", "core.outcomes:_approved", "not closed.decision:", "False:"),
 )
 
 # What carries the bytes; looked for in the real shell (test_shell.py).

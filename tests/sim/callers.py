@@ -28,6 +28,7 @@ class Callers:
     _arrive: Callable[..., None]
     _nudged: Callable[[float, str], float]
     asked_humans: set[str]
+    acted_on: set[str]
 
     # Clients and humans
 
@@ -101,6 +102,37 @@ class Callers:
             if self.u("to the hair", label) < 0.15:
                 in_s = self._nudged(self.t + left_s, label) - self.t
             self.after(max(in_s, 0.0), self._answer, human, pid, label)
+
+    # What becomes of it
+
+    def _act_on(self, pid: str) -> None:
+        """Whoever proposed it acts, and tells of each step; some tell of what nobody approved, or is not theirs."""
+        if pid in self.acted_on:
+            return
+        self.acted_on.add(pid)
+        proposer = self.oracle.cases[pid].said.sender
+        if not self.fires("act", pid):
+            return
+        steps = pick(
+            (*(("act", "verify", "revert"),) * 3, ("act",), ("act", "revert"), ("verify", "act")),
+            self.plan.seed,
+            "steps",
+            pid,
+        )
+        in_s = 0.0
+        for n, stage in enumerate((*steps, steps[0])):  # at last of the first one, in other bytes
+            label = f"report/{pid}/{n}"
+            by = proposer
+            if self.fires("intrude", label):
+                by = pick((*self.plan.seats, *self.plan.clients), self.plan.seed, "reports", label)
+            ok = self.u("goes well", label) < 0.6
+            in_s += 3.0 * self.u("acts for", label) ** 2
+            self.after(in_s, self._report, by, pid, label, {"proposal_id": pid, "stage": stage, "ok": ok})
+
+    def _report(self, by: str, pid: str, label: str, data: dict[str, Any]) -> None:
+        said = self.pens[by].info("report", pid, label, "as it was", data, word="outcome", role="proposer")
+        client = by in self.plan.clients
+        self.to_council(said, link="client" if client else by, session=by if client else None)
 
     def _answer(self, human: str, pid: str, label: str) -> None:
         approve = self.u("approves", label) < 0.5

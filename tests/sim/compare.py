@@ -35,6 +35,7 @@ def state(oracle: Oracle, council: Any, t: float, *, all_of_it: bool = False) ->
         else:
             decision(oracle, case, council.closed[pid].decision)
             oracle.ledger.tells(council.closed[pid].decision)
+            _acted_on(case, council.closed[pid].reports)
     oracle.dirty.clear()
 
 
@@ -98,6 +99,13 @@ def decision(oracle: Oracle, case: Case, theirs: Any) -> None:
     hold("1.7", theirs.degraded == case.degraded, f"{pid} degraded: {theirs.degraded}")
     hold("1.6", (theirs.tie_break is not None) == case.tie_break, f"{pid} tie-break: {theirs.tie_break}")
     hold("1.9", (theirs.escalation_id is not None) == case.was_human, f"{pid}: {theirs.escalation_id}")
+
+
+def _acted_on(case: Case, theirs: Any) -> None:
+    """Each step of its action is told once; that changes nothing of the decision, which is compared as ever."""
+    ours = [(stage, said.facts["ok"]) for stage, said in case.steps.items()]
+    found = [(stage, ok) for stage, ok, _ in theirs]
+    hold("3.1", found == ours, f"of {case.said.pid} was told {found}, expected {ours}")
 
 
 def _alone(oracle: Oracle, case: Case, theirs: Any) -> None:
@@ -165,6 +173,8 @@ def kept_for_good(told: dict[str, Any], acknowledged: list[Any], closed: Any) ->
         decision = closed[said.pid].decision
         if said.kind == "cancel":
             right = decision.outcome == "cancelled"
+        elif said.kind == "report":
+            right = any(stage == said.facts["stage"] for stage, _, _ in closed[said.pid].reports)
         else:
             right = decision.answer is not None and decision.answer.msg_id == said.msg_id
         hold("4.7", right, f"the {said.kind} {said.label} was acknowledged; {said.pid} is {decision.outcome}")

@@ -10,7 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from council.core.effects import AnnounceBallot, AnnounceDecision, AnnounceEscalation, AnnounceStart
+from council.core.effects import (
+    AnnounceBallot,
+    AnnounceDecision,
+    AnnounceEscalation,
+    AnnounceOutcome,
+    AnnounceStart,
+)
 from council.core.events import CoordinatorStarted
 from council.core.invariants import check
 from council.core.proposals import how_it_stands
@@ -47,6 +53,7 @@ class Coordinators(Mortality):
     to_council: Callable[..., None]
     _hand_out: Callable[..., None]
     _ask_humans: Callable[..., None]
+    _act_on: Callable[[str], None]
     _is_cut: Callable[[str], bool]
     _rise: Callable[[str], None]
     _new_id: Callable[[], str]
@@ -471,6 +478,12 @@ class Coordinators(Mortality):
                 pid = effect.decision.proposal_id
                 compare.words(self.oracle, effect.decision, how_it_stands(self.shadow.state, pid), "the feed")
                 self.tell("decided: {} {} ({})", pid, effect.decision.outcome, effect.decision.reason)
+                self._act_on(pid)
+            elif isinstance(effect, AnnounceOutcome):
+                closed = self.shadow.state.closed.get(effect.report.proposal_id)
+                told = [digest for _, _, digest in closed.reports] if closed is not None else []
+                is_kept = effect.report.digest in told
+                compare.hold("4.7", is_kept, f"the feed shows {effect.report}, which is not kept")
             elif isinstance(effect, AnnounceStart):
                 known = 1 < effect.epoch <= self.disk.epoch
                 compare.hold("4.6", known, f"a start of epoch {effect.epoch} is told")

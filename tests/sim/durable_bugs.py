@@ -68,7 +68,7 @@ DURABLE_BUGS = (
         "",
         "tests/core/test_budget.py::test_prime_may_rule_by_a_model_though_it_was_away_when_the_proposal_came",
     ),
-    Bug("a snapshot has no calls", "runtime.snapshot:state_of", "for call in base.calls", "for call in ()"),
+    Bug("a snapshot has no calls", "runtime.snapshot:state_of", "for each in base.calls", "for each in ()"),
     Bug(
         "a snapshot has no accounts",
         "runtime.snapshot:state_of",
@@ -159,6 +159,14 @@ DURABLE_BUGS = (
         "runtime.snapshot:Archive.__setitem__",
         "self._fresh[proposal_id] = closed",
         "proposal_id in self or self._fresh.update({proposal_id: closed})",
+    ),
+    Bug(
+        "what became of an action does not reach the archive",
+        "runtime.snapshot:Archive.__setitem__",
+        "self._fresh[proposal_id] = closed",
+        "self._fresh[proposal_id] = (\n"
+        "        closed if proposal_id not in self._packed else _CLOSED.decode(self._packed[proposal_id])\n"
+        "    )",
     ),
     Bug(
         "a name is free again",

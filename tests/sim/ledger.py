@@ -69,7 +69,10 @@ class Ledger:
 
     def compare(self, council: Any) -> None:
         """The council's own books say the same, and no cap is passed by one token."""
-        theirs = {name: (c.proposal_id, c.seat, c.worst.tokens) for name, c in council.calls.items()}
+        theirs = {
+            name: (each.call.proposal_id, each.call.seat, each.call.worst.tokens)
+            for name, each in council.calls.items()
+        }
         if theirs != self.open:
             raise Violation("2.6", f"calls under way are {theirs}, granted and not settled are {self.open}")
         for seat, account in council.paid.items():

@@ -52,6 +52,7 @@ class Case:
     sole: bool = False
     tie_break: bool = False
     missing: frozenset[str] | None = None
+    steps: dict[str, Said] = field(default_factory=dict)  # of its action, as its proposer told of them
 
     def count(self, word: str) -> int:
         return sum(ballot.facts["vote"] == word for ballot in self.cast.values())
@@ -366,6 +367,23 @@ class Oracle:
         if case is None or case.said.sender != said.sender:
             return "noted"
         self._over(case, "cancelled")
+        return "taken"
+
+    def _report(self, said: Said, t: float, wall_s: float) -> str:
+        """What its proposer tells of an approved action: each step once, in order, and the action first."""
+        case = self.cases.get(said.pid)
+        if case is None or case.said.sender != said.sender or case.outcome != "approved":
+            return "refused"
+        stage, order = said.facts["stage"], ("act", "verify", "revert")
+        first = case.steps.get(stage)
+        if first is not None:
+            return "ignored" if first.sealed == said.sealed else "refused"
+        later = order[order.index(stage) :]
+        if (stage != "act" and "act" not in case.steps) or any(each in case.steps for each in later):
+            return "refused"
+        case.steps[stage] = said
+        self.reached.add(f"told: {stage} {'went well' if said.facts['ok'] else 'failed'}")
+        self.dirty.add(said.pid)
         return "taken"
 
     # What follows

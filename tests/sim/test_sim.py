@@ -35,6 +35,9 @@ def test_the_seeds_reach_what_the_rules_speak_of() -> None:
     ends |= {"killed", "restarted", "fenced", "thawed", "restored", "killed while recovering"}
     ends |= {"torn", "kept, and nobody told", "full", "expired while down", "misled"}
     ends |= {"call granted", "call denied", "overheard", "halted"}
+    ends |= {
+        f"told: {stage} {how}" for stage in ("act", "verify", "revert") for how in ("went well", "failed")
+    }
     whys = ("quorum lost", "no ruling", "Prime asks", "gate", "tie")
     ends |= {f"to a human: {why}" for why in whys}
     rare = {what: reached[what] for what in ends if reached[what] < 3}

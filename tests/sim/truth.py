@@ -19,8 +19,8 @@ class Said:
     """One sealed envelope and what it truly is.
 
     ``kind``: proposal, vote, unreadable, fault, observation, escalation, ruling, answer, cancel, beat,
-    reservation, settlement, piece; or ``forged`` (not its sender's words) or ``illegal`` (its sender's words, but
-    not its to say). ``label`` is its identity, by which faults that befall it are chosen and can be taken away.
+    reservation, settlement, piece, report; or ``forged`` (not its sender's words) or ``illegal`` (its sender's words,
+    but not its to say). ``label`` is its identity, by which faults that befall it are chosen and can be taken away.
     """
 
     kind: str

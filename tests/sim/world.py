@@ -75,6 +75,7 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         self.feed_told, self.acknowledged = {}, []
         self.unanswered = {}
         self.asked_humans: set[str] = set()
+        self.acted_on: set[str] = set()
         self._heap: list[tuple[float, int, Any, tuple[Any, ...]]] = []
         self._order = 0
         self._labels = Counter()
