@@ -1,6 +1,6 @@
 """The stages of a seat's work (GCP 6, rules 3.1): which of them a case needs, and what the answer of each must be.
 
-    stages_for(case)  # ("plan", "refine"): two calls of a model, where the risk is above low
+    stages_for(case)  # ("plan", "refine"): two calls of a model, where something is to be run
 
 For a vote these are Plan and Refine, whose answer is the ballot (``taking``). Observe is another seat's, Act and
 Verify follow an approved action. Knows no model: whoever asks one hands in what it answered. Where a prompt has a
@@ -41,11 +41,12 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
-    """The calls for a vote: a plan first where the risk is above low (rules 3.1), for it doubles what a vote costs.
+    """The calls for a vote: a plan first for an action, or a risk above low (rules 3.1), for it doubles the cost.
 
     ``setting`` is the seat's own: always "one", always "two", or "auto".
     """
-    plans = case.risk_level != "low" if setting == "auto" else setting == "two"
+    is_grave = case.action is not None or case.risk_level != "low"
+    plans = is_grave if setting == "auto" else setting == "two"
     return ("plan", "refine") if plans else ("refine",)
 
 

@@ -95,14 +95,13 @@ def beginning(*first: str) -> Callable[[], str]:
         (PLAIN, 1),
         (replace(PLAIN, risk_level="med"), 2),
         (replace(PLAIN, risk_level="high"), 2),
-        (replace(PLAIN, action={"tool": "note", "args": {}}), 1),
-        (replace(PLAIN, action={"tool": "note", "args": {}}, risk_level="med"), 2),
+        (replace(PLAIN, action={"tool": "note", "args": {}}), 2),
         (replace(PLAIN, body=f"Please review.\n\n{DIFF}"), 1),
         (replace(PLAIN, body=""), 1),
     ],
 )
-def test_what_has_a_risk_is_planned(case: Case, calls: int) -> None:
-    """Mutations: two calls for all; for a high risk alone; the refining call left out."""
+def test_an_action_and_a_risk_are_planned(case: Case, calls: int) -> None:
+    """Mutations: two calls for all; for actions alone; the refining call left out."""
     assert stages_for(case) == ("plan", "refine")[-calls:]
     assert stages_for(case, "one") == ("refine",)
     assert stages_for(case, "two") == ("plan", "refine")
