@@ -6,14 +6,17 @@ Knows nothing of what the calls do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
 
-from council.core.state import RiskLevel
+from council.agents.ids import new_id
+from council.core.state import ActionStage, Decision, RiskLevel
 from council.protocol.errors import CallerError, ConfigError
 
 if TYPE_CHECKING:
+    from council.protocol.envelope import Envelope
     from council.settings import CouncilConfig, SeatConfig
 
 
@@ -33,6 +36,18 @@ class Details(TypedDict, total=False):
     history: History | None
 
 
+class Guarding(TypedDict, total=False):
+    """How a function is guarded; see ``Council.guard``."""
+
+    risk: RiskLevel
+    describe: str | Callable[..., str] | None
+    wait_for_human: bool
+    timeout_s: float | None
+    hide: Sequence[str]
+    verify: Callable[..., Any] | None
+    revert: Callable[..., Any] | None
+
+
 class ClientSettings(TypedDict, total=False):
     """What of a configuration counts for a client of a council that runs already."""
 
@@ -40,6 +55,7 @@ class ClientSettings(TypedDict, total=False):
     humans: dict[str, str] | None
     ray_namespace: str | None
     call_timeout_s: float | None
+    traces: Literal["off", "otlp", "global"] | None
 
 
 class Settings(ClientSettings, total=False):
@@ -91,6 +107,14 @@ def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
 
 
+def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
+    """A PROPOSAL envelope with an id and a time of its own. Raises EnvelopeError."""
+    from council.protocol.envelope import Envelope  # pydantic, which the command line's help does without
+
+    about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
+    return Envelope.build(msg_id=new_id(), content=content, **about, **more)
+
+
 def turns_of(history: object) -> list[dict[str, Any]]:
     """The turns of a ``History``, as a proposal has them. Raises CallerError, naming what is no turn."""
     if history is None:
@@ -113,6 +137,32 @@ def _turn(at: int, turn: object) -> dict[str, Any]:
     if _is_list(turn) and len(turn) == 2:
         return {"role": turn[0], "text": turn[1]}
     raise CallerError(f"history[{at}] is {turn!r:.80}, expected {_A_TURN.removeprefix('each ')}")
+
+
+def outcome_of(
+    decision: Decision | str, stage: ActionStage, ok: bool, text: str
+) -> tuple[str, str, str, dict[str, Any]]:
+    """A report as ``Session.inform`` takes it. Raises CallerError for what can't be meant."""
+    if not isinstance(decision, Decision | str):
+        raise CallerError(
+            f"decision is {type(decision).__name__}, expected a Decision or the id of its proposal"
+        )
+    if stage not in get_args(ActionStage):
+        raise CallerError(f"stage is {stage!r:.80}, expected one of {', '.join(get_args(ActionStage))}")
+    if not isinstance(ok, bool):  # "failed" would be a success
+        raise CallerError(f"ok is {ok!r:.80}, expected True or False")
+    if not isinstance(text, str):
+        raise CallerError(f"text is {type(text).__name__}, expected a text")
+    proposal_id = decision.proposal_id if isinstance(decision, Decision) else decision
+    return proposal_id, "outcome", text, {"proposal_id": proposal_id, "stage": stage, "ok": ok}
+
+
+def check_many(proposals: object) -> None:
+    """Raises CallerError for one proposal where a list of them is expected."""
+    from council.protocol.envelope import Envelope
+
+    if isinstance(proposals, str | bytes | Envelope | Mapping):
+        raise CallerError(f"proposals is one {type(proposals).__name__}: give a list of them, or use propose")
 
 
 def check_seconds(name: str, value: object) -> None:

@@ -140,7 +140,7 @@ class SeatConfig(BaseModel):
     )
     stages: Literal["auto", "one", "two"] = Field(
         default="auto",
-        description="how many calls a vote takes; auto: two, a plan first, where the risk is above low (3.1)",
+        description="how many calls a vote takes; auto: two, a plan first, for an action or a risk above low (3.1)",
         json_schema_extra={"expected": "'auto', 'one' or 'two'"},
     )
     timeout_s: float = fields.seconds(60.0, DAY_S, "how long the server may be silent")
@@ -346,6 +346,11 @@ class CouncilConfig(BaseModel):
         description="the address of this machine that its metrics are served at; 0.0.0.0: all of them",
         json_schema_extra={"expected": "an IP address or a host's name"},
     )
+    traces: Literal["off", "otlp", "global"] = Field(
+        default="off",
+        description="where spans go: by OTLP as OTEL_… says, or to the provider that each process has",
+        json_schema_extra={"expected": "'off', 'otlp' or 'global'"},
+    )
     pool: tuple[int, int] | None = Field(
         default=None,
         description="which one it is of how many that share the work; set by CouncilPool alone",
@@ -362,15 +367,11 @@ class CouncilConfig(BaseModel):
         "the Ray cluster to join; unset: one of the council's own", longest=255
     )
     ray_namespace: str = fields.name("council", "the Ray namespace of the council's actors")
-    ray_insecure: bool = Field(
-        default=False,
-        description="whether to launch on a cluster that demands no token, and so runs what anybody tells it",
-        json_schema_extra={"expected": "true or false"},
+    ray_insecure: bool = fields.switch(
+        False, "whether to launch on a cluster that demands no token, and so runs what anybody tells it"
     )
-    ray_ship: bool = Field(
-        default=False,
-        description="whether to send this package to nodes of the cluster, which need what it depends on",
-        json_schema_extra={"expected": "true or false"},
+    ray_ship: bool = fields.switch(
+        False, "whether to send this package to nodes of the cluster, which need what it depends on"
     )
     call_timeout_s: float = fields.seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
 
