@@ -14,6 +14,7 @@ POWER ?= 3000
 STOPS ?= 20
 FULL ?= 100
 LOCKED ?= 10
+NODES ?= 50
 
 .PHONY: run test test-minilm check bench sim chaos clean
 .DEFAULT_GOAL := run
@@ -52,7 +53,7 @@ bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
-chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED times; about 50 minutes
+chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED, NODES times; about 70 minutes
 	$(BIN)/python -m tests.chaos sqlite --count $(SQLITE) --seed $(SEED)
 	$(BIN)/python -m tests.chaos power --count $(POWER) --seed $(SEED)
 	$(BIN)/python -m tests.chaos stop --count $(STOPS) --seed $(SEED)
@@ -60,6 +61,7 @@ chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, 
 	$(BIN)/python -m tests.chaos locked --count $(LOCKED) --seed $(SEED)
 	$(BIN)/python -m tests.chaos postgres --count $(POSTGRES) --seed $(SEED)
 	$(BIN)/python -m tests.chaos ray --count $(RAY) --seed $(SEED)
+	$(BIN)/python -m tests.chaos nodes --count $(NODES) --seed $(SEED)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
