@@ -12,27 +12,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
-from council.agents.ids import new_id
+from council.agents import spans
 from council.background import Background
-from council.core.state import Decision, Escalation, RiskLevel
+from council.core.state import ActionStage, Decision, Escalation, RiskLevel
 from council.coroutines import AsyncCouncil
 from council.following import Events
-from council.humans import answering_key, me, not_enrolled
+from council.humans import enrolled_key, me
 from council.journal import entries
 from council.journal.entries import Asked, HistoryPage
 from council.keywords import (
     ClientSettings,
     Details,
+    Guarding,
     History,
     Settings,
+    check_many,
     check_seconds,
     configured,
+    new_proposal,
+    outcome_of,
     refuse_unknown,
     turns_of,
 )
@@ -41,6 +43,7 @@ from council.protocol.errors import CallerError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
 from council.runtime.shortcut import shortcut_of
+from council.tracing import Traces, traces_of
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -61,7 +64,10 @@ class Council:
         *,
         owned: bool,
         release: Callable[[], None] | None = None,
+        traces: Traces | None = None,
     ) -> None:
+        self._traces = traces
+        self._spans = None if traces is None else traces.spans(session.council_id)
         self._port = port
         self._background = background
         self._session = session
@@ -137,13 +143,14 @@ class Council:
         from council.runtime import inline
 
         found = configured(config, settings)
+        traces = traces_of(found, "inline")
         background = Background(f"council-{found.name}")
         try:
-            port = background.wait(inline.start(found))
+            port = background.wait(inline.start(found, traces))
         except BaseException:
             background.stop()
             raise
-        return cls._open(port, found, sender, owned=True, background=background)
+        return cls._open(port, found, sender, owned=True, background=background, traces=traces)
 
     @classmethod
     def _open(
@@ -156,6 +163,7 @@ class Council:
         background: Background | None = None,
         release: Callable[[], None] | None = None,
         key: bytes | None = None,
+        traces: Traces | None = None,
     ) -> Council:
         background = background or Background(f"council-{config.name}-client")
 
@@ -174,7 +182,8 @@ class Council:
             if release is not None:
                 release()
             raise
-        return cls(port, background, session, config, owned=owned, release=release)
+        traces = traces or traces_of(config, session.name)
+        return cls(port, background, session, config, owned=owned, release=release, traces=traces)
 
     # What one does with it
 
@@ -213,24 +222,17 @@ class Council:
         done before, oldest first: pairs such as ``("user", "…")`` or ``("tool", "…")``, of which each seat's
         model is shown what bears on the proposal. Raises EnvelopeError or CallerError, which names the field.
         """
-        return Envelope.build(
-            msg_id=new_id(),
-            timestamp=datetime.now(UTC),
-            sender=self._session.name,
-            role="proposer",
-            type="PROPOSAL",
-            confidence=confidence,
-            risk_level=risk,
-            content={
-                "summary": summary,
-                "body": body,
-                "action": action,
-                "wait_for": ("decisive" if action is None else "all") if wait_for is None else wait_for,
-                "time_budget_s": self._config.time_budget_s if timeout_s is None else timeout_s,
-                "supersedes": supersedes,
-                "history": turns_of(history),
-            },
-        )
+        content = {
+            "summary": summary,
+            "body": body,
+            "action": action,
+            "wait_for": ("decisive" if action is None else "all") if wait_for is None else wait_for,
+            "time_budget_s": self._config.time_budget_s if timeout_s is None else timeout_s,
+            "supersedes": supersedes,
+            "history": turns_of(history),
+        }
+        metadata = spans.carried(self._spans)
+        return new_proposal(self.sender, content, confidence=confidence, risk_level=risk, metadata=metadata)
 
     def propose(
         self,
@@ -248,17 +250,16 @@ class Council:
         TooManyOpen, Refused, TokenBudgetError (it fits no seat's prompt), EnvelopeError, NoAnswer, CouncilDied.
         """
         check_seconds("human_timeout_s", human_timeout_s)
-        envelope = self._drafted(proposal, body, details)
-        if self._shortcut is not None and not wait_for_human:
-            self._background.refuse_unless_running()
-            decision = self._shortcut.propose(envelope)
-            if decision is not None:
-                return decision
-            if self._closed:
-                raise self._session.closed([envelope.msg_id])
-        return self._wait(
-            self._session.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
-        )
+        with spans.proposing(self._spans, proposal) as told:
+            envelope = self._drafted(proposal, body, details)
+            if self._shortcut is not None and not wait_for_human:
+                self._background.refuse_unless_running()
+                decision = self._shortcut.propose(envelope)
+                if decision is not None:
+                    return told(decision)
+                if self._closed:
+                    raise self._session.closed([envelope.msg_id])
+            return told(self._wait(self._session.propose(envelope, wait_for_human, human_timeout_s)))
 
     async def _propose(
         self,
@@ -267,12 +268,12 @@ class Council:
         wait_for_human: bool,
         human_timeout_s: float | None,
         details: Details,
+        around: spans.Context | None,
     ) -> Decision:
         check_seconds("human_timeout_s", human_timeout_s)
-        envelope = self._drafted(proposal, body, details)
-        return await self._session.propose(
-            envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
-        )
+        with spans.proposing(self._spans, proposal, around) as told:
+            envelope = self._drafted(proposal, body, details)
+            return told(await self._session.propose(envelope, wait_for_human, human_timeout_s))
 
     def _drafted(self, proposal: str | Envelope, body: str, details: Details) -> Envelope:
         self._refuse_if_closed()
@@ -291,20 +292,21 @@ class Council:
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """Submits many proposals at once; a decision for each, in order, or the error it came to."""
-        return self._wait(self._propose_many(proposals, wait_for_human, details))
+        return self._wait(self._propose_many(proposals, wait_for_human, details, spans.here(self._spans)))
 
     async def _propose_many(
-        self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Details
+        self,
+        proposals: Iterable[str | Envelope],
+        wait_for_human: bool,
+        details: Details,
+        around: spans.Context | None,
     ) -> list[Decision | CouncilError]:
         refuse_unknown("propose_many", details, Details)
-        if isinstance(proposals, str | bytes | Envelope | Mapping):
-            raise CallerError(
-                f"proposals is one {type(proposals).__name__}: give a list of them, or use propose"
-            )
+        check_many(proposals)
 
         async def one(proposal: str | Envelope) -> Decision | CouncilError:
             try:
-                return await self._propose(proposal, "", wait_for_human, None, details)
+                return await self._propose(proposal, "", wait_for_human, None, details, around)
             except CouncilError as error:
                 return error
 
@@ -317,6 +319,19 @@ class Council:
     async def _cancel(self, proposal_id: str, reason: str) -> None:
         self._refuse_if_closed()
         await self._session.inform(proposal_id, "cancel", reason, {})
+
+    def report(
+        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
+    ) -> None:
+        """Tells what became of an approved action of this client's, once for each ``stage``, in their order.
+
+        The decision stays as it is. Raises Refused: not its own, not approved, told before, or out of order.
+        """
+        self._wait(self._report(decision, stage, ok, text))
+
+    async def _report(self, decision: Decision | str, stage: ActionStage, ok: bool, text: str) -> None:
+        self._refuse_if_closed()
+        await self._session.inform(*outcome_of(decision, stage, ok, text))
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
@@ -344,10 +359,7 @@ class Council:
         if known is not None:
             return known
         council_id = self._session.council_id
-        may_answer = (await self._status())["humans"]
-        if name not in may_answer:  # before a key is made for somebody who has no use for it
-            raise not_enrolled(name, council_id, may_answer)
-        key = answering_key(name, self._config, council_id)
+        key = enrolled_key(name, self._config, council_id, (await self._status())["humans"])
         session = Session(self._port, name, "human", key, self._config.call_timeout_s, council_id)
         await session.open()
         kept = self._humans.setdefault(name, session)
@@ -410,15 +422,7 @@ class Council:
             raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
         return Events(self._port.events, self._wait, self.aio._run, after, follow=follow)
 
-    def guard(
-        self,
-        *,
-        risk: RiskLevel = "low",
-        describe: str | Callable[..., str] | None = None,
-        wait_for_human: bool = False,
-        timeout_s: float | None = None,
-        hide: Sequence[str] = (),
-    ) -> Callable[[F], F]:
+    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """Puts the council in front of a function: a call of it runs only once it is approved.
 
         ``describe`` makes the summary from the arguments: a format string (``"Delete {bucket}"``) or a
@@ -426,11 +430,13 @@ class Council:
         names or that are pydantic's secrets, shown as ``<hidden>``. Raises NotApproved with the decision
         where it is not approved, also while it waits for a human, unless ``wait_for_human``; and CallerError,
         unproposed, for an argument that can't be shown, as one whose repr is an address and no ``describe``
-        stands for.
+        stands for. What became of the call is reported. ``verify(result, *args)`` says after it whether all is
+        as wanted; where that gives nothing true or raises, or the call itself raises, ``revert(*args)`` runs,
+        and the caller gets NotVerified, or what the call raised.
         """
         from council.guards import Guard
 
-        return Guard(self, risk, describe, wait_for_human, timeout_s, hide)
+        return Guard(self, how)
 
     # Its end
 
@@ -448,6 +454,8 @@ class Council:
             self._background.wait(self._close())
         finally:
             self._background.stop()
+            if self._traces is not None:
+                self._traces.close()
             if self._release is not None:
                 self._release()
 
@@ -479,17 +487,13 @@ class Council:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> AsyncCouncil:
         return self.aio
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aio.close()
 
     def __repr__(self) -> str:

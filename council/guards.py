@@ -12,12 +12,14 @@ import inspect
 import json
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import Secret, SecretBytes, SecretStr
 
-from council.core.state import Decision, RiskLevel
+from council import performing
+from council.core.state import Decision
+from council.keywords import Guarding, refuse_unknown
 from council.likeness import Incomparable, Likeness
 from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
@@ -40,40 +42,44 @@ class Guard:
     """The decorator that ``Council.guard`` gives; works on plain and on async functions."""
 
     def __init__(
-        self,
-        council: Council | CouncilPool,
-        risk: RiskLevel,
-        describe: str | Callable[..., str] | None,
-        wait_for_human: bool,
-        timeout_s: float | None,
-        hide: Sequence[str],
-        *,
-        coroutines_only: bool = False,
+        self, council: Council | CouncilPool, how: Guarding, *, coroutines_only: bool = False
     ) -> None:
+        refuse_unknown("guard", how, Guarding)
         self._council = council
-        self._describe = describe
+        self._describe = how.get("describe")
+        hide = how.get("hide", ())
         self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
         self._details: dict[str, Any] = {
-            "risk": risk,
-            "timeout_s": timeout_s,
-            "wait_for_human": wait_for_human,
+            "risk": how.get("risk", "low"),
+            "timeout_s": how.get("timeout_s"),
+            "wait_for_human": how.get("wait_for_human", False),
         }
+        self._verify, self._revert = how.get("verify"), how.get("revert")
+        for name, given in (("verify", self._verify), ("revert", self._revert)):
+            if given is not None and not callable(given):
+                raise CallerError(f"{name} is {type(given).__name__}, expected a function")
         self._coroutines_only = coroutines_only
 
     def __call__(self, function: Any) -> Any:
         signature = inspect.signature(function)
         hidden = self._hidden(function, signature)
-        # An object that can be called may have an async __call__, which only its class tells.
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        if _is_async(function):
 
             @functools.wraps(function)
             async def asked_async(*args: Any, **kwargs: Any) -> Any:
-                call = _Call(function, signature, hidden, args, kwargs)
-                proposal = self._proposal(call)
-                call.refuse_unless(await self._council.aio.propose(**proposal))
-                return await function(*args, **kwargs)
+                call = self._called(function, signature, hidden, args, kwargs)
+                decision = await self._council.aio.propose(**self._proposal(call))
+                call.refuse_unless(decision)
+                course = self._course(call, decision, self._council.aio.report, awaits=True)
+                return await performing.run_async(course)
 
             return asked_async
+        for name, given in (("verify", self._verify), ("revert", self._revert)):
+            if given is not None and _is_async(given):
+                raise CallerError(
+                    f"{name} is an async function, and {_name_of(function)} is none: nobody would await it; "
+                    "make both async, or neither"
+                )
         if self._coroutines_only:
             raise CallerError(
                 f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
@@ -82,12 +88,49 @@ class Guard:
 
         @functools.wraps(function)
         def asked(*args: Any, **kwargs: Any) -> Any:
-            call = _Call(function, signature, hidden, args, kwargs)
-            proposal = self._proposal(call)
-            call.refuse_unless(self._council.propose(**proposal))
-            return function(*args, **kwargs)
+            call = self._called(function, signature, hidden, args, kwargs)
+            decision = self._council.propose(**self._proposal(call))
+            call.refuse_unless(decision)
+            return performing.run(self._course(call, decision, self._council.report, awaits=False))
 
         return asked
+
+    def _called(
+        self,
+        function: Any,
+        signature: inspect.Signature,
+        hidden: frozenset[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> _Call:
+        """The call, before anybody is asked. Raises CallerError where it could not be verified or reverted."""
+        call = _Call(function, signature, hidden, args, kwargs)
+        for name, given, takes in (("verify", self._verify, (None, *args)), ("revert", self._revert, args)):
+            if given is None:
+                continue
+            try:
+                inspect.signature(given).bind(*takes, **kwargs)
+            except ValueError:  # one of C's own, which tells of no arguments
+                continue
+            except TypeError as error:
+                result = "its result and " if name == "verify" else ""
+                raise CallerError(
+                    f"{name} of {call.name} can't be called with {result}the arguments of this call: {error}"
+                ) from error
+        return call
+
+    def _course(
+        self, call: _Call, decision: Decision, report: Callable[..., Any], *, awaits: bool
+    ) -> performing.Course:
+        """What follows once the call is approved."""
+        verify, revert = self._verify, self._revert
+        return performing.Performance(
+            call.name, decision, report, awaits=awaits, discreet=bool(call.hidden)
+        ).course(
+            call.work(call.function),
+            None if verify is None else lambda result: verify(result, *call.args, **call.kwargs),
+            None if revert is None else call.work(revert),
+        )
 
     def _hidden(self, function: Any, signature: inspect.Signature) -> frozenset[str]:
         """The arguments not to show: those named so, and those annotated as pydantic's secrets."""
@@ -148,6 +191,7 @@ class _Call:
     def __init__(
         self, function: Any, signature: inspect.Signature, hidden: frozenset[str], args: Any, kwargs: Any
     ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
         self.bound = signature.bind(*args, **kwargs)
         self.bound.apply_defaults()
         self.name = _name_of(function)
@@ -155,6 +199,10 @@ class _Call:
         arguments = self.bound.arguments
         self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
         self._kept: dict[str, Likeness] = {}
+
+    def work(self, function: Any) -> Callable[[], Any]:
+        """A call of ``function`` with the arguments of this one."""
+        return lambda: function(*self.args, **self.kwargs)
 
     def keep(self) -> None:
         """Takes note of all that the arguments hold, hidden or not, to know a change by.
@@ -253,6 +301,11 @@ def _repr(value: Any) -> str:
     except Exception as error:  # noqa: BLE001 - a value's own code
         text = f"<{type(value).__qualname__} at {id(value):#x}, whose repr raised {type(error).__name__}>"
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def _is_async(function: Any) -> bool:
+    """An object that can be called may have an async __call__, which only its class tells."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _name_of(function: Any) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from council.agents.ids import new_id
 from council.client import Council
-from council.core.state import Decision, Escalation, RiskLevel
-from council.keywords import ClientSettings, Details, Settings, configured
+from council.core.state import ActionStage, Decision, Escalation
+from council.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
 
@@ -192,13 +192,10 @@ class CouncilPool:
         """As ``Council.propose_many``; ``draft`` those that have a key."""
         return self.councils[0]._wait(self._propose_many(proposals, wait_for_human, details))
 
-    async def _propose_many(
+    def _propose_many(
         self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Details
-    ) -> list[Decision | CouncilError]:
-        if isinstance(proposals, str | bytes | Envelope | Mapping):
-            raise CallerError(
-                f"proposals is one {type(proposals).__name__}: give a list of them, or use propose"
-            )
+    ) -> Coroutine[Any, Any, list[Decision | CouncilError]]:
+        check_many(proposals)
         # All of them are placed before any is proposed: one that is no proposal proposes none.
         placed = [
             self._placed(each, "", None, {} if isinstance(each, Envelope) else details) for each in proposals
@@ -211,15 +208,24 @@ class CouncilPool:
 
         async def share(council: Council, numbers: list[int]) -> None:
             envelopes = [placed[number][1] for number in numbers]
-            decided = await council.aio.propose_many(envelopes, wait_for_human=wait_for_human)
-            for number, each in zip(numbers, decided, strict=True):
+            came = await council.aio.propose_many(envelopes, wait_for_human=wait_for_human)
+            for number, each in zip(numbers, came, strict=True):
                 found[number] = each
 
-        await asyncio.gather(*(share(council, numbers) for council, numbers in shares.items() if numbers))
-        return [each for each in found if each is not None]
+        async def decided() -> list[Decision | CouncilError]:
+            await asyncio.gather(*(share(council, numbers) for council, numbers in shares.items() if numbers))
+            return [each for each in found if each is not None]
+
+        return decided()
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
         self.council(proposal_id).cancel(proposal_id, reason)
+
+    def report(
+        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
+    ) -> None:
+        proposal_id = decision.proposal_id if isinstance(decision, Decision) else decision
+        self.council(proposal_id).report(decision, stage=stage, ok=ok, text=text)
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
@@ -239,19 +245,11 @@ class CouncilPool:
         """All of them at a glance: sums of what adds up, and under ``councils`` the status of each."""
         return _summed(self.name, [council.status() for council in self.councils])
 
-    def guard(
-        self,
-        *,
-        risk: RiskLevel = "low",
-        describe: str | Callable[..., str] | None = None,
-        wait_for_human: bool = False,
-        timeout_s: float | None = None,
-        hide: Sequence[str] = (),
-    ) -> Callable[[F], F]:
+    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """As ``Council.guard``; each call goes to any of the councils."""
         from council.guards import Guard
 
-        return Guard(self, risk, describe, wait_for_human, timeout_s, hide)
+        return Guard(self, how)
 
     # Its end
 
@@ -303,6 +301,12 @@ class AsyncPool:
 
     async def cancel(self, proposal_id: str, reason: str = "") -> None:
         await self._pool.council(proposal_id).aio.cancel(proposal_id, reason)
+
+    async def report(
+        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
+    ) -> None:
+        proposal_id = decision.proposal_id if isinstance(decision, Decision) else decision
+        await self._pool.council(proposal_id).aio.report(decision, stage=stage, ok=ok, text=text)
 
     async def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None

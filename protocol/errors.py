@@ -342,3 +342,9 @@ class NotApproved(CouncilError):
     """A guarded function was not run; ``decision`` is the council's answer."""
 
     code = "not_approved"
+
+
+class NotVerified(CouncilError):
+    """A guarded function ran, and verifying failed; ``decision`` approved it, ``reverted`` says if it was undone."""
+
+    code = "not_verified"
