@@ -87,6 +87,7 @@ _ALL = (
     Metric("counter", "council_escalations", "Escalations to Prime, and to a human.", ("to",)),
     Metric("gauge", "council_escalations_open", "Proposals that wait for a human."),
     Metric("gauge", "council_escalation_age_seconds", "How long the oldest of these has waited, or 0."),
+    Metric("counter", "council_action_outcomes", "Steps of approved actions.", ("stage", "ok")),
     Metric("counter", "council_alerts", "Alerts for a person to look at.", ("alert",)),
     # The journal
     Metric(
@@ -296,6 +297,8 @@ class Meter:
                 outcome, degraded = decision.outcome or "", "yes" if decision.degraded else "no"
                 self._add("council_decisions", 1, outcome, decided_by(decision), degraded)
                 self._observe("council_decision_duration_seconds", decision.seconds, outcome)
+            case do.AnnounceOutcome(report):
+                self._add("council_action_outcomes", 1, report.stage, "yes" if report.ok else "no")
             case do.RaiseAlert(_, kind):
                 self._add("council_alerts", 1, kind)
             case do.AnnounceDenial(call):

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from council.cli import show
+from council.cli import show, telling
 from council.cli.report import DONE, Report
 from council.cli.text import clean, count, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
@@ -243,6 +243,10 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             decision = data["decision"]
             how = decision["outcome"] or decision["standing"]
             return f"{how}: {line(decision['reason'], 300)}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
+        case "outcome":
+            report = data["report"]
+            said = telling.step(report) + (f": {line(report['text'], 300)}" if report["text"] else "")
+            return said, "green" if report["ok"] else "red"
         case "spending":
             call = data["call"]
             unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""

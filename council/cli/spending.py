@@ -1,30 +1,15 @@
-"""``council budget`` and ``council top``: what the seats' models cost, once and as it happens. Knows no prices."""
+"""``council budget`` and ``council top``: what the seats' models cost, once and as it happens. Draws nothing."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Annotated
 
-from rich.console import RenderableType
+import typer
 
-from council.cli import show
-from council.cli.live import Screen, rule
 from council.cli.options import Address, Config, Json
 from council.cli.reach import Where, opened
 from council.cli.report import Report
 from council.cli.sources import Name
-
-if TYPE_CHECKING:
-    from council.client import Council
-    from council.following import Event
-
-# What is over counts towards the pace for so long.
-PACE = timedelta(minutes=1)
-CALLS_MAX = 100_000  # remembered for the pace; more in a minute than any council makes
-PROPOSALS_MAX = 10_000
-KINDS = frozenset({"spending", "denial", "overrun"})
 
 
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
@@ -35,58 +20,25 @@ def budget(name: Name = None, address: Address = None, config: Config = None, js
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         found = council.status()["budget"]
+    from council.cli import show
+
     return report.result(found, None if json else show.budget(found))
 
 
-def top(name: Name = None, address: Address = None, config: Config = None) -> int:
+def top(
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each call.")] = False,
+) -> int:
     """Watch what the seats' models cost, as it happens.
 
     Each seat's tokens and money, how fast they go and what is left, and the
     costliest proposals of late. q or Ctrl-C ends. Without a terminal it prints
     one line for each call that is over.
     """
-    report = Report()
+    report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
+        from council.cli.top import Top
+
         return Top(council, report).watch()
-
-
-class Top(Screen):
-    """The screen of ``council top``."""
-
-    def __init__(self, council: Council, report: Report) -> None:
-        super().__init__(council, report)
-        self._calls: deque[tuple[datetime, str, int]] = deque(maxlen=CALLS_MAX)
-        self._proposals: dict[str, tuple[int, int, int]] = {}
-
-    def wants(self, event: Event) -> bool:
-        if event.kind == "spending":
-            call, spent = event.data["call"], event.data["spent"]
-            self._calls.append((event.at, call["seat"], spent["tokens"]))
-            calls, tokens, microusd = self._proposals.pop(call["proposal_id"], (0, 0, 0))
-            sums = (calls + 1, tokens + spent["tokens"], microusd + spent["microusd"])
-            self._proposals[call["proposal_id"]] = sums  # behind those that cost nothing of late
-            if len(self._proposals) > PROPOSALS_MAX:
-                del self._proposals[next(iter(self._proposals))]
-        return event.kind in KINDS
-
-    def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        found: list[RenderableType] = [show.heading(status), ""]
-        found.append(show.budget(status["budget"], pace=self._pace()))
-        if self._proposals:
-            dearest = sorted(
-                ((proposal_id, *sums) for proposal_id, sums in self._proposals.items()),
-                key=lambda each: (each[3], each[2]),
-                reverse=True,
-            )
-            found += [rule("costliest of late"), show.costliest(dearest[: max(3, height // 4)])]
-        return [*found, rule("calls")]
-
-    def _pace(self) -> dict[str, int]:
-        """Tokens of the last minute, by seat."""
-        now = datetime.now().astimezone()
-        while self._calls and self._calls[0][0] < now - PACE:
-            self._calls.popleft()
-        pace: dict[str, int] = {}
-        for _, seat, tokens in self._calls:
-            pace[seat] = pace.get(seat, 0) + tokens
-        return pace

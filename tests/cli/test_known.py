@@ -32,6 +32,16 @@ def test_what_is_written_is_read_by_its_owner_alone() -> None:
     assert [path.name for path in known.folder().iterdir()] == ["mine.json"]
 
 
+def test_what_a_version_without_panels_wrote_is_read() -> None:
+    """A council that an earlier version brought up is taken down by this one."""
+    mine = entry("mine", pid=os.getpid())
+    path = known.write(mine)
+    told = json.loads(path.read_text(encoding="utf-8"))
+    del told["panel"], told["dashboard"]
+    path.write_text(json.dumps(told), encoding="utf-8")
+    assert known.read("mine") == mine
+
+
 def test_nothing_is_known_of_a_council_that_was_never_up() -> None:
     assert known.read("nobody") is None
     assert known.running("nobody") is None

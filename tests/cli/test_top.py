@@ -10,9 +10,9 @@ from rich.console import Console, Group
 
 from council.agents.mind import Case, Opinion
 from council.agents.purse import Cost, Purse
-from council.cli import spending
+from council.cli import top as top_module
 from council.cli.report import Report
-from council.cli.spending import Top
+from council.cli.top import Top
 from council.client import Council
 from council.settings import SeatConfig
 
@@ -68,7 +68,7 @@ def test_the_pace_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None
         council.propose("spend 100", wait_for="all")
         top = Top(council, Report())
         assert " 100 " in drawn(top, council)
-        monkeypatch.setattr(spending, "PACE", timedelta(0))
+        monkeypatch.setattr(top_module, "PACE", timedelta(0))
         (prime,) = [line.split() for line in drawn(top, council).splitlines() if line.startswith("prime ")]
         assert prime[1:4] == ["1", "100", "0"]
 
