@@ -1,0 +1,141 @@
+"""``council dashboard``: where a council is to be seen, and its dashboard for Grafana. Starts no server."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated, Any
+
+import typer
+
+from council.cli.options import EXIT_CODES, Address, Config, Json, Name
+from council.cli.reach import Where, opened
+from council.cli.report import DONE, Report
+from council.panel.grafana import UID
+from council.protocol.errors import OperatorError
+
+app = typer.Typer(
+    help="Say where the council is to be seen: its panel, Ray's dashboard, Grafana.",
+    invoke_without_command=True,
+    epilog=EXIT_CODES,
+)
+Token = Annotated[
+    bool,
+    typer.Option(
+        "--token", help="With the tokens: the panel's, for proposals' texts, and that of our own Ray."
+    ),
+]
+OFF = "off; council up --dashboard starts a Ray with it"
+NO_PANEL = "none; set panel = true, and bring the council up again"
+
+
+@app.callback()
+def dashboard(
+    context: typer.Context,
+    token: Token = False,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Say where the council is to be seen.
+
+    The panel shows seats and their heartbeats, what is open, decisions and spending; with its token also what the
+    proposals say. Ray's dashboard shows the actors, each heartbeat as a task, and the council's log under Logs.
+    """
+    if context.invoked_subcommand is not None:
+        return DONE
+    report = Report(as_json=json)
+    seen = _seen(Where(config, name, address), report)
+    if not token:
+        seen |= {"panel_token": None, "ray_token": None}
+    if json:
+        return report.result({"dashboard": seen}, None)
+    panel = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else seen["panel"]
+    lines = [
+        ("panel", panel or seen["notice"] or NO_PANEL),
+        ("Ray's dashboard", seen["dashboard"] or OFF),
+        ("its Metrics tab", _metrics_tab(seen)),
+    ]
+    if seen["ray_token"]:
+        lines.append(("its token", seen["ray_token"]))
+    for label, said in lines:
+        report.say(f"{label + ':':18}{said}", soft_wrap=True, markup=False)
+    return DONE
+
+
+@app.command("open", epilog=EXIT_CODES)
+def show(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Open the panel in a browser, with what the proposals say."""
+    report = Report(as_json=json)
+    seen = _seen(Where(config, name, address), report)
+    if seen["panel"] is None:
+        raise OperatorError(f"there is no panel to open: {seen['notice'] or NO_PANEL}")
+    if not webbrowser.open(f"{seen['panel']}?token={seen['panel_token']}"):
+        raise OperatorError(
+            f"no browser could be opened here: open {seen['panel']} yourself; council dashboard --token gives the "
+            "address with its token"
+        )
+    return report.result({"opened": seen["panel"]}, f"opened {seen['panel']}")
+
+
+@app.command(epilog=EXIT_CODES)
+def install(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Put the council's dashboard where Ray has Grafana look for dashboards.
+
+    That is a folder of Ray's session on its head node, from which a Grafana that was started with Ray's own settings
+    takes it within seconds. A file of another's is left as it is.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        from council.runtime import ray_panel
+
+        done = ray_panel.install_dashboard()
+        grafana = ray_panel.grafana()
+        panel = ray_panel.about_panel(council.config, council.config.call_timeout_s) or {"url": None}
+    if _same(grafana["host"], panel["url"]):
+        grafana = {"host": None}
+    if grafana["host"] is not None:
+        next_step = f"see it at {grafana['host']}/d/{UID}"
+    else:
+        next_step = (
+            f"no Grafana answers this Ray yet: start one with --config {done['settings']}, or, where it is "
+            "elsewhere, set RAY_GRAFANA_HOST before Ray starts"
+        )
+    if json:
+        return report.result({"installed": {**done, "grafana": grafana["host"], "next": next_step}}, None)
+    report.say(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True, markup=False)
+    report.say(next_step, soft_wrap=True, markup=False)
+    return DONE
+
+
+def _seen(where: Where, report: Report) -> dict[str, Any]:
+    """Where everything is, with the tokens. Raises what ``opened`` raises."""
+    with opened(where, report, sole="running") as (council, _):
+        from council.runtime import known, ray_panel
+
+        told = ray_panel.about_panel(council.config, council.config.call_timeout_s)
+        kept = known.read(council.name)
+        url = ray_panel.dashboard_url()
+        return {
+            "panel": None if told is None else told["url"],
+            "notice": None if told is None else told["notice"] or None,
+            "panel_token": None if told is None else told["token"],
+            "dashboard": url,
+            "ray_token": kept.token if kept is not None and url is not None else None,
+            "grafana": ray_panel.grafana() if url is not None else None,
+        }
+
+
+def _same(one: str | None, other: str | None) -> bool:
+    return one is not None and other is not None and one.rstrip("/") == other.rstrip("/")
+
+
+def _metrics_tab(seen: dict[str, Any]) -> str:
+    grafana = seen["grafana"]
+    if grafana is None:
+        return "none without Ray's dashboard"
+    if grafana["host"] is None:
+        return "asks for a Grafana, and none answers; the panel stands at its own address"
+    if _same(grafana["host"], seen["panel"]):
+        return "shows the panel"
+    return f"shows the Grafana at {grafana['host']}; council dashboard install puts the council's dashboard there"

@@ -1,0 +1,88 @@
+"""What the panel shows of a council's status, with the content of proposals or without. Knows nothing of HTTP.
+
+What is shown is named here, field by field, so that nothing else of a status gets out. Without content there is no
+text that a proposal, a mind or a human wrote: ids, stages, outcomes, ages and figures (rules 1.14 leaves content to
+those who may see it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Rows of a list; the counts beside it are of all.
+ROWS_MAX = 50
+
+
+def picture(status: Mapping[str, Any], wall_s: float, *, content: bool) -> dict[str, Any]:
+    """A council's ``status``, taken at ``wall_s`` (Unix seconds), as the panel's page wants it."""
+    return {
+        "at": wall_s,
+        "content": content,
+        "name": status["name"],
+        "council_id": status["council_id"],
+        "epoch": status["epoch"],
+        "uptime_s": status["uptime_s"],
+        "position": status["position"],
+        "journal_lag": status["journal_lag"],
+        "durable": status["durable"],
+        "quorum": status["quorum"],
+        "inactivity_limit_s": status["inactivity_limit_s"],
+        "seats": [_seat(each, status["prime"], content) for each in status["seats"]],
+        "open": {
+            "count": status["open_count"],
+            "with_human": status["with_human"],
+            "stages": dict(status["stages"]),
+            "rows": [_open(each, content) for each in status["open"][:ROWS_MAX]],
+        },
+        "decided": dict(status["decided"]),
+        "decisions": [_decision(each, content) for each in status["decisions"][:ROWS_MAX]],
+        "escalations": [_escalation(each, content) for each in status["waiting"][:ROWS_MAX]],
+        "refused": sum(status["refused"].values()),
+        "budget": _budget(status["budget"]),
+    }
+
+
+def _seat(seat: Mapping[str, Any], prime: str, content: bool) -> dict[str, Any]:
+    told = ("name", "active", "heartbeat_age_s", "heartbeats", "restarts", "busy")
+    why = str(seat["why"])
+    # What stands behind a colon may quote a mind, and a mind what it was shown.
+    return {
+        **{key: seat[key] for key in told},
+        "prime": seat["name"] == prime,
+        "why": why if content else why.split(":")[0],
+    }
+
+
+def _open(proposal: Mapping[str, Any], content: bool) -> dict[str, Any]:
+    told = ["proposal_id", "stage", "age_s", "time_left_s"]
+    told += ["summary", "proposer", "risk_level", "voted", "escalated_for"] if content else []
+    return {key: proposal[key] for key in told} | {"ballots": len(proposal["voted"])}
+
+
+def _decision(decision: Mapping[str, Any], content: bool) -> dict[str, Any]:
+    told = ["proposal_id", "outcome", "decided_by", "degraded", "seconds", "at"]
+    return {key: decision[key] for key in told + (["summary", "reason"] if content else [])}
+
+
+def _escalation(escalation: Mapping[str, Any], content: bool) -> dict[str, Any]:
+    told = ["escalation_id", "proposal_id", "asked_wall_s", "expires_wall_s"]
+    told += ["summary", "risk_level", "reason", "detail", "next_step"] if content else []
+    return {key: escalation[key] for key in told}
+
+
+def _budget(budget: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "council": _account(budget["council"]),
+        "seats": {name: _account(each) for name, each in budget["seats"].items()},
+    }
+
+
+def _account(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What was spent and is held, and what is left where there is a cap, in tokens and in micro-dollars."""
+    found: dict[str, Any] = {"calls": told["calls"]}
+    for unit in ("tokens", "microusd"):
+        spent, held, cap = (told[part][unit] for part in ("spent", "held", "caps"))
+        left = None if cap is None else max(cap - spent - held, 0)
+        found[unit] = {"spent": spent, "held": held, "cap": cap, "left": left}
+    return found

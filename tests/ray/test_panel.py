@@ -1,0 +1,133 @@
+"""The panel of councils on a Ray that runs already: at its own address, and never in the council's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import ray
+
+from council import Council
+from council.panel.server import Server
+from council.runtime import ray_panel
+from council.settings import CouncilConfig
+
+WITHIN_S = 40.0
+
+
+def until(what: Callable[[], Any], said: str) -> Any:
+    ends = time.monotonic() + WITHIN_S
+    while not (found := what()):
+        assert time.monotonic() < ends, said
+        time.sleep(0.1)
+    return found
+
+
+def figures(url: str) -> dict[str, Any] | None:
+    """What the panel tells; None while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{url}api/council", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, urllib.error.URLError):
+        return None
+
+
+def actors(name: str) -> set[str]:
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return {each["name"] for each in named if each["name"].startswith(f"{name}/")}
+
+
+def url_of(council: Council) -> str:
+    return str(until(lambda: council.status()["panel"]["url"], "the panel was never served"))
+
+
+def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(name: str) -> None:
+    with Council.launch(name=name, panel=True, store="memory") as council:
+        url = url_of(council)
+        council.propose("Raise the limit")
+        told = figures(url)
+        assert told is not None
+        assert (told["name"], sum(told["decided"].values()), told["trouble"]) == (name, 1, None)
+        panel: Any = ray.get_actor(f"{name}/panel", namespace="council")
+        assert set(ray.get(panel.about.remote())) == {"url", "notice", "token"}
+        os.kill(ray.get(panel.pid.remote()), signal.SIGKILL)
+        until(lambda: figures(url) is None, "it was not killed")
+        assert council.propose("Raise it again") is not None
+        until(lambda: (found := figures(url)) and sum(found["decided"].values()) == 2, "it did not come back")
+    assert not actors(name)
+    until(lambda: figures(url) is None, "the panel outlives its council")
+
+
+def test_a_port_in_use_is_told_and_the_council_decides_and_once_it_is_free_it_is_served(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        council = Council.launch(name=name, panel=True, panel_port=port, store="memory")
+        try:
+            told = until(lambda: (found := council.status()["panel"]) and "in use" in found["notice"] and found,
+                         "it was not told")  # fmt: skip
+            assert told["url"] is None
+            assert "panel_port" in told["notice"]
+            assert council.propose("Raise the limit").outcome == "approved"
+            taken.close()
+            assert url_of(council) == f"http://127.0.0.1:{port}/"
+            # A coordinator without a journal on disk does not come back; its panel has nothing to show then.
+            ray.kill(ray.get_actor(f"{name}/coordinator", namespace="council"), no_restart=True)
+            until(lambda: f"{name}/panel" not in actors(name), "the panel outlives its council")
+        finally:
+            council.close()
+
+
+# The Metrics tab of a dashboard that is about to be started
+
+
+def told_to_ray(config: CouncilConfig, *, dashboard: bool = True) -> dict[str, str]:
+    names = ("RAY_GRAFANA_HOST", "RAY_GRAFANA_DEFAULT_DASHBOARD_UID", "RAY_PROMETHEUS_HOST")
+    before = dict(os.environ)
+    with ray_panel.for_dashboard(config, dashboard=dashboard):
+        told = {name: os.environ[name] for name in names if os.environ.get(name) != before.get(name)}
+    assert dict(os.environ) == before
+    return told
+
+
+def test_a_dashboard_is_told_of_the_panel_where_it_is_ours_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ray_panel.with_panel(CouncilConfig(), dashboard=True)
+    place = f"http://127.0.0.1:{config.panel_port}"
+    assert ray_panel.with_panel(CouncilConfig(), dashboard=False).panel is False  # unasked there is none
+    assert config.panel
+    assert config.panel_port > 0
+    assert told_to_ray(config) == {}  # a Ray runs in this process already
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", "http://127.0.0.1:1")
+    ours = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": "council"}
+    assert told_to_ray(config) == ours | {"RAY_PROMETHEUS_HOST": place}
+    assert told_to_ray(config, dashboard=False) == {}
+    assert told_to_ray(config.model_copy(update={"ray_address": "10.0.0.1:6379"})) == {}
+    assert told_to_ray(ray_panel.with_panel(CouncilConfig(panel=False), dashboard=True)) == {}
+    anywhere = ray_panel.with_panel(CouncilConfig(panel_host="0.0.0.0", panel_port=7), dashboard=True)
+    assert told_to_ray(anywhere)["RAY_GRAFANA_HOST"] == "http://127.0.0.1:7"
+    monkeypatch.setenv("RAY_PROMETHEUS_HOST", "http://prometheus.test:9090")
+    assert told_to_ray(config) == ours  # a Prometheus of the user's own stays
+    monkeypatch.setenv("RAY_GRAFANA_HOST", "http://grafana.test:3000")
+    assert told_to_ray(config) == {}
+
+
+def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    grafana = Server(ask, "x", "token", "127.0.0.1", 0)  # answers as one does
+    try:
+        monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", grafana.url.rstrip("/"))
+        assert told_to_ray(ray_panel.with_panel(CouncilConfig(), dashboard=True)) == {}
+    finally:
+        grafana.close()

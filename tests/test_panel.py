@@ -1,0 +1,416 @@
+"""The panel, served for real: what it shows with its token and without, to whom, and what it does in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
+from council.metrics import METRICS
+from council.panel import grafana
+from council.panel.app import FRESH_S
+from council.panel.picture import picture
+from council.panel.server import Server
+from council.protocol.envelope import Envelope
+from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.settings import DEFAULT_SEATS, CouncilConfig
+from tests.browser import Browser, missing
+
+ROOT = Path(__file__).parent.parent
+TOKEN = "a-token-of-this-test"
+CANARY = "canary<script>document.title='pwned'</script>"
+
+
+async def agree(case: Case) -> Opinion:
+    return Opinion.yes(f"agreed: {CANARY}")
+
+
+async def refuse(case: Case) -> Opinion:
+    return Opinion.no(f"refused: {CANARY}", risk_level="high" if "risky" in case.summary else "low")
+
+
+async def unsure(case: Case) -> Opinion:
+    if "fails" in case.summary:
+        raise RuntimeError(CANARY)
+    if "slow" in case.summary:
+        await asyncio.sleep(600)
+    return Opinion.yes(CANARY)
+
+
+SEATS = [
+    SeatConfig(name="prime", mind=agree),
+    SeatConfig(name="lite", mind=refuse),
+    SeatConfig(name="codemind", mind=unsure),
+]
+
+
+def unanswered(council: Council, drafted: Envelope) -> None:
+    with contextlib.suppress(CouncilError):  # it ends with the council
+        council.propose(drafted)
+
+
+@pytest.fixture
+def council() -> Iterator[Council]:
+    """One that has decided something, waits for a human, and has something open; the canary is in all of it."""
+    with Council.inline(name="seen", seats=SEATS, store="memory", council_tokens_max=1_000) as found:
+        found.propose(f"Raise the limit {CANARY}", CANARY, wait_for="all")
+        found.propose(f"risky {CANARY}", CANARY)
+        found.propose(f"It fails {CANARY}", CANARY, wait_for="all")
+        drafted = found.draft(f"slow {CANARY}", CANARY, wait_for="all", timeout_s=300)
+        threading.Thread(target=unanswered, args=(found, drafted), daemon=True).start()
+        until(lambda: found.status()["open_count"] == 1)
+        yield found
+
+
+@pytest.fixture
+def asked() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def panel(council: Council, asked: list[float]) -> Iterator[Server]:
+    async def ask() -> Mapping[str, Any]:
+        asked.append(time.monotonic())
+        return {**await asyncio.to_thread(council.status)}
+
+    server = Server(ask, council.name, TOKEN, "127.0.0.1", 0)
+    yield server
+    server.close()
+
+
+def until(what: Callable[[], object]) -> None:
+    ends = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def get(url: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+            return answer.status, answer.read().decode(), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), error.headers
+
+
+def figures(panel: Server, **headers: str) -> dict[str, Any]:
+    code, text, _ = get(f"{panel.url}api/council", **headers)
+    assert code == 200, text
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+# What it shows
+
+
+def test_without_the_token_nothing_that_a_proposal_or_a_mind_says_is_shown(panel: Server) -> None:
+    """Mutation: hand on one field of ``summary``, ``reason``, ``next_step`` or a seat's whole ``why``."""
+    code, text, _ = get(f"{panel.url}api/council")
+    found = json.loads(text)
+    assert (code, found["content"], found["trouble"]) == (200, False, None)
+    assert "canary" not in text
+    assert "client-" not in text
+    assert [each["name"] for each in found["seats"]] == ["prime", "lite", "codemind"]
+    assert [each["busy"] for each in found["seats"]] == [0, 0, 1]
+    assert found["open"]["count"] == 1
+    assert found["open"]["stages"]["deliberating"] == 1
+    times = [each["at"] for each in found["decisions"]]
+    assert len(times) == 2
+    assert times == sorted(times, reverse=True)  # the newest first
+    assert {"proposal_id", "outcome", "decided_by", "degraded", "seconds", "at"} == set(found["decisions"][0])
+    assert found["escalations"]
+    assert set(found["escalations"][0]) == {
+        "escalation_id",
+        "proposal_id",
+        "asked_wall_s",
+        "expires_wall_s",
+    }
+    assert found["budget"]["council"]["tokens"]["left"] == 1_000
+    assert (found["epoch"], found["durable"], found["journal_lag"]) == (1, False, 0)
+
+
+class Pensive:
+    """Agrees at once, and takes its time to rule."""
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.yes("agreed")
+
+    async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        await asyncio.sleep(600)
+        raise AssertionError
+
+
+def test_a_prime_that_is_to_rule_is_busy() -> None:
+    seats = [
+        SeatConfig(name="prime", mind=Pensive),
+        *(SeatConfig(name=n, mind=agree) for n in ("lite", "codemind")),
+    ]
+    with Council.inline(seats=seats, store="memory") as council:
+        drafted = council.draft("risky", risk="high")
+        threading.Thread(target=unanswered, args=(council, drafted), daemon=True).start()
+        until(lambda: council.status()["stages"].get("ruling"))
+        assert [each["busy"] for each in council.status()["seats"]] == [1, 0, 0]
+
+
+def test_a_seats_reason_is_cut_where_it_may_quote(council: Council) -> None:
+    told = {**council.status(), "journal_lag": 0}
+    told["seats"][0] |= {"active": False, "why": f"its actor died: RuntimeError: {CANARY}"}
+    assert picture(told, 0.0, content=False)["seats"][0]["why"] == "its actor died"
+    assert CANARY in picture(told, 0.0, content=True)["seats"][0]["why"]
+
+
+def test_with_the_token_it_shows_what_the_proposals_say(panel: Server) -> None:
+    for headers, query in (({"Authorization": f"Bearer {TOKEN}"}, ""), ({}, f"?token={TOKEN}")):
+        code, text, _ = get(f"{panel.url}api/council{query}", **headers)
+        found = json.loads(text)
+        assert (code, found["content"]) == (200, True)
+        assert all(
+            CANARY in each["summary"]
+            for each in (*found["open"]["rows"], *found["decisions"], *found["escalations"])
+        )
+
+
+@pytest.mark.parametrize("wrong", ["", "a", TOKEN[:-1], f"{TOKEN}x", "é", TOKEN.upper()])
+def test_a_wrong_token_is_refused(panel: Server, wrong: str) -> None:
+    """Not taken for none: whoever gives one wants to know that it is wrong."""
+    query = urllib.parse.urlencode({"token": wrong})
+    assert get(f"{panel.url}api/council?{query}")[0] == 403
+
+
+# To whom
+
+
+def test_a_page_says_what_it_may_do_and_who_may_frame_it(council: Council) -> None:
+    server = Server(council.aio.status, "x", TOKEN, "127.0.0.1", 0, framed_by=["http://dash.test:8265"])
+    try:
+        for path in ("", "d/council/?kiosk=1&theme=dark", "d-solo/rayDefaultDashboard/default-dashboard"):
+            code, _, headers = get(f"{server.url}{path}")
+            policy = headers["Content-Security-Policy"]
+            assert code == 200
+            assert "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'" in policy
+            framers = policy.rpartition("frame-ancestors ")[2].split()
+            assert framers == ["'self'", "http://127.0.0.1:*", "http://localhost:*", "http://dash.test:8265"]
+            assert headers["Referrer-Policy"] == "no-referrer"
+            assert headers["Cache-Control"] == "no-store"
+            assert "Access-Control-Allow-Origin" not in headers
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [("127.0.0.1", 200), ("localhost:1", 200), ("[::1]:1", 200), ("evil.test", 421), ("evil.test:80", 421)],
+)
+def test_it_answers_to_its_own_names_alone(panel: Server, host: str, code: int) -> None:
+    """Mutation: without this a page whose name is made to lead here (DNS rebinding) reads all there is."""
+    assert get(f"{panel.url}api/council", Host=host)[0] == code
+
+
+@pytest.mark.parametrize(
+    "path", ["__init__.py", "app.py", "..%2Fmetrics.py", "%2Fetc%2Fpasswd", "council.json", "x"]
+)
+def test_no_other_file_is_served(panel: Server, path: str) -> None:
+    assert get(f"{panel.url}{path}")[0] == 404
+
+
+def test_it_answers_ray_as_grafana_and_prometheus_would(panel: Server) -> None:
+    assert json.loads(get(f"{panel.url}api/health")[1])["database"] == "ok"
+    told = json.loads(get(f"{panel.url}api/v1/query?query=vector(1)")[1])
+    assert (told["status"], len(told["data"]["result"])) == ("success", 1)
+    assert json.loads(get(f"{panel.url}api/v1/query?query=up")[1])["data"]["result"] == []
+
+
+def test_however_many_look_the_council_is_asked_seldom(panel: Server, asked: list[float]) -> None:
+    began = time.monotonic()
+    for _ in range(40):
+        figures(panel)
+    assert len(asked) <= 1 + (time.monotonic() - began) / FRESH_S
+
+
+# In trouble
+
+
+def test_a_council_that_does_not_answer_is_told_and_the_last_picture_stays(council: Council) -> None:
+    trouble: list[Exception] = []
+
+    async def ask() -> Mapping[str, Any]:
+        if trouble:
+            raise trouble[0]
+        return {**await asyncio.to_thread(council.status)}
+
+    server = Server(ask, "seen", TOKEN, "127.0.0.1", 0)
+    try:
+        before = figures(server)
+        trouble.append(Unreachable("the coordinator of seen is away", name="seen"))
+        time.sleep(FRESH_S)
+        after = figures(server)
+        assert after["trouble"] == "the coordinator of seen is away"
+        assert (after["at"], after["seats"]) == (before["at"], before["seats"])
+        assert after["now"] > before["now"]
+        trouble[0] = RuntimeError(CANARY)
+        time.sleep(FRESH_S)
+        assert figures(server)["trouble"] == "the coordinator can't be asked: RuntimeError"
+    finally:
+        server.close()
+
+
+def test_a_port_in_use_is_told_with_what_to_do() -> None:
+    async def ask() -> Mapping[str, Any]:
+        return {}
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OperatorError, match=f"127.0.0.1 port {port}: .*in use; .*panel_port"):
+            Server(ask, "x", TOKEN, "127.0.0.1", port)
+    with pytest.raises(OperatorError, match=r"no\.such\.host\.invalid port 0: .*panel_host"):
+        Server(ask, "x", TOKEN, "no.such.host.invalid", 0)
+
+
+# In a browser
+
+
+@missing
+def test_the_page_draws_it_all_and_no_text_becomes_code(panel: Server, tmp_path: Path) -> None:
+    async def look() -> None:
+        async with Browser(tmp_path) as page:
+            await page.open(f"{panel.url}?token={TOKEN}")
+            assert await page.see("document.querySelectorAll('.seat').length") == 3
+            said = await page.run("document.body.innerText")
+            assert said.count(CANARY) >= 4  # open, waiting, decided: as text
+            assert await page.run("document.title") == "seen · council"
+            assert await page.run("document.querySelectorAll('main script').length") == 0
+            pills = "[...document.querySelectorAll('.pill')].map((each) => each.textContent)"
+            assert await page.run(pills) == ["active", "active", "active, busy with 1"]
+            ages = "[...document.querySelectorAll('.bar')].map((each) => +each.getAttribute('aria-valuenow'))"
+            first = await page.run(ages)
+            assert all(0 <= age <= 90 for age in first)
+            await page.see(f"({ages}).every((age, index) => age > {json.dumps(first)}[index] + 0.5)")
+            # Not by answers alone, which come once a second.
+            await page.see("document.getElementById('pulse').dataset.state === 'live'")
+            steps = "new Promise(done => setTimeout(done, 120))"
+            seen = [await page.run(f"{steps}.then(() => ({ages})[0])") for _ in range(8)]
+            assert len(set(seen)) > 3
+            await page.open(f"{panel.url}?token=wrong")
+            assert "not this panel's" in await page.see("document.getElementById('foot').textContent")
+            assert "canary" not in await page.run("document.body.innerText")
+            light = "getComputedStyle(document.body).backgroundColor"
+            await page.open(f"{panel.url}d/council/?theme=light")
+            first = await page.run(light)
+            await page.open(f"{panel.url}d/council/?theme=dark")
+            assert await page.run(light) != first
+
+    asyncio.run(look())
+
+
+# Grafana
+
+
+def dashboard() -> dict[str, Any]:
+    found = json.loads((ROOT / "council/panel/council.json").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for each in dashboard()["panels"] for target in each.get("targets", ())]
+
+
+def test_the_dashboard_shows_every_metric_there_is_and_no_other() -> None:
+    """Mutation: rename a metric, or add one, and leave the dashboard as it was."""
+    named = {name for each in expressions() for name in re.findall(r"\$\{prefix\}_([a-z_]+)", each)}
+    endings = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"]}
+    known = {
+        f"{name.removeprefix('council_')}{ending}": name
+        for name, metric in METRICS.items()
+        for ending in endings[metric.kind]
+    }
+    assert named <= set(known)
+    assert {known[name] for name in named} == set(METRICS)
+
+
+def test_the_dashboard_has_its_own_uid_and_ids_and_no_overlap() -> None:
+    found = dashboard()
+    assert found["uid"] == "council"
+    ids = [each["id"] for each in found["panels"]]
+    assert len(ids) == len(set(ids))
+    cells: set[tuple[int, int]] = set()
+    for each in found["panels"]:
+        place = each["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & cells, each["title"]
+        assert max(x for x, _ in own) < 24
+        cells |= own
+    assert (ROOT / "deploy/grafana/council.json").resolve() == ROOT / "council/panel/council.json"
+
+
+def test_it_is_put_where_none_is_and_in_place_of_an_earlier_one_and_never_of_anothers(tmp_path: Path) -> None:
+    path, how = grafana.put("{}", tmp_path / "new")
+    assert (path, how, path.read_text()) == (tmp_path / "new" / "council.json", "written", "{}")
+    text = grafana.FILE.read_text(encoding="utf-8")
+    for before in ('{"uid": "council", "version": 0}', text):
+        path.write_text(before, encoding="utf-8")
+        how = "is there already" if before == text else "replaced an earlier version"
+        assert grafana.put(text, path.parent) == (path, how)
+        assert path.read_text(encoding="utf-8") == text
+    for anothers in ('{"uid": "other"}', "{}", "[]", "not JSON", "", '{"uid": ["council"]}'):
+        path.write_text(anothers, encoding="utf-8")
+        with pytest.raises(OperatorError, match="another's dashboard, and stays as it is"):
+            grafana.put(text, path.parent)
+        assert path.read_text(encoding="utf-8") == anothers
+    assert [each.name for each in path.parent.iterdir()] == ["council.json"]
+    with pytest.raises(OperatorError, match="can't be written"):
+        grafana.put(text, path / "below-a-file")
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None and not os.environ.get("CI"),
+    reason="no promtool here: apt-get install prometheus",
+)
+def test_prometheus_understands_every_expression(tmp_path: Path) -> None:
+    rules = [
+        {
+            "record": f"panel:{number}",
+            "expr": each.replace("${prefix}", "council").replace("$__rate_interval", "1m"),
+        }
+        for number, each in enumerate(expressions())
+    ]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(rules)} rules found" in done.stdout
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", ["panel", "coordinator"])
+def test_no_seat_takes_the_name_of_another_actor(name: str) -> None:
+    """Mutation: let it, and ``<council>/panel`` is two actors' name."""
+    seats = (*DEFAULT_SEATS, SeatConfig(name=name, mind=agree))
+    with pytest.raises(ValidationError, match=f"seats: {name}: a name of an actor that is no seat"):
+        CouncilConfig(seats=seats)
