@@ -105,5 +105,5 @@ def still(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def _own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keys and known councils go to a folder of the test's own; COUNCIL_* of whoever runs it do not count."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in [name for name in os.environ if name.startswith("COUNCIL_")]:
+    for name in [name for name in os.environ if name.startswith("COUNCIL_") or name == "RAY_ADDRESS"]:
         monkeypatch.delenv(name)

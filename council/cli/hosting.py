@@ -6,6 +6,7 @@ is detached actors, and no process stays here.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -40,7 +41,8 @@ LOG_BYTES_SHOWN = 4_000
 
 def up(config: CouncilConfig, report: Report) -> Known:
     """A council that outlives this process. Raises NameTaken, MindError, ConfigError, Unreachable, ..."""
-    if config.ray_address is not None:
+    config = config.model_copy(update={"panel": config.panel is not False})
+    if config.ray_address not in (None, "local"):
         return _up_on_cluster(config, report)
     kept = reach.current(config.name, report)
     if kept is not None:
@@ -51,7 +53,9 @@ def up(config: CouncilConfig, report: Report) -> Known:
         )
     with reach.waiting(report, f"starting Ray and council {config.name}"):
         reach.neutral_folder()
-        _host(config)
+        ready = _host(config)
+    if ready["notice"]:
+        report.note(f"notice: {ready['notice']}")
     found = known.running(config.name)
     if found is None:
         raise OperatorError(f"council {config.name} ended just after it was ready; see {_log(config.name)}")
@@ -66,29 +70,70 @@ def _log(name: str) -> Path:
     return known.folder() / f"{name}.log"
 
 
+def document(found: Known, config: CouncilConfig) -> dict[str, Any]:
+    """What ``council up --json`` tells of a council."""
+    told = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
+    return {name: getattr(found, name) for name in told} | {"seats": [seat.name for seat in config.seats]}
+
+
+def said(found: Known, config: CouncilConfig) -> list[str]:
+    """What somebody should know who brought a council up: where it is to be seen, and what a cluster means."""
+    lines = [f"panel {found.panel}"] if found.panel else []
+    lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
+    if found.pid is not None:
+        return lines
+    from council.runtime.placement import pinned
+
+    if pinned(config):
+        lines.append(
+            f"its journal is a file on this node, {found.machine}, and its coordinator stays with it: without the "
+            'node there is no council. With store = "postgresql://…" it would move to another'
+        )
+    if config.ray_insecure:
+        lines.append("where the cluster demands no token, whoever reaches its ports can do anything there")
+    return lines
+
+
 def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
-    assert config.ray_address is not None
+    from council.runtime import admission
+
+    kept = known.running(config.name)
+    if kept is not None and (kept.pid is not None or kept.namespace != config.ray_namespace):
+        raise NameTaken(
+            f"a council named {config.name} was brought up from here already, at {kept.address} in namespace "
+            f"{kept.namespace}: take it down with council down, or choose another --name",
+            name=config.name,
+        )
+    path = admission.token_file()
+    warning = None if path is None else admission.open_to_others(path)
+    if warning is not None:
+        report.note(f"warning: {warning}")
     reach.neutral_folder()
     with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
-        from council.runtime import ray_side
+        from council.runtime import ray_panel, ray_side
 
         port = ray_side.launch(config, detached=True)
         try:
+            seen = asyncio.run(ray_panel.places(port.status))
             found = known.Known(
                 name=config.name,
                 namespace=config.ray_namespace,
-                address=config.ray_address,
+                address=ray_side.address(),
                 machine=socket.gethostname(),
                 since_wall_s=time.time(),
+                panel=seen["panel"],
+                dashboard=seen["dashboard"],
             )
             known.write(found)
         finally:
             port.release()
+    if seen["notice"]:
+        report.note(f"notice: {seen['notice']}")
     return found
 
 
-def _host(config: CouncilConfig) -> None:
-    """Starts the host process and waits until it reports. Leaves nothing running where it fails."""
+def _host(config: CouncilConfig) -> dict[str, Any]:
+    """Starts the host process and waits for its report, which is given. Leaves nothing running where it fails."""
     told = config.model_dump_json()
     if CouncilConfig.model_validate_json(told) != config:
         raise ConfigError(
@@ -124,6 +169,8 @@ def _host(config: CouncilConfig) -> None:
     if "ready" not in answer:
         process.wait(END_TIMEOUT_S)
         raise _why(answer, log_path)
+    ready: dict[str, Any] = answer["ready"]
+    return ready
 
 
 @contextlib.contextmanager

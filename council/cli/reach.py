@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from council.cli.report import Report, UsageFault, log_aside
 from council.cli.text import clean
@@ -44,6 +44,9 @@ class Where:
     inline: bool = False
     launch: bool = False
     trusts_folder: bool = True
+    insecure: bool = False
+    ship: bool = False
+    dashboard: bool = False
     _loaded: Loaded | None = field(default=None, init=False)
 
     def loaded(self) -> Loaded:
@@ -52,7 +55,9 @@ class Where:
 
         if self._loaded is None:
             start = None if self.trusts_folder else Path(Path.cwd().anchor)  # nothing is above it
-            flags = {"name": self.name, "ray_address": self.address}
+            flags: dict[str, Any] = {"name": self.name, "ray_address": self.address}
+            flags |= {"ray_insecure": self.insecure or None, "ray_ship": self.ship or None}
+            flags["ray_dashboard"] = self.dashboard or None
             self._loaded = load(self.config, start=start, flags=flags)
         return self._loaded
 
@@ -75,6 +80,15 @@ class Where:
                 f"{file} names the Ray at {config.ray_address}, and lies in the working folder or above it, where "
                 f"it may be anybody's: if it is yours, say --config {file.removesuffix(' [tool.council]')}, or "
                 "--address"
+            )
+
+    def refuse_insecure_found(self) -> None:
+        """Raises UsageFault where nothing but such a file says that a cluster without a token will do."""
+        file = self.found_here("ray_insecure")
+        if file is not None and self.loaded().config.ray_insecure:
+            raise UsageFault(
+                f"{file} says ray_insecure, and lies in the working folder or above it, where it may be anybody's: "
+                "if that is what you want, say --insecure"
             )
 
     def refuse_keys_found(self) -> None:
@@ -109,9 +123,12 @@ def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tu
 
 def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.client import Council
+    from council.layers import RAY_ORIGIN
     from council.settings import MEMORY
 
     config = where.loaded().config
+    if sole == "inline" and where.loaded().origins["ray_address"] == RAY_ORIGIN and not where.launch:
+        config = config.model_copy(update={"ray_address": None})  # names a Ray, and no council on it
     # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
     # And it has nothing to go on with another time: unless a store is named, it keeps no journal on disk, so that
     # it is in the way of no other council of its name.

@@ -97,10 +97,11 @@ def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
     # Read by Ray when it is imported, below. A token of its own: it is written where only its owner reads.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
-    from council.runtime import ray_side
+    from council.runtime import ray_panel, ray_side
 
     port = ray_side.launch(config, detached=True)
     try:
+        seen = asyncio.run(ray_panel.places(port.status))
         entry = known.Known(
             name=config.name,
             namespace=config.ray_namespace,
@@ -111,22 +112,25 @@ def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
             started=known.process_started(os.getpid()),
             token=token,
             log=log_path,
+            panel=seen["panel"],
+            dashboard=seen["dashboard"],
         )
-        return asyncio.run(_stay(port, entry, report))
+        ready = {"name": entry.name, "address": entry.address, "pid": entry.pid, **seen}
+        return asyncio.run(_stay(port, entry, report, ready))
     finally:
         known.forget(config.name)
         port.release()
         log.info("closed", council=config.name)
 
 
-async def _stay(port: RayPort, entry: known.Known, report: IO[str]) -> int:
+async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[str, Any]) -> int:
     """Until SIGTERM, or until the coordinator dies."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)  # after Ray, which sets handlers of its own
     known.write(entry)
-    _report(report, {"ready": {"name": entry.name, "address": entry.address, "pid": entry.pid}})
+    _report(report, {"ready": ready})
     log.info("ready", council=entry.name, address=entry.address)
     try:
         while not ended.is_set():

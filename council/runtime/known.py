@@ -28,6 +28,7 @@ PS_TIMEOUT_S = 5.0
 class Known:
     """A council that was brought up. ``pid`` and ``started`` name its host process; None on a foreign cluster.
 
+    ``panel`` and ``dashboard`` are addresses of pages to look at.
     ``token`` is that of a Ray of our own; the token of somebody else's cluster stays in the environment.
     """
 
@@ -40,6 +41,8 @@ class Known:
     started: str | None = None
     token: str | None = None
     log: str | None = None
+    panel: str | None = None
+    dashboard: str | None = None
 
     def stale(self) -> bool:
         """Whether its host process is certainly gone; of another machine's nothing is certain."""
@@ -53,6 +56,10 @@ class Known:
             os.environ["RAY_AUTH_MODE"] = "token"
             os.environ["RAY_AUTH_TOKEN"] = self.token
             os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+
+
+# What a file of an earlier version has, too.
+_REQUIRED = {each.name for each in fields(Known)} - {"panel", "dashboard"}
 
 
 def folder() -> Path:
@@ -104,11 +111,11 @@ def read(name: str) -> Known | None:
 
 
 def _checked(data: object, name: str) -> Known:
-    if not isinstance(data, dict) or set(data) != {each.name for each in fields(Known)}:
+    if not isinstance(data, dict) or not _REQUIRED <= set(data) <= {each.name for each in fields(Known)}:
         raise ValueError("it does not hold what council up writes")
     known = Known(**data)
     texts = (known.name, known.namespace, known.address, known.machine)
-    optional = (known.started, known.token, known.log)
+    optional = (known.started, known.token, known.log, known.panel, known.dashboard)
     if not all(isinstance(text, str) for text in texts) or known.name != name:
         raise ValueError("it is not this council's")
     if not all(text is None or isinstance(text, str) for text in optional):

@@ -4,50 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import re
 import secrets
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import ray
 from ray import exceptions as ray_errors
+from ray._private import services
+from ray._raylet import Config  # type: ignore[attr-defined]
 
+import council
 from council.agents.exchange import Reply, frame, unframe_reply
+from council.chartering import chartered
 from council.humans import enrolled
-from council.protocol.errors import CouncilDied, CouncilError, NameTaken, Unreachable, VersionMismatch
+from council.protocol.errors import (
+    ConfigError,
+    CouncilDied,
+    CouncilError,
+    NameTaken,
+    OperatorError,
+    Unreachable,
+    VersionMismatch,
+)
+from council.runtime import admission, ray_panel
+from council.runtime.admission import GONE_ON, Head
 from council.runtime.inline import new_council_id
 from council.runtime.journals import council_id_of, journal_key, settled
+from council.runtime.placement import look_around, pinned, refuse_unequal
 from council.runtime.ray_actors import (
     START_TIMEOUT_S,
     CoordinatorActor,
     Keys,
     actor_name,
+    alive,
     end_seats,
+    on_node,
     versions,
 )
 from council.runtime.session import RETRY_S
 from council.settings import MEMORY, CouncilConfig
+from council.tracing import refuse_untraceable
 
-# A host that is there answers a connection within a fraction of this.
-PROBE_TIMEOUT_S = 5.0
-# While a call is under way, so long between two looks whether the cluster's head is still there; and so long it
-# must have been away: one that keeps its state on disk is back within 9 s (measured with Ray 2.60).
+# While a call is under way, so long between two looks whether the cluster's head is still there.
 LOOK_S = 2.0
-GONE_S = 12.0
 # Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
 # it as an error instead, which it does within GONE_S; so Ray is given a week. It keeps this in milliseconds.
 RECONNECT_S = 7 * 86_400
-# What becomes of what was open; from here nobody can see which of the two it is.
-GONE_ON = (
-    "launch it again: with a journal on disk it goes on with what was open, without one that is lost, and what is "
-    "still wanted must be submitted again"
-)
 # A coordinator that was killed is back within so long, its journal replayed.
 RESTART_S = 20.0
 # A coordinator that is well closes at once; one that is not is ended after so long.
@@ -56,35 +64,9 @@ CLOSE_TIMEOUT_S = 15.0
 OBJECT_STORE_BYTES = 100 * 2**20
 # Ray has no error of its own for a cluster of another version, but this RuntimeError of check_version_info.
 _OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)")
-
-
-class _Head:
-    """Where a cluster's head listens. Without it a council is gone, and Ray does not say so in time."""
-
-    def __init__(self, address: str, name: str) -> None:
-        self._address = address
-        self._name = name
-        self._away_since_s: float | None = None
-
-    def look(self) -> None:
-        """Raises CouncilDied once nobody has listened there for GONE_S, Unreachable where the network fails."""
-        host, _, port = self._address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), PROBE_TIMEOUT_S).close()
-            self._away_since_s = None
-        except OSError as error:
-            now_s = time.monotonic()
-            self._away_since_s = now_s if self._away_since_s is None else self._away_since_s
-            if now_s - self._away_since_s < GONE_S:
-                return
-            what = f"the Ray of council {self._name} at {self._address} does not answer ({error})"
-            if not isinstance(error, ConnectionRefusedError):
-                raise Unreachable(what, name=self._name, address=self._address) from error
-            raise CouncilDied(
-                f"{what}: it has ended, and the council with it; {GONE_ON}",
-                name=self._name,
-                open_ids=[],
-            ) from error
+# Nor for a machine that runs no node of it; this is of get_node_to_connect_for_driver.
+_NO_NODE = "No node info found matching attributes"
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 
 
 class RayPort:
@@ -97,7 +79,7 @@ class RayPort:
         self._name = name
         self._namespace = namespace
         self._release = release
-        self._head = _Head(address(), name)
+        self._head = Head(address(), name)
         self._gone: CouncilError | None = None
         self._asked: set[asyncio.Future[Any]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -232,6 +214,13 @@ def _as_ours(name: str) -> Iterator[None]:
             name=name,
             open_ids=[],
         ) from error
+    except ray_errors.ActorUnschedulableError as error:
+        raise CouncilDied(
+            f"the coordinator of {name} has no node to run on: the one that holds its journal, a file, is gone. "
+            "Bring it back and launch the council again there; with its journal in PostgreSQL it would have moved",
+            name=name,
+            open_ids=[],
+        ) from error
     except (ray_errors.RayError, ConnectionError) as error:
         raise Unreachable(f"the coordinator of {name} can't be reached: {error}", name=name) from error
 
@@ -243,88 +232,101 @@ def _bare(error: CouncilError) -> CouncilError:
 
 
 def ensure_ray(
-    address: str | None, *, dashboard: bool = False, timeout_s: float = 30.0
+    address: str | None,
+    *,
+    dashboard: bool = False,
+    insecure: bool = True,
+    ship: bool = False,
+    timeout_s: float = 30.0,
 ) -> Callable[[], None] | None:
     """Connects this process to Ray, starting a local one where ``address`` is None and none is in use yet.
 
-    Returns how to let go of a Ray that was started here, else None. A local Ray demands a token, made for it
-    alone, since its ports are open to the network. Raises Unreachable, VersionMismatch.
+    Returns how to let go of a Ray that was connected to here, else None. A local Ray demands a token, made for it
+    alone, since its ports are open to the network; one elsewhere that demands none is refused unless ``insecure``.
+    ``ship`` sends this package to its nodes. Raises Unreachable, VersionMismatch, OperatorError, ConfigError.
     """
     if ray.is_initialized():
         ours = ray.get_runtime_context().gcs_address
-        if address not in (None, "auto", "local") and not _same_place(str(address), ours):
+        util: Any = ray.util  # without types
+        own = util.get_node_ip_address()
+        if address not in (None, "auto", "local") and not admission.same_place(str(address), ours, own):
             raise Unreachable(
                 f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
-                "call ray.shutdown() first, or leave the address out",
+                "call ray.shutdown() first, or leave the address out (and RAY_ADDRESS)",
                 address=address,
             )
+        if ship:
+            why = (
+                "ray_ship: this process is connected to its Ray already: give py_modules to ray.init instead"
+            )
+            raise ConfigError(why, problems=[why])
         return None
     # Read by Ray when it connects; also one of our own must not end this process.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S))
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
-    if address is None:
-        # Ray turns its token on for a local cluster. Given one, it does not leave one in the home folder;
-        # one for each process, for Ray keeps the first that it reads.
-        if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        # It warns that it did so, in four lines, at whoever starts a council.
-        warns = logging.getLogger("ray._private.authentication.authentication_token_setup")
-        level = warns.level
-        warns.setLevel(logging.ERROR)
-        try:
-            ray.init(
-                address="local",
-                include_dashboard=dashboard,
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=_temp_dir(),
-                **quiet,
-            )
-        finally:
-            warns.setLevel(level)
-        return ray.shutdown
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if os.environ.get("RAY_AUTH_TOKEN") else "disabled")
-    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
-    _refuse_if_nobody_listens(address)
+    if address in (None, "local"):
+        _start(dashboard)
+    else:
+        _join(_resolved(str(address)), insecure=insecure, ship=ship, timeout_s=timeout_s)
+    return ray.shutdown
+
+
+def _start(dashboard: bool) -> None:
+    # Ray turns its token on for a local cluster. Given one, it does not leave one in the home folder;
+    # one for each process, for Ray keeps the first that it reads.
+    if os.environ.get("RAY_AUTH_MODE", "token") == "token" and "RAY_AUTH_TOKEN_PATH" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # It warns that it did so, in four lines, at whoever starts a council.
+    warns = logging.getLogger("ray._private.authentication.authentication_token_setup")
+    level = warns.level
+    warns.setLevel(logging.ERROR)
     try:
-        ray.init(address=address, **quiet)
+        ray.init(
+            address="local",
+            include_dashboard=dashboard,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _temp_dir=_temp_dir(),
+            **_QUIET,
+        )
+    finally:
+        warns.setLevel(level)
+
+
+def _join(address: str, *, insecure: bool, ship: bool, timeout_s: float) -> None:
+    door = admission.knock(address)
+    if not (door.demands_token or insecure):
+        raise admission.insecure(address)
+    local: Any = services  # without types
+    if not local.find_gcs_addresses():  # Ray would look for a minute, and not say this
+        raise admission.no_node(address)
+    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
+    package = {"py_modules": [str(Path(council.__file__).parent)], "excludes": ["__pycache__"]}
+    try:
+        with door.mode():
+            # Ray read how to show itself when it was imported, and is to read it again.
+            Config.initialize("")
+            ray.init(address=address, runtime_env=package if ship else None, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
         other = _OTHER_VERSION.match(str(error))
         if other is not None:
             raise _mismatch(f"the Ray at {address}", {"ray": other[1], "python": other[2]}) from error
+        if _NO_NODE in str(error):
+            raise admission.no_node(address) from error
         raise Unreachable(
             f"no Ray answers at {address}: {error}; see that it runs there, and that RAY_AUTH_TOKEN is its own",
             address=address,
         ) from error
-    return ray.shutdown
 
 
-def _same_place(one: str, other: str) -> bool:
-    """Whether two addresses, ``host:port``, lead to one Ray; this machine's own names are all one host."""
-    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
-    return port == other_port and bool(_numbers(host) & _numbers(other_host))
-
-
-def _numbers(host: str) -> set[str]:
-    """A host's IP addresses; where one of them is this machine's, the word for that instead."""
-    host = host.strip("[]")
+def _resolved(address: str) -> str:
+    """Where ``auto`` leads: to the Ray of this machine."""
+    if address != "auto":
+        return address
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):
-        return {host}  # a name that leads nowhere is that of another cluster, unless it is the very same
-    util: Any = ray.util  # without types
-    own = {util.get_node_ip_address()}
-    return {"here"} if any(each in own or ipaddress.ip_address(each).is_loopback for each in found) else found
-
-
-def _refuse_if_nobody_listens(address: str) -> None:
-    """Ray tries an address for minutes; a port that nobody listens on is told at once."""
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), PROBE_TIMEOUT_S).close()
-    except OSError as error:
-        raise Unreachable(f"no Ray answers at {address}: {error}", address=address) from error
+        return str(services.canonicalize_bootstrap_address_or_die("auto"))
+    except (ConnectionError, ValueError) as error:
+        raise Unreachable(
+            f"no Ray was found on this machine: {error}; start one, or give its address", address=address
+        ) from error
 
 
 def _temp_dir() -> str | None:
@@ -341,10 +343,19 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     """
     name = config.name
     durable = config.store != MEMORY
-    if config.ray_address is None:  # on this machine, whatever the environment of Ray's processes says
+    refuse_untraceable(config)
+    config = chartered(config)
+    if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's processes are told
         config = settled(config)
-    release = ensure_ray(config.ray_address, dashboard=dashboard)
+    dashboard = dashboard or config.ray_dashboard
+    config = ray_panel.with_panel(config, dashboard=dashboard)
+    with ray_panel.for_dashboard(config, dashboard=dashboard):
+        release = ensure_ray(
+            config.ray_address, dashboard=dashboard, insecure=config.ray_insecure, ship=config.ray_ship
+        )
     try:
+        if config.ray_address is not None:
+            _look_at_nodes()
         council_id = _council_id(config)
         seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
         keys = Keys(seats, enrolled(config, council_id), journal_key(name) if durable else b"")
@@ -355,6 +366,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                 namespace=config.ray_namespace,
                 lifetime="detached" if detached else "non_detached",
                 max_restarts=-1 if durable else 0,  # an empty council must not answer for a full one
+                scheduling_strategy=_where(config),
             ).remote(config, council_id, keys)
         except ValueError as error:
             raise NameTaken(
@@ -382,11 +394,36 @@ def _council_id(config: CouncilConfig) -> str:
     Raises StoreError, Unreachable.
     """
     new_id = new_council_id(config.name)
-    if config.ray_address is None or config.store == MEMORY:
+    if config.ray_address is None or config.store == MEMORY or pinned(config):
         return council_id_of(config, new_id)
     look: Any = ray.remote(num_cpus=0, max_retries=0)(council_id_of)
     with _as_ours(config.name):
         return cast(str, ray.get(look.remote(config, new_id), timeout=START_TIMEOUT_S))
+
+
+def _where(config: CouncilConfig) -> Any:
+    """On which node the coordinator runs: this one where its journal is a file, else any."""
+    return on_node(ray.get_runtime_context().get_node_id()) if pinned(config) else "DEFAULT"
+
+
+def _look_at_nodes() -> None:
+    """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run."""
+    looking: Any = ray.remote(num_cpus=0, max_retries=0)(look_around())
+    found: dict[str, tuple[str | None, str]] = {}
+    ends_s = time.monotonic() + START_TIMEOUT_S
+    while left := [node for node in alive() if node.told not in found]:
+        asked = {looking.options(scheduling_strategy=on_node(node.node_id)).remote(): node for node in left}
+        ray.wait(list(asked), num_returns=len(asked), timeout=max(0.0, ends_s - time.monotonic()))
+        for each, node in asked.items():
+            # One that went meanwhile, or has come just now and is not known everywhere: it is looked for again.
+            with contextlib.suppress(
+                ray_errors.NodeDiedError, ray_errors.TaskUnschedulableError, ray_errors.GetTimeoutError
+            ):
+                found[node.told] = cast(tuple[str | None, str], ray.get(each, timeout=LOOK_S))
+        if time.monotonic() > ends_s:
+            hosts = ", ".join(node.told for node in left)
+            raise OperatorError(f"no process starts within {START_TIMEOUT_S:g} s on {hosts}: see Ray's logs")
+    refuse_unequal(found, council.__version__)
 
 
 def connect(config: CouncilConfig) -> RayPort:

@@ -1,0 +1,204 @@
+"""The files by which clusters are launched: valid by Ray's own schema and validator, and never in another's way."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "deploy"
+LAUNCHED = [ROOT / "cluster.yaml", DEPLOY / "aws.yaml"]
+launched = pytest.mark.parametrize("path", LAUNCHED, ids=lambda path: path.name)
+
+
+def read(path: Path) -> dict[str, Any]:
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def schema() -> dict[str, Any]:
+    spec = find_spec("ray")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    path = Path(spec.submodule_search_locations[0]) / "autoscaler/ray-schema.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def pinned(package: str) -> str:
+    """The version that this project is tested with."""
+    found = re.search(rf"^{package}(?:\[\w+\])?==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M)
+    assert found is not None
+    return found[1]
+
+
+@launched
+def test_ray_takes_it_as_it_stands(path: Path) -> None:
+    """The schema sees the file, the validator what Ray makes of it; a wrong key is an error of the first."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    raw = read(path)
+    jsonschema.validate(raw, schema())
+    complete = prepare_config(raw)
+    validate_config(complete)
+    with pytest.raises(jsonschema.ValidationError, match="'head_start_ray_command' was unexpected"):
+        jsonschema.validate({**raw, "head_start_ray_command": []}, schema())
+
+
+@launched
+def test_every_command_is_ours_and_none_stops_another_ray(path: Path) -> None:
+    """What a file leaves out, Ray fills in with commands of its own, and these begin with `ray stop`."""
+    from ray.autoscaler._private.util import prepare_config
+
+    complete = prepare_config(read(path))
+    commands = [each for key, value in complete.items() if key.endswith("_commands") for each in value]
+    for kind in complete["available_node_types"].values():
+        commands += kind.get("worker_setup_commands", [])
+    assert len(commands) >= 7
+    assert not [each for each in commands if re.search(r"ray\s+(stop|down|teardown)|pkill|killall", each)]
+    for key, what in (
+        ("head_start_ray_commands", "head"),
+        ("worker_start_ray_commands", 'worker "$RAY_HEAD_IP"'),
+    ):
+        (command,) = complete[key]
+        assert command.endswith(f"/.council/ray-node {what}")
+    assert complete["file_mounts"]["~/.council/ray-node"] == "./deploy/ray-node"
+    assert any("chmod 600 ~/.council/ray.token" in each for each in complete["setup_commands"])
+
+
+@launched
+def test_what_is_installed_is_what_this_project_is_tested_with(path: Path) -> None:
+    from council import __version__
+
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"ray\[default\]==([\d.]+)", text) == [pinned("ray")]
+    assert set(re.findall(r"council-runtime\[\w+,\w+\]==([\d.]+)", text)) == {__version__}
+
+
+def test_a_machines_own_part_sets_what_ray_leaves_open() -> None:
+    """That it starts, ends, and leaves others alone is tried in tests/ray/test_cluster.py."""
+    text = (DEPLOY / "ray-node").read_text(encoding="utf-8")
+    code = "\n".join(line.partition("# ")[0] for line in text.splitlines() if not line.startswith("#"))
+    assert "RAY_AUTH_MODE=token" in code
+    assert "umask 077" in code
+    assert "--dashboard-host=127.0.0.1" in code
+    assert '--port="$port"' in code
+    assert "ray stop" not in code
+    limits = {key: int(value) for key, value in re.findall(r"RAY_health_check_(\w+)=(\d+)", code)}
+    seconds = (limits["period_ms"] + limits["timeout_ms"]) * limits["failure_threshold"] / 1000
+    assert seconds + limits["initial_delay_ms"] / 1000 == 9  # as its comment and kuberay.yaml's say
+    assert subprocess.run(["bash", "-n", str(DEPLOY / "ray-node")], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["heads"], ["worker"], ["head", "--prot", "1"]],
+    ids=lambda each: " ".join(each) or "none",
+)
+def test_a_wrong_call_of_it_shows_how_it_is_called(arguments: list[str], tmp_path: Path) -> None:
+    command = [str(DEPLOY / "ray-node"), *arguments]
+    done = subprocess.run(
+        command, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "ray-node worker HOST [options]" in done.stderr
+
+
+def test_without_a_token_it_starts_nothing(tmp_path: Path) -> None:
+    command = [str(DEPLOY / "ray-node"), "head", "--home", str(tmp_path / "home")]
+    done = subprocess.run(
+        command, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
+    assert (done.returncode, "there is no token in" in done.stderr) == (1, True)
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_ray_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+    """Mutation: to leave the process, which may start yet, and its id behind."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "ray.token").write_text("a")
+    ray = tmp_path / "bin/ray"
+    ray.parent.mkdir()
+    ray.write_text('#!/bin/sh\necho "port 6379 is taken, mode $RAY_AUTH_MODE, $*"; exit 1\n')
+    ray.chmod(0o700)
+    command = [str(DEPLOY / "ray-node"), "worker", "192.0.2.10", "--home", str(folder), "--", "--labels=a=b"]
+    environment = {"HOME": str(tmp_path), "PATH": f"{ray.parent}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    told = "mode token, start --block --disable-usage-stats --address=192.0.2.10:6379 --labels=a=b"
+    assert told in done.stderr
+    assert not (folder / "ray-node.pid").exists()
+    assert (folder / "ray.token").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_ray_cluster_of_kubernetes_holds_together() -> None:
+    """What can be seen without a cluster: its own definitions are checked by KubeRay when it is applied."""
+    cluster, policy = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text(encoding="utf-8"))
+    spec = cluster["spec"]
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec["rayVersion"] == pinned("ray")
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    images = set()
+    for group in groups:
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        images.add(container["image"])
+        environment = {each["name"]: each["value"] for each in container["env"]}
+        assert environment["RAY_health_check_timeout_ms"] == "2000"
+        assert environment["COUNCIL_STORE"].startswith("postgresql://")
+        # A password is a secret of Kubernetes', mounted; none stands in the file.
+        assert {each["name"] for each in container["volumeMounts"]} == {
+            each["name"] for each in pod["volumes"]
+        }
+    assert len(images) == 1
+    (workers,) = spec["workerGroupSpecs"]
+    assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+    label = {"ray.io/cluster": cluster["metadata"]["name"]}
+    assert policy["spec"]["podSelector"]["matchLabels"] == label
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": {"matchLabels": label}}]}]
+
+
+def test_the_unit_of_the_head_brings_it_back(tmp_path: Path) -> None:
+    path = DEPLOY / "council-ray-head.service"
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(path.read_text(encoding="utf-8"))
+    assert unit["Service"]["Restart"] == "always"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+    assert unit["Service"]["ExecStart"].endswith("ray-node head --port 6379 --foreground")
+    text = path.read_text(encoding="utf-8")
+    assert "Environment=RAY_gcs_storage=rocksdb" in text
+    assert "ALPHA" in text.partition("Environment=RAY_gcs_storage=rocksdb")[0]
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd's own check of units is not here")
+    here = text.replace("/home/council/.council/ray-node", "/bin/sh")  # it looks whether that is there
+    (tmp_path / path.name).write_text(here, encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / path.name)], capture_output=True, text=True, check=False
+    )
+    assert not [line for line in done.stderr.splitlines() if path.name in line], done.stderr
+
+
+def test_the_page_on_security_names_every_file_and_no_more() -> None:
+    page = (DEPLOY / "SECURITY.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+\.yaml)|ray-node)`", page))
+    assert named == {"cluster.yaml", "aws.yaml", "kuberay.yaml", "ray-node"}
+    if shutil.which("nft") is not None:
+        (rules,) = re.findall(r"```\n(table .*?)```", page, re.S)
+        done = subprocess.run(["nft", "--check", "--file", "-"], input=rules, text=True, capture_output=True)
+        assert done.returncode == 0 or "Operation not permitted" in done.stderr, done.stderr

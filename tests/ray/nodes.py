@@ -1,0 +1,81 @@
+"""A Ray cluster of a test's own on this machine, started and ended by ``deploy/ray-node``, as users' are."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = ROOT / "deploy/ray-node"
+LIMIT_S = 100.0  # of starting or ending a node on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Nodes:
+    """A head, and nodes that join it; each has a folder of its own with the cluster's token."""
+
+    def __init__(self, *options: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="cc-", dir="/tmp"))  # sockets need a short path
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.secret = secrets.token_hex(32)
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._homes: list[Path] = []
+        try:
+            self.start("head", *options, f"--temp-dir={self.folder / 'ray'}")
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def token(self) -> Path:
+        """The file with the cluster's token."""
+        return self._homes[0] / "ray.token"
+
+    def start(self, *what: str, python: str = sys.executable) -> Path:
+        """One more node: ``head``, or options of a worker, whose Ray runs in ``python``. Its folder."""
+        head = what[:1] == ("head",)
+        home = self.folder / f"n{len(self._homes)}"
+        (home / "bin").mkdir(parents=True)
+        ray = home / "bin/ray"
+        ray.write_text(f'#!/bin/sh\nexec {python} -m ray.scripts.scripts "$@"\n')
+        ray.chmod(0o700)
+        (home / "ray.token").write_text(self.secret)
+        self._homes.append(home)
+        place = ["head"] if head else ["worker", "127.0.0.1"]
+        more = ["--num-cpus=2", "--object-store-memory=80000000", *what[head:]]
+        self.tell(home, *place, "--port", str(self.port), options=more)
+        return home
+
+    def tell(self, home: Path, *arguments: str, options: list[str] | None = None) -> None:
+        """Runs ``ray-node`` for one node."""
+        command = [str(SCRIPT), *arguments, "--home", str(home), *(["--", *options] if options else [])]
+        env = {**self.env, "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def running(self) -> list[Path]:
+        """The folders of the nodes that were started and not ended."""
+        return [home for home in self._homes if (home / "ray-node.pid").exists()]
+
+    def pid(self, home: Path) -> int:
+        """The process that holds a node."""
+        return int((home / "ray-node.pid").read_text().split()[0])
+
+    def end(self) -> None:
+        """Ends the nodes, the head last, and removes what they left."""
+        for home in reversed(self._homes):
+            self.tell(home, "end")
+        shutil.rmtree(self.folder, ignore_errors=True)
