@@ -110,6 +110,10 @@ _WHOLE = re.compile(r"[ \t]{0,3}(?:#{1,6}\s|\|)")
 # A line that begins something of its own, though the one before ended without a full stop: an item, a
 # quotation, a time in brackets, ``somebody: ``.
 _FRESH = re.compile(r"\s*+(?:[-*+•‣]\s|>|\d++[.)]\s|\[|\w[\w@.-]*+(?: [\w@-]++){0,2}+:\s)")
+# Where sentences end is looked for in a time that grows with the square of what is looked at.
+PROSE_CHARS_MAX = 4_000
+_END = re.compile(r"(?:[.!?](?=\s)|[。！？؟\n])\s*")
+_LAST_END = re.compile(f".*{_END.pattern}", re.DOTALL)
 # What is no sentence: a number, or a letter, with its full stop (``1.``, ``т.``). It belongs to what follows.
 _STUMP = re.compile(r"\W*+(?:\d++|[^\W\d_])?+\W*+")
 
@@ -122,7 +126,7 @@ def split(text: str) -> list[str]:
     """
     pieces: list[str] = []
     for block, is_whole in _blocks(text):
-        for piece in [block] if is_whole or not block.strip() else _sentences(block):
+        for piece in [block] if is_whole or not block.strip() else _all_sentences(block):
             if pieces and not (piece.strip() and pieces[-1].strip()):
                 pieces[-1] += piece
             elif piece:
@@ -155,6 +159,16 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
         fence = opened[1] if opened else ""
         after_empty = not shown
     yield "".join(held), in_code
+
+
+def _all_sentences(block: str) -> Iterator[str]:
+    while len(block) > PROSE_CHARS_MAX:
+        end = _LAST_END.match(block, 0, PROSE_CHARS_MAX) or _END.search(block, PROSE_CHARS_MAX)
+        if end is None:
+            break
+        yield from _sentences(block[: end.end()])
+        block = block[end.end() :]
+    yield from _sentences(block)
 
 
 def _sentences(block: str) -> list[str]:

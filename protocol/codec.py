@@ -4,8 +4,9 @@ An envelope is an array by position, so that names cost nothing and bytes have o
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
+and, where the message has any, metadata behind these: an array of ``traceparent`` and ``tracestate``.
 Ids are their bytes (as text where they have an odd number of digits), the timestamp is an integer of
-microseconds since 1970 in UTC, content an array by position too, and the keys of JSON objects stand in
+microseconds since 1970 in UTC, content an array by position too (``bodies``), and the keys of JSON objects stand in
 order of their code points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
 """
 
@@ -20,17 +21,19 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import msgpack  # type: ignore[import-untyped]
 
-from council.protocol.envelope import (
-    Action,
-    Body,
-    Envelope,
-    Escalation,
-    Heartbeat,
-    Info,
-    Proposal,
-    Vote,
-    validate,
+from council.protocol.bodies import (
+    CONTENT_FIELDS,
+    CONTENT_IN,
+    CONTENT_OUT,
+    METADATA_FIELDS,
+    OWN_VERSIONS,
+    WIRE_VERSION,
+    counted,
+    id_in,
+    id_out,
+    version_of,
 )
+from council.protocol.envelope import Envelope, validate
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.jsondata import (
     ITEMS_MAX,
@@ -40,7 +43,6 @@ from council.protocol.jsondata import (
     quoted,
 )
 
-WIRE_VERSION = (1, 0)
 # A change to review fits (bodies hold 900,000 characters); a council's inbox of 1,000 of them fits a laptop.
 ENVELOPE_BYTES_MAX = 1 << 20
 # The array's head up to the sender, at its longest 145 bytes with every id and name at its limit: all that
@@ -74,16 +76,9 @@ _FIELDS = (
     "content",
 )
 _ALL_FIELDS = ("major", "minor", *_FIELDS)
+_WITH_METADATA = (*_ALL_FIELDS, "metadata")
 _TYPE_AT = _ALL_FIELDS.index("type")
 _SENDER_AT = _ALL_FIELDS.index("sender")
-_CONTENT_FIELDS: dict[str, tuple[str, ...]] = {
-    "PROPOSAL": ("summary", "body", "action", "wait_for", "time_budget_s", "supersedes"),
-    "VOTE": ("proposal_id", "vote", "reason", "control_packet"),
-    "INFO": ("kind", "text", "data"),
-    "ESCALATION": ("proposal_id", "reason"),
-    "HEARTBEAT": ("beat", "busy_with", "uptime_s"),
-}
-_ACTION_FIELDS = ("tool", "args")
 
 
 class Head(NamedTuple):
@@ -164,7 +159,8 @@ def small(data: bytes) -> tuple[Any, str | None]:
         found = unpack_array(data, _SMALL_LENGTH_MAX)
     except EnvelopeError:
         return None, None  # decode says what is wrong, once it is known whose fault it is
-    if type(found) is tuple and len(found) == len(_ALL_FIELDS) and found[:2] == WIRE_VERSION:
+    lengths = (len(_ALL_FIELDS), len(_WITH_METADATA))
+    if type(found) is tuple and len(found) in lengths and found[:2] in OWN_VERSIONS:
         sender = found[_SENDER_AT]
         if type(sender) is str:
             return found, sender
@@ -191,7 +187,7 @@ def peek(data: bytes) -> Head:
     Raises EnvelopeError, EnvelopeTooLarge or VersionError.
     """
     found = _head(data, with_type=True)
-    msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
+    msg_id, parent_id = id_in(found[2]), id_in(found[3])
     return Head(
         (found[0], found[1]),
         msg_id if isinstance(msg_id, str) else None,
@@ -210,62 +206,20 @@ def sender_of(data: bytes) -> str:
 
 
 def _wire(envelope: Envelope) -> tuple[Any, ...]:
-    content = envelope.content
+    content, metadata = envelope.content, envelope.metadata
     return (
-        *WIRE_VERSION,
-        _id_out(envelope.msg_id),
-        _id_out(envelope.parent_id),
+        *version_of(content, metadata),
+        id_out(envelope.msg_id),
+        id_out(envelope.parent_id),
         envelope.sender,
         envelope.role,
         envelope.type,
         (envelope.timestamp - _EPOCH) // _MICROSECOND,
         envelope.confidence,
         envelope.risk_level,
-        _CONTENT_OUT[type(content)](content),
+        CONTENT_OUT[type(content)](content),
+        *(() if metadata is None else ((metadata.traceparent, metadata.tracestate),)),
     )
-
-
-def _id_out(value: str | None) -> bytes | str | None:
-    if value is None or len(value) & 1:  # Half a byte has no bytes: an id of odd length stays text.
-        return value
-    return bytes.fromhex(value)
-
-
-def _proposal_out(body: Proposal) -> tuple[Any, ...]:
-    action: Action | None = body.action
-    return (
-        body.summary,
-        body.body,
-        None if action is None else (action.tool, action.args),
-        body.wait_for,
-        body.time_budget_s,
-        _id_out(body.supersedes),
-    )
-
-
-def _vote_out(body: Vote) -> tuple[Any, ...]:
-    return _id_out(body.proposal_id), body.vote, body.reason, body.control_packet
-
-
-def _info_out(body: Info) -> tuple[Any, ...]:
-    return body.kind, body.text, body.data
-
-
-def _escalation_out(body: Escalation) -> tuple[Any, ...]:
-    return _id_out(body.proposal_id), body.reason
-
-
-def _heartbeat_out(body: Heartbeat) -> tuple[Any, ...]:
-    return body.beat, body.busy_with, body.uptime_s
-
-
-_CONTENT_OUT: dict[type[Body], Callable[[Any], tuple[Any, ...]]] = {
-    Proposal: _proposal_out,
-    Vote: _vote_out,
-    Info: _info_out,
-    Escalation: _escalation_out,
-    Heartbeat: _heartbeat_out,
-}
 
 
 def _packed(value: object) -> bytes:
@@ -291,10 +245,14 @@ class _MsgpackExtension:
 
 def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
     """The layout of MAJOR 1. Positions become names here, so that each fault is told by its name."""
-    _, _, msg_id, parent_id, sender, role, word, time, confidence, risk_level, content = _counted(
+    metadata = None
+    if minor >= WIRE_VERSION[1] and len(found) > len(_ALL_FIELDS):
+        *fields, metadata = counted(found, _WITH_METADATA, minor, "")
+        found, metadata = tuple(fields), _metadata_in(metadata, minor)
+    _, _, msg_id, parent_id, sender, role, word, time, confidence, risk_level, content = counted(
         found, _ALL_FIELDS, minor, ""
     )
-    read_content = _CONTENT_IN.get(word) if type(word) is str else None
+    read_content = CONTENT_IN.get(word) if type(word) is str else None
     if read_content is not None:
         content = read_content(content, minor)
     return validate(
@@ -308,69 +266,16 @@ def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
             "confidence": confidence,
             "risk_level": risk_level,
             "content": content,
+            "metadata": metadata,
         }
     )
 
 
-def _counted(values: tuple[Any, ...], names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
-    """As many values as there are names; those that a higher minor version appended are left out."""
-    if type(values) is not tuple:
-        field = where.removesuffix(".")
-        raise EnvelopeError(f"{field}: expected an array of its fields, found {kind_of(values)}", field=field)
-    if len(values) == len(names):
-        return values
-    if len(values) < len(names):
-        field = where + names[len(values)]
-        raise EnvelopeError(f"{field}: is missing, and so is all that comes after it", field=field)
-    if minor > WIRE_VERSION[1]:
-        return values[: len(names)]
-    field = where.removesuffix(".") or "envelope"
-    raise EnvelopeError(f"{field}: has {len(values)} fields where this version has {len(names)}", field=field)
-
-
-def _proposal_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    names = _CONTENT_FIELDS["PROPOSAL"]
-    content = dict(zip(names, _counted(values, names, minor, "content."), strict=True))
-    content["supersedes"] = _id_in(content["supersedes"])
-    if content["action"] is not None:
-        action = _counted(content["action"], _ACTION_FIELDS, minor, "content.action.")
-        content["action"] = dict(zip(_ACTION_FIELDS, action, strict=True))
-    return content
-
-
-def _vote_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    proposal_id, vote, reason, control_packet = _counted(values, _CONTENT_FIELDS["VOTE"], minor, "content.")
-    return {
-        "proposal_id": _id_in(proposal_id),
-        "vote": vote,
-        "reason": reason,
-        "control_packet": control_packet,
-    }
-
-
-def _info_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    kind, text, data = _counted(values, _CONTENT_FIELDS["INFO"], minor, "content.")
-    return {"kind": kind, "text": text, "data": data}
-
-
-def _escalation_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    proposal_id, reason = _counted(values, _CONTENT_FIELDS["ESCALATION"], minor, "content.")
-    return {"proposal_id": _id_in(proposal_id), "reason": reason}
-
-
-def _heartbeat_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    beat, busy_with, uptime_s = _counted(values, _CONTENT_FIELDS["HEARTBEAT"], minor, "content.")
-    return {"beat": beat, "busy_with": busy_with, "uptime_s": uptime_s}
-
-
-# Of an unknown type the content stays as it is, and the type is refused.
-_CONTENT_IN: dict[str, Callable[[tuple[Any, ...], int], dict[str, Any]]] = {
-    "PROPOSAL": _proposal_in,
-    "VOTE": _vote_in,
-    "INFO": _info_in,
-    "ESCALATION": _escalation_in,
-    "HEARTBEAT": _heartbeat_in,
-}
+def _metadata_in(values: Any, minor: int) -> dict[str, Any] | None:
+    if values is None and minor > WIRE_VERSION[1]:
+        return None  # in the place of what it has not, before what it has more
+    found = counted(values, METADATA_FIELDS, minor, "metadata.")
+    return dict(zip(METADATA_FIELDS, found, strict=True))
 
 
 # One reader for each MAJOR that is understood: rules 7.4 ask for ours and the one before it. There is none
@@ -449,10 +354,6 @@ def _version(found: Any) -> tuple[int, int]:
     return major, minor
 
 
-def _id_in(value: Any) -> Any:
-    return value.hex() if type(value) is bytes else value
-
-
 def _time_in(value: Any) -> Any:
     if type(value) is not int:
         return value  # refused by the envelope, with its name
@@ -466,9 +367,12 @@ def _time_in(value: Any) -> Any:
 
 def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
     """Name the field that is written in another form than ours."""
-    for name, ours, theirs in zip(_FIELDS, _wire(envelope)[2:], found[2:], strict=True):
+    wire = _wire(envelope)
+    if wire[:2] != found[:2]:
+        _refuse("version")
+    for name, ours, theirs in zip(_WITH_METADATA[2 : len(wire)], wire[2:], found[2:], strict=True):
         if name == "content":
-            names = _CONTENT_FIELDS[envelope.type]
+            names = CONTENT_FIELDS[envelope.type][: len(ours)]
             pairs = [(f"content.{n}", a, b) for n, a, b in zip(names, ours, theirs, strict=True)]
         else:
             pairs = [(name, ours, theirs)]

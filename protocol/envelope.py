@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -23,6 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
 from council.protocol.jsondata import kind_of, plain, read_json
+from council.protocol.metadata import Metadata
 from council.protocol.models import (
     EMPTY,
     JsonObject,
@@ -45,6 +47,7 @@ __all__ = [
     "Proposal",
     "RiskLevel",
     "Role",
+    "Turn",
     "Vote",
     "VoteWord",
     "plain",
@@ -64,6 +67,9 @@ BODY_CHARS_MAX = 900_000
 REASON_CHARS_MAX = 20_000
 # Names of tools and kinds are looked up and printed in tables.
 NAME_CHARS_MAX = 200
+# Some 100,000 tokens: a prompt shows some thousands of them, and each seat looks through all to choose these.
+HISTORY_CHARS_MAX = 400_000
+HISTORY_TURNS_MAX = 1_000
 # A day: what takes longer is a matter for a human, whose own deadline that is (rules 1.9).
 TIME_BUDGET_S_MAX = 86_400
 # A beat each 30 s would take 8 trillion years to pass it; databases hold signed 64 bits.
@@ -72,6 +78,8 @@ BEAT_MAX = 2**63 - 1
 # rules 1.15: 8 to 32 are accepted, 16 are written.
 MSG_ID_PATTERN = r"^[0-9a-f]{8,32}$"
 SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+# It stands before a turn's text in prompts: a word, which can't be taken for more than that.
+TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
 MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN)]
 Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN)]
@@ -92,13 +100,50 @@ class Action(Model):
     args: JsonObject
 
 
+class Turn(Model):
+    """What somebody said, or a tool printed, before a proposal was made. Data from outside (rules 1.14).
+
+    ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
+    """
+
+    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN)]
+    text: Annotated[str, length(HISTORY_CHARS_MAX), AfterValidator(no_nul)]
+
+
+def _few(turns: object) -> object:
+    """Turns as a tuple, counted before each of them is read."""
+    found = tuple(turns) if isinstance(turns, list) else turns
+    if not isinstance(found, tuple):
+        raise PydanticCustomError("turns", "expected a list of turns, each with its role and text")
+    if len(found) > HISTORY_TURNS_MAX:
+        raise _too_long_a_history("turns", HISTORY_TURNS_MAX, len(found))
+    return found
+
+
+def _short(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    if (found := sum(len(turn.text) for turn in turns)) > HISTORY_CHARS_MAX:
+        raise _too_long_a_history("characters", HISTORY_CHARS_MAX, found)
+    return turns
+
+
+def _too_long_a_history(unit: str, limit: int, found: int) -> PydanticCustomError:
+    said = f"at most {limit:,} {unit} of history may come with a proposal; it has {found:,}: leave out the oldest"
+    return PydanticCustomError("too_large", "{said}", {"said": said, "limit": limit, "found": found})
+
+
+History = Annotated[tuple[Turn, ...], BeforeValidator(_few), AfterValidator(_short)]
+
+
 def _wait_for(others: dict[str, Any]) -> Literal["decisive", "all"]:
     # rules 1.5: with an action every ballot is waited for, unless the proposal says otherwise.
     return "decisive" if others.get("action") is None else "all"
 
 
 class Proposal(Model):
-    """Something to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown."""
+    """Something to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
+
+    ``history`` is what was said and done before it was made, oldest first. Most have none.
+    """
 
     summary: Summary
     body: MarkdownBody = ""
@@ -106,6 +151,7 @@ class Proposal(Model):
     wait_for: Literal["decisive", "all"] = Field(default_factory=_wait_for)
     time_budget_s: TimeBudget = 60.0
     supersedes: MsgId | None = None
+    history: History = ()
 
 
 class Vote(Model):
@@ -173,6 +219,8 @@ def _content(value: object, info: ValidationInfo) -> Body:
 class Envelope(Model):
     """A message of the council (GCP 8.1). ``parent_id`` is what it answers, ``confidence`` 0..1.
 
+    ``metadata`` says which trace it belongs to; most messages have none.
+
     Two envelopes are equal exactly when their canonical bytes (``codec.encode``) are.
     """
 
@@ -189,6 +237,7 @@ class Envelope(Model):
         PlainValidator(_content, json_schema_input_type=Body),
         PlainSerializer(lambda body: body.model_dump(), return_type=dict[str, Any]),
     ]
+    metadata: Metadata | None = None
 
     @classmethod
     def build(cls, /, **fields: Any) -> Self:
@@ -233,6 +282,7 @@ class Envelope(Model):
                 "confidence": self.confidence,
                 "risk_level": self.risk_level,
                 "content": _plain_body(self.content),
+                **({} if self.metadata is None else {"metadata": _plain_metadata(self.metadata)}),
             },
             ensure_ascii=False,
             allow_nan=False,
@@ -269,4 +319,10 @@ def _plain_body(body: Body) -> dict[str, Any]:
     shown = body.model_dump()
     if isinstance(body, Vote) and body.control_packet is None:
         del shown["control_packet"]  # rules 1.2: it stands there where the seat's model gave one
+    if isinstance(body, Proposal) and not body.history:
+        del shown["history"]
     return shown
+
+
+def _plain_metadata(metadata: Metadata) -> dict[str, str]:
+    return {name: value for name, value in metadata.model_dump().items() if value}

@@ -276,6 +276,48 @@ def test_a_draft_is_complete(council: Council) -> None:
             council.propose(draft, **extra)  # type: ignore[arg-type]
 
 
+def test_minds_are_shown_what_came_before() -> None:
+    """In each form in which it may be given, also drafted, and in the order in which it was."""
+    cases: list[Case] = []
+
+    async def remembers(case: Case) -> Opinion:
+        cases.append(case)
+        return Opinion.yes("fine")
+
+    turns = (("user", "Please clean up."), ("tool", "3 rows\n"), ("tool", ""))
+    with council_of(prime=remembers) as council:
+        draft = council.draft("c", wait_for="all", history=turns)
+        council.propose("a", history=turns)
+        council.propose("b", history=[{"role": role, "text": text} for role, text in turns])
+        assert council.propose(draft) == council.propose(draft)
+        council.propose("d", history=cases[0].history)
+        asyncio.run(council.aio.propose("e", history=list(map(list, turns))))
+        council.propose_many(["f"], history=turns)
+        for nothing in ({}, {"history": None}, {"history": []}):
+            council.propose("g", **nothing)  # type: ignore[arg-type]
+    assert [case.history for case in cases] == [turns] * 6 + [()] * 3
+    assert (cases[0].history[1].role, cases[0].history[1].text) == turns[1]
+    assert Case("p", "c", "s", "12", history=cases[0].history).chars == 2 + 16 + 7
+
+
+@pytest.mark.parametrize(
+    ("history", "words"),
+    [
+        ("user: hi", "history is 'user: hi', expected a list of turns"),
+        ({"role": "user", "text": "hi"}, "history is {.*}, expected a list"),
+        (iter([("user", "hi")]), "expected a list of turns"),
+        (["hi"], r"history\[0\] is 'hi', expected \(\"user\""),
+        ([("user", "hi"), ("user",)], r"history\[1\] is \('user',\)"),
+        ([{"role": "user", "content": "hi"}], r"history\[0\] is .* or \{\"role\": \"user\", \"text\""),
+        ([None], r"history\[0\] is None"),
+    ],
+)
+def test_what_is_no_history_is_named_with_what_would_be(council: Council, history: Any, words: str) -> None:
+    with pytest.raises(CallerError, match=words):
+        council.propose("x", history=history)
+    assert council.status()["events"] == 0, "the seats were asked"
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no summary": ({"proposal": ""}, "content.summary"),
     "a number": ({"proposal": 3}, "content.summary"),
@@ -298,6 +340,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "action text": ({"proposal": "x", "action": "rm"}, "content.action"),
     "action object": ({"proposal": "x", "action": {"tool": "t", "args": {"a": object()}}}, "content.action"),
     "supersedes": ({"proposal": "x", "supersedes": "nonsense"}, "content.supersedes"),
+    "history role": ({"proposal": "x", "history": [("user", "a"), ("A B", "b")]}, "content.history[1].role"),
+    "history text": ({"proposal": "x", "history": [("user", 3)]}, "content.history[0].text"),
+    "history key": (
+        {"proposal": "x", "history": [{"role": "a", "text": "", "at": 1}]},
+        "content.history[0].at",
+    ),
+    "long history": ({"proposal": "x", "history": [("user", "")] * 1_001}, "content.history"),
 }
 
 
@@ -338,6 +387,8 @@ def test_an_unknown_keyword_is_pythons_own_kind_of_error_and_names_the_known_one
 def test_an_oversized_proposal_says_its_limit(council: Council) -> None:
     with pytest.raises(EnvelopeTooLarge, match="split it"):
         council.propose("x", "é" * 450_000)
+    with pytest.raises(EnvelopeTooLarge, match="leave out the oldest of its history"):
+        council.propose("x", "é" * 200_000, history=[("user", "é" * 200_000)])
 
 
 def test_only_a_proposal_of_ones_own_can_be_proposed(council: Council) -> None:

@@ -42,7 +42,10 @@ def every(council: Council, **asked: Any) -> list[Entry]:
 
 def test_a_council_tells_what_is_in_its_journal(settings: dict[str, Any]) -> None:
     with Council.inline(**settings, sender="ada") as council:
-        decisions = [council.propose(f"thing {n}", "Its body.", wait_for="all") for n in range(3)]
+        turns = [("user", "Please."), ("tool", "done")]
+        decisions = [
+            council.propose(f"thing {n}", "Its body.", wait_for="all", history=turns) for n in range(3)
+        ]
         page = council.history()
         assert isinstance(page, HistoryPage)
         assert [each.kind for each in page][::-1] == [
@@ -57,6 +60,7 @@ def test_a_council_tells_what_is_in_its_journal(settings: dict[str, Any]) -> Non
         assert only.envelope is not None
         assert isinstance(only.envelope.content, Proposal)
         assert (only.who, only.envelope.content.body) == ("ada", "Its body.")
+        assert [(turn.role, turn.text) for turn in only.envelope.content.history] == turns
         assert abs(only.at - datetime.now(UTC)) < timedelta(minutes=1)
         by = council.history(proposal=decisions[2].proposal_id[:12], seat="lite")
         assert [each.data["ballot"]["reason"] for each in by] == ["fine"]

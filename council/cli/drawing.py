@@ -17,7 +17,7 @@ from rich.tree import Tree
 
 from council.cli import show, telling
 from council.cli.show import DIM, text
-from council.cli.text import clean, line, span
+from council.cli.text import clean, count, line, span
 from council.core.state import plain
 from council.journal.entries import Entry
 from council.protocol.envelope import Proposal
@@ -39,12 +39,16 @@ def story(told: Story, council: str) -> RenderableType:
         parts.append(show.escalation(told.escalation))
     else:
         parts.append(_deliberating(told, council))
+    if steps := list(_acted(told)):
+        parts += [_head("what became of it"), _facts(steps)]
     if told.proposal is not None:
         parts += [_head("proposed"), _facts(_proposed(told.proposal)), *_body(told.proposal)]
     else:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
     if told.entries:
         parts += [_head("what happened"), _timeline(told)]
+    if cuts := list(_shortened(told)):
+        parts += [_head("shortened, so that it fits a prompt"), _facts(cuts)]
     if any(entry.packet_id for entry in told.entries):
         parts += [_head("what follows from what"), _lineage(told), _head("in the journal"), _places(told)]
     return Group(*parts)
@@ -100,9 +104,18 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
     yield "says", Text(f"{what['risk_level']} risk, {what['confidence']:.2f} sure")
     if what["supersedes"]:
         yield "revises", text(what["supersedes"])
+    if entry.envelope is not None and entry.envelope.metadata is not None:
+        yield "trace", Text(entry.envelope.metadata.trace_id)
     body = entry.envelope.content if entry.envelope is not None else None
     if isinstance(body, Proposal) and body.action is not None:
         yield "action", text(f"{body.action.tool} {line(json.dumps(_unfrozen(body.action.args)), 1_000)}")
+    if isinstance(body, Proposal) and body.history:
+        roles = ", ".join(dict.fromkeys(turn.role for turn in body.history))
+        size = sum(len(turn.text) for turn in body.history)
+        yield (
+            "history",
+            text(f"{count(len(body.history), 'turn')} ({line(roles, 100)}), {size:,} characters: --json"),
+        )
 
 
 def _unfrozen(value: object) -> object:
@@ -140,6 +153,24 @@ def _timeline(told: Story) -> RenderableType:
         said = Text.assemble(("late: ", "yellow") if late else "", telling.said(entry))
         table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
     return Padding.indent(table, 2)
+
+
+def _acted(told: Story) -> Iterator[tuple[str, Text]]:
+    """Each step of its action that was reported (rules 3.1)."""
+    for entry in told.entries:
+        if entry.kind == "outcome":
+            words = telling.told(entry)
+            said = words.act + (f": {line(words.detail, 400)}" if words.detail else "")
+            yield entry.data["report"]["stage"], text(line(said, 500), telling.style(entry))
+
+
+def _shortened(told: Story) -> Iterator[tuple[str, Text]]:
+    """Each step that a seat took for a prompt that was too long (rules 2.4)."""
+    for entry in told.entries:
+        for step in entry.data.get("overruns") or ():
+            tokens = f"{step['before']:,} → {step['after']:,} of {step['limit']:,} tokens"
+            said = f"#{entry.position} {step['field']}: {tokens}, {step['how']}"
+            yield line(entry.who or "", 64), text(line(said, 400))
 
 
 def _is_late(told: Story, entry: Entry) -> bool:

@@ -39,6 +39,29 @@ Config = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="The council's name.", rich_help_panel=_HERE)]
 Address = Annotated[str | None, typer.Option(help="The address of its Ray.", rich_help_panel=_HERE)]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Also on a cluster without a token, where anybody who reaches it may do anything.",
+        rich_help_panel=_HERE,
+    ),
+]
+Ship = Annotated[
+    bool,
+    typer.Option("--ship", help="Send this package to the cluster's nodes.", rich_help_panel=_HERE),
+]
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="Start Ray's dashboard along with a Ray of the council's own.")
+]
+History = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="FILE",
+        help="What was said and done before: JSON, a list of turns or one on each line, each with role and text.",
+    ),
+]
 Inline = Annotated[
     bool, typer.Option("--inline", help="Run a council in this process, without Ray.", rich_help_panel=_HERE)
 ]

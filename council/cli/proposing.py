@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from council.cli.reach import Sole, Where, opened
 from council.cli.report import Report, UsageFault, decision_code
+from council.keywords import turns_of
+from council.protocol.errors import CallerError
 
 if TYPE_CHECKING:
     from council.core.state import Decision
@@ -35,17 +37,45 @@ def body(given: str) -> str:
     """The text that ``--body`` gives: itself, a file's (``@file``), or the input's (``-``). Raises UsageFault."""
     if given != "-" and not given.startswith("@"):
         return given
+    return _text(None if given == "-" else given[1:], f"--body {given}")
+
+
+def _text(path: str | None, what: str) -> str:
+    """What a file holds, or the input. Raises UsageFault."""
     try:
-        if given == "-":
+        if path is None:
             data = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
         else:
-            with Path(given[1:]).open("rb") as file:
+            with Path(path).open("rb") as file:
                 data = file.read(BODY_BYTES_MAX + 1)
         return data.decode("utf-8")
     except OSError as error:
-        raise UsageFault(f"--body {given}: can't be read: {error.strerror}") from error
+        raise UsageFault(f"{what}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageFault(f"--body {given}: is not text in UTF-8") from error
+        raise UsageFault(f"{what}: is not text in UTF-8") from error
+
+
+def history(path: str | None) -> list[dict[str, Any]]:
+    """The turns in the file of ``--history``: one JSON list, or an object on each line. Raises UsageFault."""
+    if path is None:
+        return []
+    what, at = f"--history {path}", ""
+    text = _text(path, what)
+    try:
+        if text.lstrip().startswith("["):
+            return turns_of(json.loads(text))
+        turns = []
+        for number, line in enumerate(text.split("\n"), 1):
+            at = f", line {number}"
+            if line.strip():
+                turns.append(json.loads(line))
+        at = ""
+        return turns_of(turns)
+    except CallerError as error:
+        raise UsageFault(f"{what}: {error.message}") from error
+    except (ValueError, RecursionError) as error:
+        wanted = 'one list, or an object such as {"role": "user", "text": "…"} on each line'
+        raise UsageFault(f"{what}{at}: is not JSON: {error}; expected {wanted}") from error
 
 
 def decide(

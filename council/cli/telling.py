@@ -16,6 +16,7 @@ from council.journal.entries import Entry
 KINDS = {  # where a kind's own name is long
     "ballot_unreadable": "unreadable",
     "cancellation": "taken back",
+    "identity_change": "identity",
     "seat_back": "seat back",
     "seat_died": "seat died",
     "seat_silent": "seat silent",
@@ -31,6 +32,7 @@ _STYLES = {
     "escalation": "yellow",
     "ruling": "yellow",
     "answer": "cyan",
+    "identity_change": "cyan",
     "refusal": "yellow",
     "expiry": "yellow",
     "seat_back": "green",
@@ -69,6 +71,8 @@ def style(entry: Entry) -> str:
     """The colour of a record's kind."""
     if entry.kind == "ballot":
         return show.VOTE_STYLES[entry.data["ballot"]["vote"]]
+    if entry.kind == "outcome":
+        return "green" if entry.data["report"]["ok"] else "red"
     return _STYLES.get(entry.kind, "")
 
 
@@ -124,29 +128,50 @@ def told(entry: Entry) -> Words:
             )
         case "observation":
             halts = "calls a halt on" if data["interrupt"] else "observes"
-            return Words(f"{data['observer']} {halts} {data['stream']}", data["text"])
+            stage = f"'s {data['stage']}" if data.get("stage") else ""
+            return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
         case "fault":
-            return Words(f"{data['seat']} gives no {data['task']}", data["why"])
+            return Words(f"{data['seat']} gives no {data['task']}", data["why"] + _shortened(data))
         case "ballot_unreadable" | "seat_died":
             return Words(data["seat"], data["why"])
         case "escalation":
             return Words(f"{data['seat']} calls for Prime", data["reason"])
         case "cancellation":
             return Words(data["sender"], data["reason"])
+        case "outcome":
+            return Words(step(data["report"]), data["report"]["text"])
         case "call":
             call = data["call"]
-            return Words(
-                f"{call['seat']} asks for a call to {call['model']}", f"at worst {show.cost(call['worst'])}"
-            )
+            worst = f"at worst {show.cost(call['worst'])}{_shortened(data)}"
+            return Words(f"{call['seat']} asks for a call to {call['model']}", worst)
         case "settlement":
             used = data["used"]
             return Words(
                 f"{data['seat']} settles a call", "usage unknown" if used is None else show.cost(used)
             )
+        case "identity_change":
+            change = data["change"]
+            to = f"{change['before'][:ID_SHOWN]} to {change['after']['hash'][:ID_SHOWN]}"
+            return Words(
+                f"{change['human']} changes the identity {to}", f"{change['why']}; {change['reason']}"
+            )
         case "refusal":
             return Words(f"{data['sender']} {data['code']}", data["why"])
         case _:
             return _of_no_sender(entry.kind, data)
+
+
+def step(report: Mapping[str, Any]) -> str:
+    """What was told of one step of an approved action."""
+    well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
+    badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
+    return f"{report['sender']} {(well if report['ok'] else badly)[report['stage']]}"
+
+
+def _shortened(data: Mapping[str, Any]) -> str:
+    """What was done to make the prompt fit, where anything was; older records tell nothing of it."""
+    overruns = data.get("overruns")
+    return f"; shortened: {show.overruns(overruns)}" if overruns else ""
 
 
 def _of_no_sender(kind: str, data: Mapping[str, Any]) -> Words:
@@ -162,6 +187,7 @@ def _of_no_sender(kind: str, data: Mapping[str, Any]) -> Words:
         case "start":
             rules = data["rules"]
             seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
+            seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
             return Words(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
         case "damaged":
             return Words("", data["why"])

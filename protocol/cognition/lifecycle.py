@@ -30,6 +30,8 @@ TAGS_MAX = 8
 RECENT_TURNS = 6
 SNIPPETS_MAX = 20
 SHEETS_MAX = 5
+# A text of fewer words is weighed as one of so many: else a heading that shares one word would be nearest of all.
+WORDS_MIN = 8
 
 # How sure one can be by words alone.
 SURE, LEADING, ASKING, INSIDE, SILENT, NOTHING = 1.0, 0.9, 0.7, 0.6, 0.3, 0.0
@@ -189,12 +191,13 @@ def _unknown(given: Sequence[K], known: set[str]) -> list[K]:
 
 
 def _closest(asked: set[str], texts: Sequence[set[str]], most: int) -> list[int]:
-    """The texts that share words with what is asked, the rarer the better; of equals the later. In order."""
+    """The texts that share words with what is asked, in order: those with the most, by how rare they are, for their
+    length, as whoever reads them pays for it; of equals the later."""
     spread = Counter(word for words in texts for word in words)
-    scores = [
-        (math.fsum(sorted(math.log(1 + len(texts) / spread[word]) for word in words & asked)), at)
-        for at, words in enumerate(texts)
-    ]
+    scores = []
+    for at, words in enumerate(texts):
+        shared = math.fsum(sorted(math.log(1 + len(texts) / spread[word]) for word in words & asked))
+        scores.append((shared / max(len(words), WORDS_MIN), at))
     best = sorted((score for score in scores if score[0] > 0), reverse=True)
     return sorted(at for _, at in best[: max(0, most)])
 

@@ -20,6 +20,7 @@ from council.agents import summarizer
 from council.agents.summarizer import (
     MARK,
     MINILM_SENTENCES_MAX,
+    PROSE_CHARS_MAX,
     installed_way,
     prime,
     split,
@@ -173,6 +174,23 @@ def test_a_summary_uses_the_room_it_has(count: TokenCounter) -> None:
     """A quarter of the text, in sentences of some 20 tokens: less than two of them are left over."""
     tokens_max = count(HISTORY) // 4
     assert tokens_max - 50 < summarize(HISTORY, tokens_max, count, way="tf-idf").tokens <= tokens_max
+
+
+def test_a_long_paragraph_is_looked_through_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What finds sentences takes a time that grows with the square: without the parts this takes half a minute."""
+    import sentencex
+
+    seen: list[int] = []
+    segment = sentencex.segment
+    monkeypatch.setattr(
+        sentencex, "segment", lambda language, text: seen.append(len(text)) or segment(language, text)
+    )
+    for sentence in ("删除旧索引。", "Nobody reads the old index, e.g. by hand. "):
+        text = sentence * (400_000 // len(sentence))
+        assert split(text) == [sentence] * (len(text) // len(sentence))
+    assert max(seen) <= PROSE_CHARS_MAX
+    endless = "word " * 80_000
+    assert split(f"{endless}stops. It does.") == [f"{endless}stops. ", "It does."]
 
 
 def test_what_fits_is_left_alone() -> None:

@@ -24,8 +24,19 @@ from council.protocol.codec import (
     peek,
     sender_of,
 )
-from council.protocol.envelope import Action, Envelope, Escalation, Heartbeat, Info, Proposal, Vote
+from council.protocol.envelope import (
+    HISTORY_TURNS_MAX,
+    Action,
+    Envelope,
+    Escalation,
+    Heartbeat,
+    Info,
+    Proposal,
+    Turn,
+    Vote,
+)
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
+from council.protocol.metadata import Metadata
 
 # Strategies: every envelope there can be, small
 
@@ -43,6 +54,7 @@ VALUES = st.recursive(
 )
 OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=3)
 ACTIONS = st.builds(Action, tool=NAMES, args=OBJECTS)
+TURNS = st.builds(Turn, role=st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True), text=TEXTS)
 CONTENTS = st.one_of(
     st.builds(
         Proposal,
@@ -52,6 +64,7 @@ CONTENTS = st.one_of(
         wait_for=st.sampled_from(["decisive", "all"]),
         time_budget_s=st.floats(0, 86_400, exclude_min=True),
         supersedes=st.none() | IDS,
+        history=st.lists(TURNS, max_size=3),
     ),
     st.builds(
         Vote,
@@ -69,6 +82,11 @@ CONTENTS = st.one_of(
         uptime_s=st.floats(0, allow_infinity=False),
     ),
 )
+METADATA = st.builds(
+    Metadata,
+    traceparent=st.from_regex(r"00-[1-9a-f]{32}-[1-9a-f]{16}-[0-9a-f]{2}", fullmatch=True),
+    tracestate=st.just("") | st.from_regex(r"[a-z0-9][a-z0-9_*/@-]{0,9}=[!-+]{1,9}", fullmatch=True),
+)
 
 
 @st.composite
@@ -84,6 +102,7 @@ def envelopes(draw: st.DrawFn) -> Envelope:
         confidence=draw(st.floats(0, 1)),
         risk_level=draw(st.sampled_from(["low", "med", "high"])),
         content=content,
+        metadata=draw(st.none() | METADATA),
     )
 
 
@@ -112,10 +131,14 @@ def info(data: object, **changes: Any) -> Envelope:
     return vote(type="INFO", parent_id=None, content={"kind": "note", "data": data}, **changes)
 
 
-def proposal(args: object) -> Envelope:
-    return vote(
-        type="PROPOSAL", parent_id=None, content={"summary": "x", "action": {"tool": "rm", "args": args}}
-    )
+def proposal(args: object, **more: Any) -> Envelope:
+    content = {"summary": "x", "action": {"tool": "rm", "args": args}, **more}
+    return vote(type="PROPOSAL", parent_id=None, content=content)
+
+
+SESSION = [{"role": "user", "text": "Please."}, {"role": "tool", "text": ""}]
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACED = Metadata(traceparent=PARENT, tracestate="vendor=t61rcWkgMzE,other=1")
 
 
 def rewritten(envelope: Envelope, change: Callable[[list[Any]], object]) -> bytes:
@@ -167,7 +190,9 @@ def test_an_envelope_survives_bytes_and_json(envelope: Envelope) -> None:
     assert Envelope.from_json(envelope.to_json()) == envelope
     assert encode(Envelope.from_json(envelope.to_json())) == data
     head = peek(data)
-    assert head == (WIRE_VERSION, envelope.msg_id, envelope.parent_id, envelope.sender, envelope.type)
+    has_history = isinstance(envelope.content, Proposal) and envelope.content.history
+    version = WIRE_VERSION if has_history or envelope.metadata else (1, 0)
+    assert head == (version, envelope.msg_id, envelope.parent_id, envelope.sender, envelope.type)
     assert sender_of(data) == envelope.sender
 
 
@@ -221,7 +246,14 @@ def test_the_layout_is_as_written_down() -> None:
         *(1_772_366_400_123_456, 0.87, "low", [bytes.fromhex(PROPOSED), "yes", "they are old", None]),
     ]
     assert msgpack.unpackb(encode(proposal({"f": 1})))[10] == ["x", "", ["rm", {"f": 1}], "all", 60.0, None]
+    found = msgpack.unpackb(encode(proposal({"f": 1}, history=SESSION)))
+    assert found[:2] == [1, 1]
+    turns = [["user", "Please."], ["tool", ""]]
+    assert found[10] == ["x", "", ["rm", {"f": 1}], "all", 60.0, None, turns]
     assert msgpack.unpackb(encode(info({"f": [1]})))[10] == ["note", "", {"f": [1]}]
+    found = msgpack.unpackb(encode(vote(metadata=TRACED)))
+    assert (found[:2], found[11:]) == ([1, 1], [[PARENT, "vendor=t61rcWkgMzE,other=1"]])
+    assert found[2:11] == msgpack.unpackb(encode(vote()))[2:]
 
 
 @pytest.mark.parametrize("moment", [datetime.min, datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime.max])
@@ -238,22 +270,104 @@ def test_a_higher_minor_version_may_append() -> None:
         found[1] = 7
         found[10].append("new in the content")
         found[10][2].append({"new": "in the action"})
+        found[10][6][0].append("new in the turn")
+        found[11].append("new in the metadata")
         found.extend(["new", {"and": ["more"]}])
 
-    envelope = proposal({"f": 1})
+    envelope = proposal({"f": 1}, history=SESSION).model_copy(update={"metadata": TRACED})
     data = rewritten(envelope, change)
     assert decode(data) == envelope
     assert peek(data).version == (1, 7)
+    without = rewritten(vote(), lambda found: (put(1, value=7)(found), found.extend([None, "new"])))
+    assert decode(without) == vote()
+
+
+def test_a_proposal_without_a_history_has_the_bytes_it_always_had() -> None:
+    """1.1 added the history. What was written and signed before it reads as it did, and is written so again."""
+    before = bytes.fromhex(
+        "9b0100c40800ff00ff00ff00ffc0a46c697465a5766f746572a850524f504f53414ccf00064bf535b0f240"
+        "cb3febd70a3d70a3d7a36c6f7796a178a092a2726d81a16601a3616c6ccb404e000000000000c0"
+    )
+    assert encode(proposal({"f": 1})) == encode(proposal({"f": 1}, history=[])) == before
+    assert decode(before) == proposal({"f": 1})
+    later = rewritten(proposal({"f": 1}), put(1, value=7))
+    assert decode(later) == proposal({"f": 1})
+
+
+def test_each_envelope_is_written_in_one_version() -> None:
+    """Without the comparison of versions one envelope would have two identities."""
+    for envelope in (vote(), proposal({})):
+        assert refused(rewritten(envelope, put(1, value=1))).field == "version"
+    without_turns = rewritten(proposal({}), lambda found: (put(1, value=1)(found), found[10].append([])))
+    assert refused(without_turns).field == "version"
+    assert refused(rewritten(proposal({}, history=SESSION), put(1, value=0))).field == "content"
+
+
+def test_an_envelope_without_metadata_has_the_bytes_it_always_had() -> None:
+    """1.1 added it behind all else; what was written and signed before reads as it did, and is written so again."""
+    before = bytes.fromhex(
+        "9b0100c40800ff00ff00ff00ffc408b6a9f42e00112233a46c697465a5766f746572a4564f5445cf00064bf535b0f240"
+        "cb3febd70a3d70a3d7a36c6f7794c408b6a9f42e00112233a3796573ac7468657920617265206f6c64c0"
+    )
+    assert encode(vote()) == encode(vote(metadata=None)) == before
+    assert decode(before).metadata is None
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (None, "metadata"),
+        (PARENT, "metadata"),
+        ({"traceparent": PARENT}, "metadata"),
+        ([PARENT], "metadata.tracestate"),
+        ([PARENT, "", "baggage"], "metadata"),
+        ([PARENT.upper(), ""], "metadata.traceparent"),
+        ([5, ""], "metadata.traceparent"),
+        ([PARENT, "a=1,a=2"], "metadata.tracestate"),
+        ([PARENT, b"a=1"], "metadata.tracestate"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_fault_of_metadata_names_its_place(value: object, field: str) -> None:
+    assert refused(rewritten(vote(metadata=TRACED), put(11, value=value))).field == field
+
+
+def test_metadata_stands_in_one_version_and_one_place() -> None:
+    assert refused(rewritten(vote(metadata=TRACED), put(1, value=0))).field == "envelope"
+    assert refused(rewritten(vote(metadata=TRACED), lambda found: found.pop())).field == "version"
+    assert refused(rewritten(vote(metadata=TRACED), lambda found: found.append("more"))).field == "envelope"
+    history = rewritten(proposal({}, history=SESSION), lambda found: found.append(None))
+    assert refused(history).field == "metadata"
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ("no list", "content.history"),
+        ({"role": "user"}, "content.history"),
+        ([["user", "x"]] * (HISTORY_TURNS_MAX + 1), "content.history"),
+        (["user"], "content.history[0]"),
+        ([["user", "x"], {"role": "user", "text": "x"}], "content.history[1]"),
+        ([["user"]], "content.history[0].text"),
+        ([["user", "x", "y"]], "content.history[0]"),
+        ([["user", 5]], "content.history[0].text"),
+        ([["User: x", "x"]], "content.history[0].role"),
+        ([["user", b"x"]], "content.history[0].text"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_fault_of_a_history_names_its_place(value: object, field: str) -> None:
+    assert refused(rewritten(proposal({}, history=SESSION), put(10, 6, value=value))).field == field
 
 
 def test_a_higher_minor_version_is_validated_too() -> None:
     for value in (float("nan"), msgpack.ExtType(5, b"x"), b"raw"):
         data = rewritten(
             proposal({"f": 1}),
-            lambda found, v=value: (put(1, value=1)(found), put(10, 2, 1, value={"f": v})(found)),
+            lambda found, v=value: (put(1, value=2)(found), put(10, 2, 1, value={"f": v})(found)),
         )
         assert refused(data).field == "content.action.args.f"
-    assert refused(rewritten(vote(), lambda found: (put(1, value=1)(found), found.pop()))).field == "content"
+    assert refused(rewritten(vote(), lambda found: (put(1, value=2)(found), found.pop()))).field == "content"
 
 
 @pytest.mark.parametrize("major", [0, 2, 3, 2**40, -1])
@@ -306,7 +420,7 @@ def test_a_fault_names_its_field_by_its_position(name: str, value: object) -> No
 
 @pytest.mark.parametrize("value", [{}, {"vote": "yes"}, "yes", 5, msgpack.ExtType(1, b"")], ids=repr)
 def test_content_and_action_are_arrays_in_every_minor_version(value: object) -> None:
-    for minor in (0, 1):
+    for minor in (0, 1, 2):
         for envelope, path, field in ((vote(), (10,), "content"), (proposal({}), (10, 2), "content.action")):
 
             def change(found: list[Any], path: tuple[int, ...] = path, minor: int = minor) -> None:
@@ -556,7 +670,7 @@ def test_envelopes_with_a_byte_or_two_changed(envelope: Envelope, data: st.DataO
         found = decode(bytes(mutant))
     except EnvelopeError:
         return
-    if mutant[1:3] == b"\x01\x00":
+    if mutant[1:3] in (b"\x01\x00", b"\x01\x01"):
         assert encode(found) == bytes(mutant)
 
 

@@ -210,6 +210,16 @@ def test_what_is_held_already_stays_and_is_not_taken_twice() -> None:
     assert [turn.summary for turn in found] == ["new words"]
 
 
+def test_of_texts_that_share_as_much_the_short_one_is_nearer_but_no_heading_is_nearest_of_all() -> None:
+    """Who reads them pays by their length. Mutations: it is not divided by; or by whatever few words there are."""
+    long = "parser lexer " + " ".join(f"word{n}" for n in range(40))
+    short, heading = "parser and lexer share a grammar file", "lexer"
+    for first, second, better in ((short, long, short), (heading, short, short)):
+        for older in ([first, second], [second, first]):
+            found = add_knowledge(packet("parser lexer"), turns(*older), recent=0, snippets_max=1)
+            assert [turn.summary for turn in found.context.relevant_history_snippet] == [better]
+
+
 def test_cheatsheets_that_are_named_or_core_are_taken() -> None:
     sheets = [
         Cheatsheet(id="sql", title="SQL migrations", pointer="kb/sql"),

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from council.protocol.envelope import (
     BODY_CHARS_MAX,
+    HISTORY_CHARS_MAX,
+    HISTORY_TURNS_MAX,
     NAME_CHARS_MAX,
     REASON_CHARS_MAX,
     SUMMARY_CHARS_MAX,
@@ -219,6 +221,9 @@ BAD_CONTENT: list[tuple[str, str, Any]] = [
     ("PROPOSAL", "time_budget_s", 86_400.1),
     ("PROPOSAL", "time_budget_s", float("nan")),
     ("PROPOSAL", "supersedes", "no id"),
+    ("PROPOSAL", "history", None),
+    ("PROPOSAL", "history", "user: please"),
+    ("PROPOSAL", "history", {"role": "user", "text": "please"}),
     ("VOTE", "proposal_id", "no id"),
     ("VOTE", "vote", "maybe"),
     ("VOTE", "vote", True),
@@ -263,6 +268,48 @@ def test_a_fault_of_the_content_names_its_field(word: str, name: str, value: obj
 )
 def test_faults_within_an_action_have_their_path(changes: dict[str, Any], path: str) -> None:
     assert refused(fields("PROPOSAL", **changes)).field == f"content.action.{path}"
+
+
+@pytest.mark.parametrize(
+    ("turn", "path"),
+    [
+        ({"role": "user"}, "text"),
+        ({"text": "please"}, "role"),
+        ({"role": "User", "text": "please"}, "role"),
+        ({"role": "user\nvote", "text": "please"}, "role"),
+        ({"role": "u" * 33, "text": "please"}, "role"),
+        ({"role": "user", "text": "a\0b"}, "text"),
+        ({"role": "user", "text": "\ud800"}, "text"),
+        ({"role": "user", "text": None}, "text"),
+        ({"role": "user", "text": "please", "vote": "yes"}, "vote"),
+    ],
+)
+def test_faults_within_a_history_have_their_path(turn: dict[str, Any], path: str) -> None:
+    given = [{"role": "user", "text": "hello"}, turn]
+    assert refused(fields("PROPOSAL", content__history=given)).field == f"content.history[1].{path}"
+
+
+def test_a_history_has_limits_that_say_what_to_do() -> None:
+    def session(turns: int, characters: int) -> dict[str, Any]:
+        return fields("PROPOSAL", content__history=[{"role": "tool", "text": "x" * characters}] * turns)
+
+    Envelope.build(**session(HISTORY_TURNS_MAX, HISTORY_CHARS_MAX // HISTORY_TURNS_MAX))
+    for turns, characters, unit, limit in (
+        (HISTORY_TURNS_MAX + 1, 0, "turns", HISTORY_TURNS_MAX),
+        (2, HISTORY_CHARS_MAX // 2 + 1, "characters", HISTORY_CHARS_MAX),
+    ):
+        error = refused(session(turns, characters))
+        assert isinstance(error, EnvelopeTooLarge)
+        assert (error.field, error.limit) == ("content.history", limit)
+        assert error.found > limit
+        assert f"at most {limit:,} {unit}" in str(error)
+        assert "leave out the oldest" in str(error)
+
+
+def test_a_proposal_without_a_history_shows_none() -> None:
+    assert "history" not in Envelope.build(**fields("PROPOSAL")).to_json()
+    given = fields("PROPOSAL", content__history=[{"role": "user", "text": "Please."}])
+    assert json.loads(Envelope.build(**given).to_json())["content"]["history"] == given["content"]["history"]
 
 
 @pytest.mark.parametrize(("word", "name"), [(word, name) for word in TYPES for name in CONTENTS[word]])
@@ -386,7 +433,8 @@ def test_envelopes_that_differ_in_kind_of_number_differ(one: object, other: obje
 
 def test_the_schema_tells_each_body() -> None:
     schema = Envelope.model_json_schema()
-    assert {"Proposal", "Vote", "Info", "Escalation", "Heartbeat", "Action"} == set(schema["$defs"])
+    bodies = {"Proposal", "Vote", "Info", "Escalation", "Heartbeat"}
+    assert bodies | {"Action", "Turn", "Metadata"} == set(schema["$defs"])
 
 
 # JSON
