@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec core import inline ray durable] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec core import inline ray durable thinking] [--scale 0.1]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import durable, pure, running
+from benchmarks import durable, pure, running, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
@@ -16,6 +16,7 @@ GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "inline": running.inline_rows,
     "ray": running.ray_rows,
     "durable": durable.durable_rows,
+    "thinking": thinking.thinking_rows,
 }
 
 
