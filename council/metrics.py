@@ -2,8 +2,8 @@
 
 A ``Meter`` reads a coordinator now and then, so that no decision waits for it: what was announced since the last
 look it counts, the rest it takes as it finds it. Where the figures go is a sink's affair: ``Registry`` is the one
-that Prometheus scrapes, Ray's own stands beside all else that calls Ray. Only what is on the record is counted: the
-announcements are those that were told (rules 4.7).
+that Prometheus scrapes, Ray's own stands beside all else that calls Ray. What is announced is counted once it is on
+the record (rules 4.7); refusals, and what is ignored, as they happen.
 
 Names, units and labels follow Prometheus's conventions. A label's values are the council's own words, its seats and
 its models; of those that a seat may make up there are at most ``SERIES_MAX``, and ``other``.
@@ -212,6 +212,14 @@ class Meter:
 
     def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         self._told = driver.feed.position
+        driver.feed.watchers.append(self.read)
+        for name, counts in (
+            ("council_refused_envelopes", driver.refused),
+            ("council_ignored_envelopes", driver.ignored),
+        ):
+            self._counted |= {(name, why): count for why, count in counts.items()}
+        for seat in driver.state.seats.values():
+            self._counted["council_seat_restarts", seat.name] = seat.boot - seat.handed_on
 
     def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         uptime_s, wall_s = now
@@ -366,11 +374,19 @@ class _Fresh:
         self._loop = loop
 
     def collect(self) -> Iterator[Any]:
+        self._refresh()
+        yield from self._registry.collected.collect()
+
+    def restricted_registry(self, names: Any) -> Any:
+        """Some of them, as ``/metrics?name[]=...`` asks."""
+        self._refresh()
+        return self._registry.collected.restricted_registry(names)
+
+    def _refresh(self) -> None:
         async def look() -> None:
             self._meter.read()
 
         asyncio.run_coroutine_threadsafe(look(), self._loop).result(SCRAPE_S)
-        yield from self._registry.collected.collect()
 
 
 class Endpoint:

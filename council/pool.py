@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
+import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from council.agents.ids import new_id
 from council.client import Council
-from council.core.state import ActionStage, Decision, Escalation
+from council.core.state import ActionStage, Decision, Escalation, council_of
 from council.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CallerError, CouncilError
+from council.protocol.errors import CallerError, ConfigError, CouncilError
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -38,16 +38,37 @@ COUNCILS_MAX = 64
 STARTING_MAX = 4
 
 
-def council_of(key: str, count: int) -> int:
-    """Which of ``count`` councils a key belongs to: the same one everywhere and always."""
-    return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big") % count
+def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
+    """The configuration of one of the ``count`` councils that share the work of ``config``.
+
+    What it has alone (its name, files, ports) follows from its number. Raises ConfigError.
+    """
+    from pydantic import ValidationError
+
+    from council.settings import CHECK_COUNCIL, CouncilConfig, expected
+
+    own: dict[str, Any] = {"name": f"{config.name}.{number}"}
+    for key in ("metrics_port", "panel_port"):
+        if getattr(config, key):  # 0 is any, for each
+            own[key] = getattr(config, key) + number
+    if config.checkpoint is not None:
+        whole, suffix = os.path.splitext(config.checkpoint)
+        own["checkpoint"] = f"{whole}.{number}{suffix}"
+    for key, value in own.items():
+        try:
+            CHECK_COUNCIL[key].validate_python(value)
+        except ValidationError:
+            wanted = expected(key, CouncilConfig)
+            problem = f"{key}: council {number} of the pool would have {value!r}, expected {wanted}"
+            raise ConfigError(problem, problems=(problem,)) from None
+    return config.model_copy(update={**own, "pool": (number, count)})
 
 
 class CouncilPool:
     """Several councils with one API. Made by ``launch``, ``inline`` or ``connect``; close it, or use it in ``with``.
 
-    ``councils`` are those it is made of, for what is each one's own: ``events``, ``history``. ``aio`` has
-    coroutines of the same names.
+    ``councils`` are those it is made of, for what is each one's own: ``events``, ``history``. Each refuses proposals
+    that are another's. ``aio`` has coroutines of the same names.
     """
 
     def __init__(self, name: str, councils: Sequence[Council]) -> None:
@@ -127,7 +148,7 @@ class CouncilPool:
                 f"count is {count!r:.80}, expected a whole number of councils, 1 to {COUNCILS_MAX}"
             )
         base = configured(config, settings)
-        parts = [base.part(number, count) for number in range(count)]
+        parts = [part_of(base, number, count) for number in range(count)]
         with _Opening() as councils:
             councils.append(make(parts[0]))  # alone: it may start Ray for all
             with ThreadPoolExecutor(STARTING_MAX, "council-pool") as starting:
@@ -146,14 +167,19 @@ class CouncilPool:
     def draft(
         self, summary: str, body: str = "", *, key: str | None = None, **details: Unpack[Details]
     ) -> Envelope:
-        """As ``Council.draft``; it belongs to the council that ``key`` does, without one to any."""
+        """As ``Council.draft``; it belongs to the council of ``key``, of what it supersedes, or to any.
+
+        Raises CallerError where the key and what it supersedes belong to different ones.
+        """
         envelope = self.councils[0].draft(summary, body, **details)
-        if key is None:
-            return envelope
-        wanted, count = council_of(key, len(self.councils)), len(self.councils)
-        while (
-            council_of(envelope.msg_id, count) != wanted
-        ):  # as many tries as there are councils, on the average
+        count, superseded = len(self.councils), details.get("supersedes")
+        wanted = {council_of(each, count) for each in (key, superseded) if each is not None}
+        if len(wanted) > 1:
+            raise CallerError(
+                f"{superseded} belongs to another council than the key {key!r:.80}: leave the key out, or give "
+                "the one that it was proposed with"
+            )
+        while wanted and council_of(envelope.msg_id, count) not in wanted:  # some ``count`` tries
             envelope = envelope.model_copy(update={"msg_id": new_id()})
         return envelope
 

@@ -378,14 +378,6 @@ class CouncilConfig(BaseModel):
     # What stands in the files that it names, once they are read (``council.chartering``).
     _papers: Any = PrivateAttr(default=None)
 
-    def part(self, number: int, count: int) -> CouncilConfig:
-        """The configuration of one of the ``count`` councils that a pool of this one's name is made of."""
-        port = self.metrics_port and self.metrics_port + number  # 0 is any, for each
-        given = {key: getattr(self, key) for key in self.model_fields_set}
-        return CouncilConfig(
-            **{**given, "name": f"{self.name}.{number}", "pool": (number, count), "metrics_port": port}
-        )
-
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         names = [seat.name for seat in self.seats]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from council import Case, Council, CouncilPool, Opinion, SeatConfig
-from council.pool import council_of
-from council.protocol.errors import CallerError, JournalHeld, PoolMismatch, Refused
+from council.config import load
+from council.core.state import council_of
+from council.pool import part_of
+from council.protocol.errors import CallerError, ConfigError, JournalHeld, PoolMismatch, Refused
 from council.settings import CouncilConfig
 
 
@@ -174,7 +177,7 @@ def test_a_council_by_itself_does_not_take_a_pools_journal(tmp_path: Path) -> No
 def test_what_is_opened_is_closed_where_one_can_not_be_had(tmp_path: Path) -> None:
     """Its journals can be opened again at once, which a council that was left running would hold."""
     store = str(tmp_path / "packets.db")
-    config = CouncilConfig(name="checks", seats=SEATS, store=store).part(1, 2)
+    config = part_of(CouncilConfig(name="checks", seats=SEATS, store=store), 1, 2)
     with Council.inline(config), pytest.raises(JournalHeld, match=r"checks\.1"):
         pool_of(2, store=store)
     with pool_of(2, store=store) as pool:
@@ -195,11 +198,77 @@ def test_a_draft_is_complete_and_a_foreign_one_goes_where_its_id_says() -> None:
         assert pool.propose(draft)
 
 
-def test_each_part_has_a_name_and_a_port_of_its_own() -> None:
-    config = CouncilConfig(name="checks", metrics_port=9_464, quorum=3)
-    parts = [config.part(number, 3) for number in range(3)]
+def test_each_part_has_a_name_a_checkpoint_and_ports_of_its_own() -> None:
+    config = CouncilConfig(
+        name="checks", metrics_port=9_464, panel_port=9_000, checkpoint="/elsewhere/last.checkpoint", quorum=3
+    )
+    parts = [part_of(config, number, 3) for number in range(3)]
     assert [part.name for part in parts] == ["checks.0", "checks.1", "checks.2"]
     assert [part.metrics_port for part in parts] == [9_464, 9_465, 9_466]
+    assert [part.panel_port for part in parts] == [9_000, 9_001, 9_002]
+    assert [part.checkpoint for part in parts][:2] == [
+        "/elsewhere/last.0.checkpoint",
+        "/elsewhere/last.1.checkpoint",
+    ]
+    assert [part.pool for part in parts] == [(0, 3), (1, 3), (2, 3)]
     assert {part.quorum for part in parts} == {3}
-    assert CouncilConfig(metrics_port=0).part(1, 2).metrics_port == 0
-    assert CouncilConfig().part(1, 2).metrics_port is None
+    assert part_of(CouncilConfig(metrics_port=0), 1, 2).metrics_port == 0
+    assert part_of(CouncilConfig(), 1, 2).metrics_port is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"name": "a" * 63}, "name: council 0"), ({"metrics_port": 65_534}, "metrics_port: council 2")],
+)
+def test_what_a_part_can_not_have_is_told_before_any_is_made(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        CouncilPool.inline(3, seats=SEATS, **settings)
+
+
+def test_many_new_stores_are_made_side_by_side_and_opened_again_with_their_checkpoints(
+    tmp_path: Path,
+) -> None:
+    """Caught: alembic's context is the process's, and two threads at once broke it; one checkpoint for all."""
+    settings = {"store": str(tmp_path / "p.db"), "checkpoint": str(tmp_path / "last")}
+    for _ in range(2):
+        with pool_of(6, **settings) as pool:
+            assert all(pool.propose_many(["x"] * 12))
+    assert len(list(tmp_path.glob("p.checks.*.db"))) == 6
+    assert len(list(tmp_path.glob("last.*"))) == 6
+
+
+def test_a_part_refuses_what_is_anothers_so_that_no_id_is_decided_twice() -> None:
+    """rules 1.12"""
+    with pool_of(2) as pool:
+        draft = pool.draft("x", key="k")
+        assert pool.propose(draft)
+        other = next(each for each in pool.councils if each is not pool.council(draft.msg_id))
+        with pytest.raises(Refused, match="use CouncilPool") as refused:
+            other.propose(draft)
+        assert refused.value.code == "another_council"
+        assert pool.status()["decided"] == {"approved": 1}
+
+
+def test_a_revised_proposal_goes_where_the_old_one_is() -> None:
+    seats = [SeatConfig(name=name, mind=torn) for name in ("prime", "lite", "codemind")]
+    with CouncilPool.inline(3, name="torn", seats=seats) as pool:
+        for number in range(6):
+            old = pool.propose(f"first {number}")
+            pool.propose("second", supersedes=old.proposal_id)
+            found = pool.decision(old.proposal_id)
+            assert found is not None
+            assert found.outcome == "cancelled"
+        elsewhere = next(
+            f"k{n}" for n in range(99) if council_of(f"k{n}", 3) != council_of(old.proposal_id, 3)
+        )
+        with pytest.raises(CallerError, match="leave the key out"):
+            pool.draft("third", key=elsewhere, supersedes=old.proposal_id)
+
+
+def test_all_parts_have_the_charter_as_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "charter.toml"
+    path.write_text('[identity]\ncore_rules = ["Never lie"]\n')
+    config = load(flags={"charter": str(path), "name": "checks"}).config
+    path.unlink()
+    parts = [part_of(config, number, 2) for number in range(2)]
+    assert all(part._papers is config._papers for part in parts)

@@ -128,6 +128,15 @@ def test_the_port_is_free_again_once_the_council_is_closed() -> None:
         assert council.status()["metrics"]["url"] == url
 
 
+def test_some_of_the_metrics_can_be_asked_for() -> None:
+    with Council.inline(seats=SEATS, metrics_port=0) as council:
+        council.propose("good")
+        url = council.status()["metrics"]["url"]
+        text = scraped(f"{url}?name[]=council_proposals_total")
+    assert 'council_proposals_total{council="council"} 1.0' in text
+    assert "council_seat_active" not in text
+
+
 def test_without_a_port_nothing_is_served() -> None:
     with Council.inline(seats=SEATS) as council:
         assert council.status()["metrics"] is None

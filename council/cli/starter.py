@@ -199,7 +199,7 @@ def _caps(choices: Sequence[Choice]) -> list[str]:
     return [
         "# The most that models may use up, prompts and answers together. A call that might go past it is not made.",
         f"# With the limits below one proposal takes {worst:,} tokens at worst, in {calls} calls, if no observer",
-        "# calls a halt; council estimate tells all. Without an action or a risk it is half of them, for none is planned.",
+        "# calls a halt; council estimate tells all. Without an action or a risk half of them do.",
         f"{'' if paid else '# '}proposal_tokens_max = {_round(worst):_}",
         _beside(f"# council_tokens_max = {100 * _round(worst):_}", "over the council's whole life"),
         _beside("# council_usd_max = 20.0", "needs the prices of every model"),

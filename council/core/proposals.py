@@ -8,7 +8,7 @@ from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import Effects, keep, open_proposal, unknown
-from council.core.state import CouncilState, Decision, Moment, Proposal
+from council.core.state import CouncilState, Decision, Moment, Proposal, council_of
 from council.protocol.errors import Refused, TooManyOpen
 
 
@@ -17,6 +17,7 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
     known = _known(state, event)
     if known is not None:
         return known
+    _refuse_another_councils(state, what.proposal_id)
     superseding = _superseded(state, event)
     _refuse_above_limits(state, superseding)
     active = state.active()
@@ -36,6 +37,21 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
     if reason:
         effects.append(do.AnnouncePrimeEscalation(what.proposal_id, reason))
     return effects + keep(state, None, (proposal, []))
+
+
+def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
+    """In a pool an id belongs to one council, or it could be decided twice (rules 1.12)."""
+    if state.rules.pool is None:
+        return
+    number, count = state.rules.pool
+    wanted = council_of(proposal_id, count)
+    if wanted != number:
+        raise Refused(
+            f"{proposal_id} belongs to council {wanted} of this pool, and was proposed to council {number}: use "
+            "CouncilPool, which finds the right one",
+            code="another_council",
+            proposal_id=proposal_id,
+        )
 
 
 def _known(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:

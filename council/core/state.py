@@ -7,6 +7,7 @@ is down, a human's (rules 1.9).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Literal
@@ -44,6 +45,11 @@ class Value(msgspec.Struct, frozen=True, gc=False):
     Made and copied in C, in a tenth of a frozen dataclass's time: each step makes a dozen. It can be part of
     no cycle, so the garbage collector need not look at it; else it would look at all decisions ever made.
     """
+
+
+def council_of(key: str, count: int) -> int:
+    """Which of ``count`` councils that share the work a key, or a proposal's id, belongs to: always the same one."""
+    return int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big") % count
 
 
 def unsure(confidence: float) -> bool:
@@ -389,7 +395,8 @@ class Proposal(Value, frozen=True):
 
     ``asked`` holds the seats it was handed to; ``lost`` those whose ballot will not come, with the reason;
     ``asked_again`` those whose first ballot could not be read, with its digest; ``interrupts`` the run on
-    each stream; ``acts`` the messages seen, by seat and kind; ``absent`` who was missing when voting ended;
+    each stream, ``halted`` the newest round of each that a halt was called to; ``acts`` the messages seen, by seat
+    and kind; ``absent`` who was missing when voting ended; ``dearest`` the most that a call for it was held at;
     ``escalated_for`` the reasons why it is escalated to Prime, empty when it is not; ``standing`` what its
     proposer is told while it waits for a human; ``accounts`` what the seats' models cost.
     """
@@ -403,6 +410,7 @@ class Proposal(Value, frozen=True):
     lost: Mapping[str, str] = msgspec.field(default_factory=dict)
     asked_again: Mapping[str, str] = msgspec.field(default_factory=dict)
     interrupts: Mapping[str, int] = msgspec.field(default_factory=dict)
+    halted: Mapping[str, int] = msgspec.field(default_factory=dict)
     acts: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     escalated_for: tuple[str, ...] = ()
     absent: Absent | None = None
@@ -411,6 +419,7 @@ class Proposal(Value, frozen=True):
     standing: Decision | None = None
     late: tuple[Ballot, ...] = ()
     accounts: tuple[Account, ...] = ()
+    dearest: Spend = Spend()
 
 
 class ActionReport(Value, frozen=True):

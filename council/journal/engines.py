@@ -10,6 +10,7 @@ import math
 import os
 import sqlite3
 import stat
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -468,6 +469,10 @@ def _no_store(why: str) -> CallerError:
     )
 
 
+# Alembic's contexts are the process's, and no two threads' at once.
+_UPGRADING = threading.Lock()
+
+
 def _upgrade(connection: Connection) -> None:
     from alembic import command  # takes its time, and is needed once in a store's life
     from alembic.config import Config
@@ -476,4 +481,5 @@ def _upgrade(connection: Connection) -> None:
     folder = Path(__file__).parent / "migrations"
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _UPGRADING:
+        command.upgrade(config, "head")

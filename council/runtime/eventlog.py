@@ -67,6 +67,7 @@ class EventLog:
 
     def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         self._position = driver.feed.position  # what was told before, another coordinator has written
+        driver.feed.watchers.append(self.read)
 
     def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         behind, self._position = driver.feed.position - self._position, driver.feed.position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from council.core import effects as do
@@ -64,6 +65,9 @@ class Feed:
     def __init__(self, kept_max: int) -> None:
         self.position = 0
         self._kept: deque[tuple[float, do.Effect]] = deque(maxlen=kept_max)
+        self._half = (kept_max + 1) // 2
+        # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
+        self.watchers: list[Callable[[], None]] = []
 
     def last(self, count: int) -> list[do.Effect]:
         """The newest ``count`` announcements, or as many as are kept, oldest first."""
@@ -77,6 +81,9 @@ class Feed:
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
         self._kept.append((wall_s, effect))
+        if self.position % self._half == 0:
+            for look in self.watchers:
+                look()
 
     def after(self, position: int, limit: int) -> list[dict[str, Any]]:
         """Up to ``limit`` events after ``position``, as plain data: position, at (Unix seconds), kind, data.

@@ -26,8 +26,8 @@ class Kept:
 class Metered:
     """A driver in hand with a meter on it; it is a coordinator as far as a meter reads one."""
 
-    def __init__(self, **rules: Any) -> None:
-        self.hand = Hand(**rules)
+    def __init__(self, *, events_kept: int = 20_000, **rules: Any) -> None:
+        self.hand = Hand(events_kept=events_kept, **rules)
         self.journal = Kept()
         self.kept: int | None = None
         self.registry = Registry()
@@ -219,6 +219,37 @@ def test_a_meter_counts_what_is_announced_from_its_beginning_on_and_each_once() 
     meter.read()
     assert later.collected.get_sample_value("council_proposals_total", {"council": "main"}) == 1.0
     assert metered.value("council_proposals_total") == 2.0
+
+
+@pytest.mark.parametrize("events_kept", [1, 2, 7, 20])
+def test_nothing_is_missed_where_few_events_are_kept(events_kept: int) -> None:
+    """Caught: a meter that looks now and then alone, and finds the newest events only."""
+    metered = Metered(events_kept=events_kept)
+    for _ in range(50):
+        metered.decided("yes", "yes")
+    assert metered.value("council_proposals_total") == 50.0
+    assert metered.value("council_ballots_total", seat="lite", vote="yes") == 50.0
+    assert metered.value("council_decision_duration_seconds_count", outcome="approved") == 50.0
+
+
+def test_what_an_earlier_coordinator_refused_is_not_counted_again() -> None:
+    metered = Metered()
+    metered.hand.receive(b"garbage")
+    metered.hand.driver.seat_died("lite", 0, "killed", metered.hand.now)
+    metered.hand.save()
+    later = Registry()
+    meter = Meter("main", metered, [later])
+    (code,) = metered.hand.driver.refused
+    meter.read()
+    refused = {"council": "main", "reason": code}
+    assert later.collected.get_sample_value("council_refused_envelopes_total", refused) is None
+    assert (
+        later.collected.get_sample_value("council_seat_restarts_total", {"council": "main", "seat": "lite"})
+        is None
+    )
+    metered.hand.receive(b"garbage")
+    meter.read()
+    assert later.collected.get_sample_value("council_refused_envelopes_total", refused) == 1.0
 
 
 def test_commits_are_observed_once_with_their_records(metered: Metered) -> None:
