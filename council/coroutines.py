@@ -8,15 +8,16 @@ async with AsyncCouncil.launch() as council:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from council.core.state import Decision, Escalation, RiskLevel
+from council.agents import spans
+from council.core.state import ActionStage, Decision, Escalation
 from council.following import Events
 from council.journal.entries import Asked, HistoryPage
-from council.keywords import ClientSettings, Details, Settings
+from council.keywords import ClientSettings, Details, Guarding, Settings
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
 
@@ -92,6 +93,11 @@ class AsyncCouncil:
     def config(self) -> CouncilConfig:
         return self._council.config
 
+    @property
+    def _around(self) -> spans.Context | None:
+        """What spans of the caller's are children of, for it waits on another loop than they are made on."""
+        return spans.here(self._council._spans)
+
     async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._council._closed:
             coroutine.close()
@@ -108,7 +114,7 @@ class AsyncCouncil:
         **details: Unpack[Details],
     ) -> Decision:
         return await self._run(
-            self._council._propose(proposal, body, wait_for_human, human_timeout_s, details)
+            self._council._propose(proposal, body, wait_for_human, human_timeout_s, details, self._around)
         )
 
     async def propose_many(
@@ -118,10 +124,15 @@ class AsyncCouncil:
         wait_for_human: bool = False,
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        return await self._run(self._council._propose_many(proposals, wait_for_human, details))
+        return await self._run(self._council._propose_many(proposals, wait_for_human, details, self._around))
 
     async def cancel(self, proposal_id: str, reason: str = "") -> None:
         await self._run(self._council._cancel(proposal_id, reason))
+
+    async def report(
+        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
+    ) -> None:
+        await self._run(self._council._report(decision, stage, ok, text))
 
     async def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
@@ -146,19 +157,11 @@ class AsyncCouncil:
     def events(self, after: int = 0, *, follow: bool = True) -> Events:
         return self._council.events(after, follow=follow)
 
-    def guard(
-        self,
-        *,
-        risk: RiskLevel = "low",
-        describe: str | Callable[..., str] | None = None,
-        wait_for_human: bool = False,
-        timeout_s: float | None = None,
-        hide: Sequence[str] = (),
-    ) -> Callable[[F], F]:
+    def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """As ``Council.guard``, for async functions alone: a plain one raises CallerError when decorated."""
         from council.guards import Guard
 
-        return Guard(self._council, risk, describe, wait_for_human, timeout_s, hide, coroutines_only=True)
+        return Guard(self._council, how, coroutines_only=True)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._council.close)

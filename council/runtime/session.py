@@ -114,7 +114,7 @@ class Session:
         )
 
     async def propose(
-        self, envelope: Envelope, *, wait_for_human: bool = False, human_timeout_s: float | None = None
+        self, envelope: Envelope, wait_for_human: bool = False, human_timeout_s: float | None = None
     ) -> Decision:
         """The decision on a proposal, or how it stands once it waits for a human, unless that is waited for.
 

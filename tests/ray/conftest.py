@@ -8,22 +8,32 @@ from pathlib import Path
 
 import pytest
 
+from tests.collector import Collector
+
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="package", autouse=True)
-def a_ray() -> Iterator[None]:
+def a_ray(collector: Collector) -> Iterator[None]:
     import ray
 
     from council.runtime import ray_side
 
     with pytest.MonkeyPatch.context() as patch:  # while Ray starts, for the seats import tests.ray.minds
         patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.endpoint}/v1/traces")
         release = ray_side.ensure_ray(None)
     assert release is not None, "a Ray runs in this process already"
     assert ray.is_initialized()
     yield
     release()
+
+
+@pytest.fixture(scope="package")
+def collector() -> Iterator[Collector]:
+    """Where the spans of councils go that make any."""
+    with Collector() as running:
+        yield running
 
 
 @pytest.fixture

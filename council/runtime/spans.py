@@ -1,0 +1,143 @@
+"""The span of each decision, made of what a coordinator announced. Knows nothing of where spans go.
+
+Like a meter it looks now and then, so that no decision waits for it, and nothing is told that is not on the record
+(rules 4.7).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from council.agents import spans as names
+from council.agents.spans import Spans
+from council.core import effects as do
+from council.core.state import Decision
+from council.metrics import Readable, decided_by
+from council.protocol import codec
+from council.protocol.errors import CouncilError
+from council.protocol.metadata import Metadata
+
+if TYPE_CHECKING:
+    from council.journal.record import Journal
+    from council.runtime.coordinator import Coordinator
+    from council.runtime.driver import Driver
+    from council.settings import CouncilConfig
+    from council.tracing import Traces
+
+# Of one decision's span; 15 seats' ballots, losses and observations are fewer.
+EVENTS_MAX = 100
+
+
+def decision_spans(
+    config: CouncilConfig, coordinator: Coordinator, traces: Traces | None
+) -> list[DecisionSpans]:
+    """What makes a span of each decision, where spans are made."""
+    if traces is None:
+        return []
+    return [DecisionSpans(config.name, coordinator, traces.spans(coordinator.council_id))]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A proposal whose decision is to come: since when (Unix seconds), in which trace, and what was told of it."""
+
+    since_s: float
+    metadata: Metadata | None
+    events: list[tuple[str, float, dict[str, Any]]] = field(default_factory=list)
+
+
+class DecisionSpans:
+    """Makes a span ``council.decide`` of each decision; belongs to the coordinator's loop, as a ``Watcher``."""
+
+    def __init__(self, council: str, coordinator: Readable, spans: Spans) -> None:
+        self._council = council
+        self._coordinator = coordinator
+        self._spans = spans
+        self._told = 0
+        self._open: dict[str, _Open] = {}
+        coordinator.read(self._begin)
+
+    def read(self) -> None:
+        """Tells of what was decided since the last time."""
+        self._coordinator.read(self._look)
+
+    def close(self) -> None:
+        """Of what is open the next coordinator tells, from when it was proposed."""
+
+    def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
+        uptime_s, wall_s = now
+        self._told = driver.feed.position
+        for proposal_id, proposal in driver.state.open.items():
+            payload = driver.payload(proposal_id)
+            try:
+                metadata = None if payload is None else codec.decode(payload).metadata
+            except CouncilError:
+                metadata = None
+            self._open[proposal_id] = _Open(wall_s - (uptime_s - proposal.opened_s), metadata)
+
+    def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
+        traced = dict(driver.traced)
+        driver.traced.clear()
+        behind, self._told = driver.feed.position - self._told, driver.feed.position
+        for wall_s, effect in driver.feed.told(behind):
+            match effect:
+                case do.AnnounceProposal(what):
+                    self._open[what.proposal_id] = _Open(wall_s, traced.pop(what.proposal_id, None))
+                case do.AnnounceDecision(decision):
+                    self._decided(decision, wall_s)
+                case _:
+                    self._note(effect, wall_s)
+        driver.traced.extend(traced.items())  # of those whose record is not kept yet
+
+    def _note(self, effect: do.Effect, wall_s: float) -> None:
+        """What was announced on an open proposal, without a word of what was said."""
+        about: dict[str, Any]
+        match effect:
+            case do.AnnounceBallot(ballot, late):
+                proposal_id, name = ballot.proposal_id, "ballot"
+                about = {names.SEAT: ballot.seat, names.VOTE: ballot.vote}
+                about |= {names.LATE: True} if late else {}
+            case do.AnnounceLoss(proposal_id, seat, task):
+                name, about = "loss", {names.SEAT: seat, names.TASK: task}
+            case do.AnnounceObservation(proposal_id, observer, _, interrupt):
+                name, about = "interrupt" if interrupt else "observation", {names.SEAT: observer}
+            case do.AnnouncePrimeEscalation(proposal_id):
+                name, about = "to_prime", {}
+            case do.AnnounceRuling(ruling):
+                proposal_id, name = ruling.proposal_id, "ruling"
+                about = {names.SEAT: ruling.seat, names.RULING: ruling.ruling}
+            case do.AnnounceEscalation(escalation):
+                proposal_id, name = escalation.proposal_id, "to_human"
+                about = {names.REASON: escalation.reason}
+            case do.RaiseAlert(proposal_id, kind):
+                name, about = "alert", {names.ALERT: kind}
+            case _:
+                return
+        found = self._open.get(proposal_id)
+        if found is not None and len(found.events) < EVENTS_MAX:
+            found.events.append((name, wall_s, about))
+
+    def _decided(self, decision: Decision, wall_s: float) -> None:
+        found = self._open.pop(decision.proposal_id, None) or _Open(wall_s - decision.seconds, None)
+        about: dict[str, Any] = {
+            names.COUNCIL: self._council,
+            names.PROPOSAL: decision.proposal_id,
+            names.OUTCOME: decision.outcome or "",
+            names.DECIDED_BY: decided_by(decision),
+            names.DEGRADED: decision.degraded,
+            names.QUORUM: decision.quorum,
+        }
+        if decision.missing:
+            about[names.MISSING] = [seat for seat, _ in decision.missing]
+        parent = self._spans.parent(decision.proposal_id, found.metadata)
+        span = self._spans.tracer.start_span(
+            names.DECIDE, parent, attributes=about, start_time=_ns(found.since_s)
+        )
+        for name, at_s, facts in found.events:
+            span.add_event(name, facts, _ns(at_s))
+        span.end(_ns(wall_s))
+
+
+def _ns(wall_s: float) -> int:
+    return int(wall_s * 1e9)

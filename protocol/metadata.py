@@ -1,0 +1,63 @@
+"""What travels beside a message and is no part of what it says: which trace it belongs to (W3C Trace Context).
+
+Knows the form of that and nothing of tracing. No mind and no model is shown it (rules 2.3).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+from council.protocol.models import Model, length
+
+# So much everybody passes on whole, by the document; and it travels with each proposal, and is kept with it.
+TRACESTATE_CHARS_MAX = 512
+TRACESTATE_MEMBERS_MAX = 32
+TRACEPARENT_CHARS = 55
+
+_TRACEPARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_MEMBER = re.compile(
+    r"([a-z0-9][a-z0-9_*/@-]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_EXPECTED = (
+    "expected 00-, 32 hex digits, -, 16 hex digits, -, 2 hex digits, in lower case, and no id of zeros"
+)
+
+
+def _is_traceparent(text: str) -> str:
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None or not int(found[1], 16) or not int(found[2], 16):
+        raise PydanticCustomError("traceparent", _EXPECTED)
+    return text
+
+
+def _is_tracestate(text: str) -> str:
+    members = text.split(",") if text else []
+    if len(members) > TRACESTATE_MEMBERS_MAX:
+        raise PydanticCustomError(
+            "tracestate", "has {found} members, at most 32 are allowed", {"found": len(members)}
+        )
+    keys = {found[1] for member in members if (found := _MEMBER.fullmatch(member)) is not None}
+    if len(keys) < len(members):
+        raise PydanticCustomError(
+            "tracestate", "expected key=value, …, each key once, as W3C Trace Context has it"
+        )
+    return text
+
+
+class Metadata(Model):
+    """The span that a message was sent in: ``traceparent`` and ``tracestate`` as W3C Trace Context writes them.
+
+    ``tracestate`` is empty where there is none. Nothing else may stand there: what is not known is refused.
+    """
+
+    traceparent: Annotated[str, length(TRACEPARENT_CHARS), AfterValidator(_is_traceparent)]
+    tracestate: Annotated[str, length(TRACESTATE_CHARS_MAX), AfterValidator(_is_tracestate)] = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The trace's id, 32 hex digits."""
+        return self.traceparent[3:35]
