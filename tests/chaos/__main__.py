@@ -9,6 +9,7 @@ import argparse
 import importlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 import structlog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-KINDS = ("ray", "stop", "sqlite", "postgres", "full", "locked", "power")
+KINDS = ("ray", "stop", "sqlite", "postgres", "full", "locked", "power", "nodes")
 
 
 def main() -> int:
@@ -29,6 +30,7 @@ def main() -> int:
     asked = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)  # of each connection that we cut it says so
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # all that a round has started ends with it
     for name in [name for name in os.environ if name.startswith("COUNCIL_")]:
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=asked.folder) as made:

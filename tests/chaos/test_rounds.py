@@ -1,4 +1,4 @@
-"""A short round of each kind of fault, by the command that runs the long ones. Ray's is in tests/ray."""
+"""A short round of each kind of fault, by the command that runs the long ones. Ray's are in tests/ray."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def test_a_short_round_loses_nothing(kind: str) -> None:
 
 
 def test_every_kind_has_a_short_round() -> None:
-    assert {*COUNTS, "ray"} == set(KINDS)
+    assert {*COUNTS, "ray", "nodes"} == set(KINDS)

@@ -163,6 +163,7 @@ def end_alone(nodes: Nodes, home: Path) -> None:
     assert alive(others) == others
 
 
+@pytest.mark.long
 def test_a_node_without_the_package_is_named_and_can_be_sent_it(
     nodes: Nodes, shell: Shell, tmp_path: Path
 ) -> None:

