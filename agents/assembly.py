@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING
 from council.agents.answers import SCHEMA_TEXTS, SCHEMAS
 from council.agents.ladder import Field, Request, Step, fresh_nonce, shorten
 from council.agents.mind import Case, ShownBallot
-from council.agents.prompt import Message, Overrun, Prompt, Task
+from council.agents.prompt import Message, Overrun, Prompt, Task, bounded
 from council.agents.specials import SPELL_IT, special_in, without_specials
 from council.agents.summarizer import MARK
 from council.protocol.cognition import CognitionPacket
-from council.protocol.errors import Refused, TokenBudgetError
-from council.protocol.identity import Counter, history_limit, identity_limit, persona_limit
+from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
+from council.protocol.identity import (
+    Counter,
+    Persona,
+    check_persona,
+    history_limit,
+    identity_limit,
+    persona_limit,
+)
 from council.protocol.jsondata import plain
 from council.protocol.markers import Marker, marker_head
 from council.protocol.packet import canonical_json
@@ -36,6 +43,11 @@ HISTORY_CHARS_MAX = 2**20
 # What a packet holds for programs: the prompt once more, and the proposal's id.
 _NOT_SHOWN = frozenset({"user_message", "proposal"})
 
+# Reasons of a ruling's ballots that models are asked for: each is a call to pay and to wait for, and Prime is shown
+# every vote whole. Those beyond are cut here.
+REASONS_ASKED_MAX = 3
+CHARS_A_TOKEN = 8  # of a text of words hardly more
+
 Section = tuple[str, str]
 
 
@@ -47,7 +59,8 @@ class Draft:
     history, which it shares the room with; where ``is_watched``, it is what the prompt is about: it may have all
     that the proposal leaves, there is no history, and nothing of it is no prompt. ``told`` is short, and whole.
     ``frames`` are the texts that say how to answer, ``instruction`` the directive's name, ``closing`` what stands
-    behind all sections. With a ``marker`` the answer is that block, else one JSON object.
+    behind all sections. With a ``marker`` the answer is that block, else one JSON object. ``until_s`` of the loop's
+    clock the work that it is for is over; None: as long from now as the case says.
     """
 
     task: Task
@@ -62,6 +75,7 @@ class Draft:
     told: tuple[Section, ...] = ()
     marker: Marker | None = None
     closing: str = "closing"
+    until_s: float | None = field(default=None, compare=False)
 
     def history(self) -> str:
         """What may be shortened: what came with the prompt, then the turns, oldest first."""
@@ -89,9 +103,14 @@ class Assembly:
     def __init__(self, builder: PromptBuilder, draft: Draft) -> None:
         self.overruns: list[Overrun] = []
         self._models_asked = self._prime_asked = False
+        self._asked = self._reasons_asked = 0
+        now_s = asyncio.get_running_loop().time()
+        if draft.until_s is None:  # kept with the draft: of what is made of it again the time goes on
+            time_s = min(draft.case.time_left_s, builder.time_s or draft.case.time_left_s)
+            draft = replace(draft, until_s=now_s + time_s)
+        assert draft.until_s is not None
         # For the answer itself as much is left as the steps' models may take.
-        time_s = min(draft.case.time_left_s, builder.time_s or draft.case.time_left_s)
-        self._until_s = asyncio.get_running_loop().time() + time_s / 2
+        self._until_s = now_s + max(0.0, draft.until_s - now_s) / 2
         self._history = draft.history()
         if builder.special_tokens == "refuse":
             _refuse_specials(draft.asked)
@@ -197,7 +216,7 @@ class Assembly:
             tokens=tokens,
             canary=self._canary,
             sources=builder.texts.sources(*filter(None, names)),
-            overruns=tuple(self.overruns),
+            overruns=bounded(self.overruns),
             nonce=self._nonce if draft.marker else None,
             draft=draft,
             sent=0 if getattr(self._count, "is_estimate", True) else self._count(system) + self._count(user),
@@ -227,7 +246,7 @@ class Assembly:
         text, limit = self._builder.charter.persona.prompt(), persona_limit(left)
         if self._count(text) <= limit:
             return text
-        whole = self._field("persona", text, self._count)
+        whole = replace(self._field("persona", text, self._count), problem=self._no_persona)
         known, how = self._builder.persona or ("", "")
         if known and (after := self._count(known)) <= limit:
             self.overruns.append(whole.overrun(limit, after, f"{how}, before"))
@@ -236,6 +255,14 @@ class Assembly:
         if (how := self.overruns[-1].how) in ("lite", "prime"):
             self._builder.persona = found, how
         return found
+
+    def _no_persona(self, said: str) -> str:
+        """Why what a model made of the persona is none that this identity bears (rules 7.1); empty where it is."""
+        try:
+            check_persona(Persona.build({"style_notes": said}), self._builder.charter.identity)
+        except (Refused, EnvelopeError) as error:
+            return error.message
+        return ""
 
     async def _own(self, room: int, spent: int) -> tuple[list[Section], int]:
         """The seat's own sections in what is left of the room, and what is spent with them; else the mark stands."""
@@ -258,8 +285,10 @@ class Assembly:
         sizes = [_in_json(self._count, reason) for reason in reasons]
         level = _level(sizes, room)
         for at, ballot in enumerate(self._draft.ballots):
-            name = f"ballots.{ballot.seat}.reason"
-            short = await self._short(name, ballot.reason, level, partial(_in_json, self._count))
+            name, count, before = f"ballots.{ballot.seat}.reason", partial(_in_json, self._count), self._asked
+            asks = self._reasons_asked < REASONS_ASKED_MAX
+            short = await self._short(name, ballot.reason, level, count, cuts=True, asks=asks)
+            self._reasons_asked += self._asked > before
             reasons[at] = short or bare[at]
         for at in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
             if self._reasons_tokens(reasons) > room:
@@ -275,8 +304,13 @@ class Assembly:
         ballots = self._draft.ballots
         return self._count(_lines(ballots, reasons)) - self._count(_lines(ballots, self._bare_reasons()))
 
-    async def _short(self, name: str, text: str, limit: int, count: Counter) -> str:
-        """A text that may be left out, within its limit."""
+    async def _short(
+        self, name: str, text: str, limit: int, count: Counter, *, cuts: bool = False, asks: bool = True
+    ) -> str:
+        """A text that may be left out, within its limit; its beginning is kept where it ``cuts``, and nothing else.
+
+        No model is asked unless it ``asks``.
+        """
         if count(text) <= max(0, limit):
             return text
         whole = self._field(name, text, count)
@@ -288,20 +322,23 @@ class Assembly:
                 return newest
         try:
             if limit > 0:
-                return await self._shorten(self._field(name, text, count), limit)
+                return await self._shorten(self._field(name, text, count), limit, asks=asks)
         except TokenBudgetError as error:
             self.overruns.extend(error.overruns)
+        if cuts and (begun := _beginning(text, limit, count)):
+            self.overruns.append(whole.overrun(limit, count(begun), "local, its beginning"))
+            return begun
         # rules 2.2: down to nothing.
         self.overruns.append(whole.overrun(max(0, limit), 0, "left out"))
         return ""
 
-    async def _shorten(self, whole: Field, limit: int) -> str:
+    async def _shorten(self, whole: Field, limit: int, *, asks: bool = True) -> str:
         builder = self._builder
         text, taken = await shorten(
             whole,
             limit,
             texts=builder.texts,
-            steps=self._steps(),
+            steps=self._steps() if asks else (),
             new_nonce=builder.new_nonce,
             way=builder.way,
             until_s=self._until_s,
@@ -313,17 +350,15 @@ class Assembly:
     def _steps(self) -> list[Step]:
         """rules 2.4: Lite, as often as something is too long; Prime once for a prompt."""
 
-        def once(step: Step) -> Step:
+        def counted(step: Step) -> Step:
             def ask(request: Request) -> Awaitable[str]:
-                self._prime_asked = True
+                self._asked += 1
+                self._prime_asked |= step.how == "prime"
                 return step.ask(request)
 
             return replace(step, ask=ask)
 
-        steps = self._builder.steps
-        if self._prime_asked:
-            return [step for step in steps if step.how != "prime"]
-        return [once(step) if step.how == "prime" else step for step in steps]
+        return [counted(step) for step in self._builder.steps if step.how != "prime" or not self._prime_asked]
 
     def _field(self, name: str, text: str, count: Counter) -> Field:
         return Field(self._draft.packet.header.packet_id, self._draft.case.proposal_id, name, text, count)
@@ -370,6 +405,16 @@ def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:
 
 def _in_json(count: Counter, text: str) -> int:
     return count(json.dumps(text, ensure_ascii=False))
+
+
+def _beginning(text: str, limit: int, count: Counter) -> str:
+    """How a text begins, to the end of a word, in so many tokens with the mark; nothing where none fits."""
+    chars = min(len(text), CHARS_A_TOKEN * max(0, limit))
+    while begun := text[:chars].rpartition(" ")[0].strip():
+        if count(found := f"{MARK}\n{begun} …") <= limit:
+            return found
+        chars = len(begun) * 3 // 4
+    return ""
 
 
 def _level(sizes: Sequence[int], room: int) -> int:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
-from council.agents.calls import calls_for
+from council.agents.calls import ModelCalls, calls_for
 from council.agents.endpoint import Endpoint
 from council.agents.ladder import Request
 from council.agents.prompt import Prompt
@@ -28,6 +27,7 @@ class Compressor:
     def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.endpoint = endpoint
         self._pause = pause
+        self._calls: ModelCalls | None = None  # kept: they learn what the server understands
         self._purse: Purse | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -44,8 +44,8 @@ class Compressor:
                 f"{self.endpoint}: there is no purse to pay it from: hand the mind one by take_purse, as a seat does",
                 mind=str(self.endpoint),
             )
-        written = min(request.output_tokens_max, self.endpoint.max_output_tokens)
-        endpoint = replace(self.endpoint, max_output_tokens=written)
+        if self._calls is None:
+            self._calls = calls_for(self.endpoint, self._pause)
         prompt = Prompt(
             "compress",
             request.proposal_id,
@@ -53,16 +53,17 @@ class Compressor:
             {},
             request.tokens,
             sources=request.sources,
+            sent=request.sent,
+            output_tokens_max=request.output_tokens_max,
         )
         troubles: list[str] = []
         try:
             async with asyncio.timeout_at(None if request.until_s == math.inf else request.until_s):
-                calls = calls_for(endpoint, self._pause)
-                answer = await calls.answer(prompt, self._purse, request.until_s, troubles)
+                answer = await self._calls.answer(prompt, self._purse, request.until_s, troubles)
         except TimeoutError:
             before = f"; before that: {troubles[-1]}" if troubles else ""
-            raise endpoint.error(f"it did not answer in time{before}") from None
+            raise self.endpoint.error(f"it did not answer in time{before}") from None
         if answer.refusal or (answer.finish or "").casefold() not in DONE:
             why = "the model refused" if answer.refusal else f"it stopped for {answer.finish!r:.40}"
-            raise endpoint.error(f"{why}, not because it was done")
+            raise self.endpoint.error(f"{why}, not because it was done")
         return without_specials(THOUGHTS.sub("", answer.text))

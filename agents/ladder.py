@@ -35,7 +35,7 @@ _TRIES = 8
 class Request:
     """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes.
 
-    Its answer is of no use after ``until_s`` of the loop's clock. ``sources``: as a prompt's.
+    Its answer is of no use after ``until_s`` of the loop's clock. ``sources`` and ``sent``: as a prompt's.
     """
 
     proposal_id: str
@@ -44,6 +44,11 @@ class Request:
     output_tokens_max: int
     until_s: float = math.inf
     sources: tuple[tuple[str, str], ...] = ()
+    sent: int = 0
+
+
+def _nothing(_: str) -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +63,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A text that is to be shortened, and where it belongs; ``count`` counts it as it will stand in the prompt."""
+    """A text that is to be shortened, and where it belongs; ``count`` counts it as it will stand in the prompt.
+
+    ``problem`` says why what a model made of it can't stand there; empty where it can.
+    """
 
     packet: str
     proposal_id: str
     name: str
     text: str
     count: Counter
+    problem: Callable[[str], str] = _nothing
 
     def overrun(self, limit: int, after: int, how: str) -> Overrun:
         return Overrun(self.packet, self.name, limit, self.count(self.text), after, how)
@@ -119,19 +128,23 @@ async def _asked(
     # Its server may read a chat template's words as such, whatever the asker's does.
     text = without_specials(field.text)
     asked = texts.fill("compressor", target_tokens=str(target), text=text, nonce=nonce)
-    tokens, written = step.count(asked) + TEMPLATE_TOKENS, OUTPUT_TIMES_LIMIT * target
+    sent, written = step.count(asked), OUTPUT_TIMES_LIMIT * target
+    tokens = sent + TEMPLATE_TOKENS
     if tokens > step.mtu:
         return "", f"it would have to read {tokens:,} tokens, and its MTU is {step.mtu:,}"
     if asyncio.get_running_loop().time() >= until_s:
         return "", "no time is left to ask it"
     sources, messages = texts.sources("compressor"), (Message("user", asked),)
     try:
-        said = await step.ask(Request(field.proposal_id, messages, tokens, written, until_s, sources))
+        sent = 0 if getattr(step.count, "is_estimate", True) else sent
+        said = await step.ask(Request(field.proposal_id, messages, tokens, written, until_s, sources, sent))
     except CouncilError as error:
         return "", quoted(error.message, 200)
     said = said.strip()
     if not said or text_problem(said) is not None:
         return "", "it wrote nothing" if not said else f"what it wrote {text_problem(said)}"
+    if problem := field.problem(said):
+        return "", f"what it wrote can't be taken: {quoted(problem, 200)}"
     found = f"{MARK}\n{said}"
     needed = field.count(found)
     return (found, "") if needed <= limit else ("", f"what it wrote has {needed:,} tokens")

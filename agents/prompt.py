@@ -40,8 +40,17 @@ class Overrun:
     how: str
 
 
-# Of one prompt, as its seat reports them; a text within may have so many characters.
-OVERRUNS_MAX, OVERRUN_CHARS_MAX = 20, 1_000
+# Of one prompt, as its seat reports them: one for each field, and for each step that was taken, of a council of the
+# most seats. A text within may have so many characters.
+OVERRUNS_MAX, OVERRUN_CHARS_MAX = 100, 1_000
+
+
+def bounded(overruns: Sequence[Overrun]) -> tuple[Overrun, ...]:
+    """As many as are reported; where there are more, the last one says how many."""
+    if len(overruns) <= OVERRUNS_MAX:
+        return tuple(overruns)
+    first, more = overruns[: OVERRUNS_MAX - 1], len(overruns) - OVERRUNS_MAX + 1
+    return (*first, Overrun(first[0].packet, "…", 0, 0, 0, f"and {more} steps more, which are not recorded"))
 
 
 def overruns_of(error: BaseException) -> list[dict[str, Any]]:
@@ -49,8 +58,9 @@ def overruns_of(error: BaseException) -> list[dict[str, Any]]:
     for each in (error, error.__cause__):
         found = each.facts.get("overruns") if isinstance(each, CouncilError) else None
         if isinstance(found, tuple | list) and found:
-            told = [asdict(one) for one in found if isinstance(one, Overrun)]
-            return [table for table in told if all(map(_can_be_told, table.values()))][:OVERRUNS_MAX]
+            steps = [one for one in found if isinstance(one, Overrun)]
+            told = [one for one in steps if all(map(_can_be_told, asdict(one).values()))]
+            return [asdict(one) for one in bounded(told)]
     return []
 
 
@@ -72,6 +82,7 @@ class Prompt:
     Empty: there is none. ``nonce`` is what the markers of an answer carry that is blocks, and no JSON object; then
     there is no schema. ``sources`` are the files it was made of, by name, with the sha256 of each. ``sent`` is how
     many tokens the messages alone have by the model's own vocabulary; 0 where that is not known.
+    ``output_tokens_max``: no more than so many are wanted, where its endpoint may write more.
     """
 
     task: Task
@@ -84,12 +95,17 @@ class Prompt:
     overruns: tuple[Overrun, ...] = ()
     nonce: str | None = None
     sent: int = 0
+    output_tokens_max: int | None = None
 
     @property
     def mark(self) -> str:
         """The sha256, in hex, of the files it was made of; empty where there were none."""
         named = "".join(f"{name} {digest}\n" for name, digest in sorted(self.sources))
         return sha256(named.encode()).hexdigest() if named else ""
+
+    def written_max(self, most: int) -> int:
+        """How many tokens an answer may have where its endpoint writes at most so many."""
+        return most if self.output_tokens_max is None else min(most, self.output_tokens_max)
 
     def cut(self, read: int) -> str:
         """What is wrong where a server says that it read so few tokens; empty where it may have read all of them.

@@ -92,8 +92,9 @@ class PromptBuilder:
     ``role`` names the role's text. ``mtu`` is how many tokens a prompt may have, as ``count`` counts them, with all
     that the model reads: ``template_tokens`` of them are for its chat template and, with ``shows_schema``, as many
     as the answer's schema has, for servers that put it into the prompt. ``packet_for`` makes a case's packet, with
-    its history. With ``special_tokens`` "refuse" no prompt holds a chat template's words: a proposal that does
-    raises Refused, and elsewhere they are broken up. Half of ``time_s``, or of a case's time, is for ``steps``.
+    its history. With ``special_tokens`` "refuse" no prompt holds the chat templates' words that ``specials``
+    knows: a proposal that does raises Refused, and elsewhere they are broken up. Half of what is left of ``time_s``,
+    or of a case's time, is for ``steps``.
     Raises TokenBudgetError for an identity or instruction that will not fit, and ConfigError for a role without a
     text.
     """

@@ -14,33 +14,44 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
+from pydantic import ValidationError
+
 from council.humans import me
 from council.protocol.contradictions import EVERY_RULE, Contradiction
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity import Charter, Identity, Persona, Share, check_limits, check_persona
 from council.protocol.jsondata import kind_of, quoted, read_json
 from council.protocol.mangle import Schema, shipped
-from council.protocol.profiles import CoreLimits, Imported, import_config
+from council.protocol.models import malformed
+from council.protocol.profiles import CoreLimits, Imported, SeatProfile, import_config
 from council.settings import FILES, MODEL_MIND, SHOWN_CHARS_MAX, CouncilConfig, SeatConfig, of_profile
 
 T = TypeVar("T")
+
+log = structlog.get_logger("council")
 
 FILE_BYTES_MAX = 2**20  # far above any charter that fits a prompt; a wrong path may be a device
 SCHEMA_FILES_MAX = 100
 _PERSONA = ".persona"  # a seat's key that names a file
 TABLES = ("identity", "persona", "task_instructions")
+PROFILE_TABLES = ("shard_profiles", "default_shard", "core_limits")
+UNREAD_TOLD_MAX = 20
 _NAME = re.compile(r"[^.\[\]]+|\[[0-9]+\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Papers:
-    """What stands in a configuration's files; what ships, where it names none. ``named`` are their paths."""
+    """What stands in a configuration's files; what ships, where it names none. ``named`` are their paths.
+
+    ``unread`` are the keys of a config.json of profiles that nothing here goes by.
+    """
 
     charter: Charter = field(default_factory=Charter)
     personas: Mapping[str, Persona] = field(default_factory=dict)
     schemas: tuple[tuple[str, str], ...] = ()
-    core_limits: CoreLimits = field(default_factory=CoreLimits)
     named: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()
 
     def of(self, seat: str) -> Charter:
         """The charter as a seat has it: with a persona of its own, where it has one."""
@@ -74,7 +85,8 @@ def chartered(config: CouncilConfig) -> CouncilConfig:
     humans = (me(),) if config.humans is None else tuple(config.humans)
     if config.profiles is not None:
         found = read_profiles(config.profiles)
-        config = config.model_copy(update={"seats": tuple(_profiled(seat, found) for seat in config.seats)})
+        seats = tuple(_profiled(seat, found, config.profiles) for seat in config.seats)
+        config = config.model_copy(update={"seats": seats})
     papers = papers_of(config)
     problems = _over_limits(config, papers) if papers.named else []  # what ships is told at the seat
     if config.creator is not None and config.creator not in humans:
@@ -82,6 +94,9 @@ def chartered(config: CouncilConfig) -> CouncilConfig:
         problems.append(f"creator: {config.creator} is not enrolled, expected one of the humans: {who}")
     if problems:
         raise _faults(problems)
+    if papers.unread:
+        told = ", ".join(papers.unread[:UNREAD_TOLD_MAX])
+        log.warning("keys of the profiles' file that nothing goes by", file=config.profiles, keys=told)
     creator = config.creator or next(iter(humans), None)
     return with_papers(config.model_copy(update={"creator": creator}), papers)
 
@@ -110,10 +125,11 @@ def read_papers(named: Mapping[str, str], origin: Callable[[str], str] = str) ->
             personas |= {} if own is None else {key.removeprefix("seats.").removesuffix(_PERSONA): own}
     none: tuple[tuple[str, str], ...] = ()
     schemas = read("schemas", read_schemas, none)
-    limits = read("profiles", lambda path: read_profiles(path).core_limits, CoreLimits())
+    nothing: tuple[str, ...] = ()
+    unread = read("profiles", lambda path: _unread(read_profiles(path)), nothing)
     if problems:
         raise _faults(problems)
-    return Papers(charter, personas, schemas, limits, tuple(named.items()))
+    return Papers(charter, personas, schemas, tuple(named.items()), unread)
 
 
 def named_in(values: Mapping[str, Any], seats: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -311,14 +327,33 @@ def _extended(schemas: Sequence[tuple[str, str]]) -> Schema:
 
 def read_profiles(path: str) -> Imported:
     """The seats' profiles and the core's limits in a config.json. Raises ConfigError that lists every fault."""
-    return import_config(_json(path, _text(path)), path)
+    text = _text(path)
+    data = _json(path, text)
+    slips = [*_slips("", data, PROFILE_TABLES)]
+    named = data.get("shard_profiles")
+    tables = dict(named) if isinstance(named, Mapping) else {}
+    for where, table in (*tables.items(), ("default_shard", data.get("default_shard"))):
+        slips += _slips(f"{quoted(where)}.", table, tuple(SeatProfile.model_fields))
+    slips += _slips("core_limits.", data.get("core_limits"), tuple(CoreLimits.model_fields))
+    if slips:
+        raise _faults([_at(path, text, problem) for problem in slips])
+    return import_config(data, path)
 
 
-def _profiled(seat: SeatConfig, found: Imported) -> SeatConfig:
+def _unread(found: Imported) -> tuple[str, ...]:
+    """What a config.json has that nothing here goes by: no program of ours holds facts, or counts its memory."""
+    return (*(f"core_limits.{name}" for name in sorted(found.core_limits.model_fields_set)), *found.ignored)
+
+
+def _profiled(seat: SeatConfig, found: Imported, path: str) -> SeatConfig:
     if seat.mind != MODEL_MIND:
         return seat
     given = {key: getattr(seat, key) for key in seat.model_fields_set}
-    return SeatConfig(**(of_profile(found.profile(seat.role or seat.name)) | given))
+    try:
+        return SeatConfig(**(of_profile(found.profile(seat.role or seat.name)) | given))
+    except ValidationError as error:
+        told = malformed(error).facts["problems"]
+        raise _faults([f"{path}: for seat {seat.name}: {problem}" for problem in told]) from None
 
 
 # Limits (rules 2.1, 2.5, 3.1)

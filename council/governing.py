@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 def ask(council: Council, before: str, after: Identity, why: str) -> Decision:
     """What the seats decide on a change: the ballots that Prime and Lite agree with, where they do."""
     kept = identity.kept(after)
-    return council.propose(
-        identity.summary(before, kept.hash, why), f"The identity would be:\n{after.prompt()}", wait_for="all"
-    )
+    return council.propose(identity.summary(before, kept.hash, why), identity.body(kept), wait_for="all")
 
 
 def change_identity(
@@ -36,7 +34,8 @@ def change_identity(
     """Has the identity whose hash is ``before`` changed to ``after``, asked for by ``human``, or the creator.
 
     ``agreed`` is the proposal that ``ask`` decided. Gives the change with the council's verdict on it; it is in
-    force from the first launch on whose charter has it. Raises Refused (``identity_refused``) with the reason,
+    force from the first launch on whose charter has it. With the identity in force as ``after`` a change that is
+    not in force yet is withdrawn. Raises Refused (``identity_refused``) with the reason,
     which is journaled, and as ``Council.answer`` does.
     """
     return council._wait(_changed(council, after, why, before, emergency, agreed, human))
@@ -60,5 +59,6 @@ async def _changed(
             content={"kind": identity.KIND, "text": why, "data": data},
         )
     )
-    found: dict[str, Any] = (await council._status())["identity"]["change"]
+    (entry,) = await council._history({"types": ["identity_change"], "limit": 1})
+    found: dict[str, Any] = entry.data["change"]
     return found

@@ -17,6 +17,7 @@ from council.protocol.identity import Identity, Text, as_tuple
 from council.protocol.models import Model
 
 Basis = Literal["creator", "emergency", "stable_stack"]
+Seat = Literal["prime", "lite"]  # of the stack
 
 STABLE_SCORE = 0.9
 STABLE_S = 24 * 3_600
@@ -60,13 +61,17 @@ class StackEvidence(Model):
 class IdentityChange(Model):
     """What is proposed: another identity in place of the one whose hash is ``base_hash``, and who stands behind it.
 
-    ``agreed_by`` are those whose agreement the caller has verified; ``emergency`` says of which kind it is, if any.
+    ``proposed_by`` is a human, or with ``by_seat`` a seat. ``agreed_by`` are the humans and ``seats`` those of the
+    stack whose agreement the caller has verified: two lists, for a human may be called as a seat is. ``emergency``
+    says of which kind it is, if any.
     """
 
     identity: Identity
     base_hash: Hash
     proposed_by: Sender
+    by_seat: bool = False
     agreed_by: Annotated[tuple[Sender, ...], Field(max_length=VOICES_MAX), BeforeValidator(as_tuple)] = ()
+    seats: Annotated[tuple[Seat, ...], Field(max_length=VOICES_MAX), BeforeValidator(as_tuple)] = ()
     why: Annotated[Text, Field(min_length=1)]
     emergency: Literal["rollback", "patch"] | None = None
 
@@ -89,10 +94,13 @@ def judge_change(
     creator: str,
     evidence: StackEvidence | None,
     earlier: Collection[str] = (),
+    waiting: str = "",
 ) -> Verdict:
     """Judge a change of ``current``. ``evidence`` is None while nothing measures it; ``earlier`` are the hashes of
-    the identities that there were, to one of which a rollback goes.
+    the identities that there were, to one of which a rollback goes; ``waiting`` is that of the one that a change
+    which was allowed leads to, and that is not in force yet.
 
+    - The creator alone withdraws a change that waits: who proposes the identity in force changes nothing.
     - The creator alone, while no stable instance exists or nothing measures one.
     - The creator with Prime, for a rollback or patch in an emergency, whatever the evidence.
     - The creator with the stack, which is Prime and Lite, once it has been stable for 24 hours.
@@ -100,34 +108,40 @@ def judge_change(
     Anything else is refused, with the reason.
     """
     before, after = current.content_hash(), change.identity.content_hash()
-    voices = {change.proposed_by, *change.agreed_by}
+    own = {change.proposed_by}
+    humans = set(change.agreed_by) | (set() if change.by_seat else own)
+    seats: set[str] = set(change.seats) | (own if change.by_seat else set())
 
     def verdict(basis: Basis | None, reason: str) -> Verdict:
         return Verdict(basis is not None, basis, reason, before, after)
 
-    if change.proposed_by not in (creator, PRIME, LITE):
+    if change.proposed_by not in ((PRIME, LITE) if change.by_seat else (creator,)):
         return verdict(
             None, f"{change.proposed_by} may not propose it: the creator, {creator}, or the stack does"
         )
-    if creator not in voices:
+    if creator not in humans:
         return verdict(None, f"nothing changes without the creator: {creator} has not agreed")
     if change.base_hash != before:
         return verdict(
             None,
             f"it changes {change.base_hash[:12]}, and the identity is {before[:12]} now; propose it anew",
         )
+    if after == before and waiting not in ("", before):
+        return verdict(
+            "creator", f"{creator} withdraws the change to {waiting[:12]}, which was not in force yet"
+        )
     if after == before:
         return verdict(None, "it changes nothing")
     if change.emergency == "rollback" and after not in earlier:
         return verdict(None, f"a rollback goes to an identity that there was, and {after[:12]} never was one")
-    if change.emergency is not None and PRIME in voices:
+    if change.emergency is not None and PRIME in seats:
         return verdict("emergency", f"{creator} and Prime agree on an emergency {change.emergency}")
     if evidence is None:
         return verdict("creator", f"{creator} decides alone, for nothing measures a stack's stability yet")
     lacking = evidence.lacking()
     if lacking:
         return verdict("creator", f"{creator} decides alone, for no stack is stable: {'; '.join(lacking)}")
-    silent = [name for seat, name in ((PRIME, "Prime"), (LITE, "Lite")) if seat not in voices]
+    silent = [name for seat, name in ((PRIME, "Prime"), (LITE, "Lite")) if seat not in seats]
     if silent:
         emergency = ", and an emergency needs Prime" if change.emergency else ""
         return verdict(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from council.agents.mind import Case
 from council.chartering import chartered, line_of, papers_of, read_papers, shares, with_papers
@@ -371,7 +372,6 @@ def test_seats_take_their_profiles_by_role_and_what_is_set_goes_before(tmp_path:
     assert codemind.model is None  # no model is behind it
     assert found.origins["seats.lite.model"] == str(path)
     assert found.origins["seats.lite.temperature"].endswith("council.toml")
-    assert papers_of(found.config).core_limits.max_facts_in_kernel == 1_000
     assert (
         load(env={"COUNCIL_SEATS__PRIME__MODEL": "gpt-4o"}, start=tmp_path).config.seats[0].model == "gpt-4o"
     )
@@ -382,6 +382,44 @@ def test_a_council_made_in_python_takes_profiles_too(tmp_path: Path) -> None:
     seat = SeatConfig(name="lite", model="own", base_url=URL, role="reviewer")
     found = chartered(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path))).seats[0]
     assert (found.model, found.temperature, found.max_context_tokens) == ("own", 0.3, 40_000)
+
+
+def test_what_nothing_goes_by_is_told_at_the_launch(tmp_path: Path) -> None:
+    """Mutation: a limit that is set, and holds nobody, is read and forgotten without a word."""
+    path = written(tmp_path, "config.json", json.dumps(PROFILES | {"provider": "x"}))
+    with capture_logs() as told:
+        chartered(loaded(tmp_path, f'profiles = "{path}"'))
+    (one,) = (each for each in told if each["event"].startswith("keys of the profiles"))
+    assert (one["log_level"], one["file"]) == ("warning", str(path))
+    assert one["keys"] == "core_limits.max_facts_in_kernel, provider"
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"shard_profile": {}}, "shard_profile: there is no such key; did you mean shard_profiles?"),
+        (
+            {"shard_profiles": {"lite": {"temprature": 0.1}}},
+            "temprature: there is no such key; did you mean temp",
+        ),
+        ({"default_shard": {"max_output_token": 5}}, "did you mean max_output_tokens?"),
+        ({"core_limits": {"max_facts_in_kernels": 5}}, "did you mean max_facts_in_kernel?"),
+    ],
+)
+def test_a_slip_in_the_profiles_is_a_fault(tmp_path: Path, data: dict[str, Any], told: str) -> None:
+    path = written(tmp_path, "config.json", json.dumps(data))
+    (found,) = problems(tmp_path, f'profiles = "{path}"')
+    assert "config.json" in found
+    assert told in found
+
+
+def test_a_profile_against_a_seat_made_in_python_is_a_config_error(tmp_path: Path) -> None:
+    """Mutation: pydantic's own error, which names no file and is none of ours."""
+    path = written(tmp_path, "config.json", json.dumps({"default_shard": {"max_output_tokens": 100_000}}))
+    seat = SeatConfig(name="lite", model="own", base_url=URL, context_window=8_192)
+    with pytest.raises(ConfigError, match=r"config\.json: for seat lite: ") as caught:
+        chartered(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path)))
+    assert "leaves 0 for a prompt" in caught.value.message
 
 
 def test_a_profile_that_no_seat_could_have_is_a_fault_of_its_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from council import Council
 from council.agents.ids import new_id
-from council.agents.mind import Case, Opinion
+from council.agents.mind import Case, Opinion, Ruling
 from council.governing import ask, change_identity
 from council.journal import history
 from council.journal.entries import wanted
@@ -20,7 +20,7 @@ from council.journal.store import PacketStore
 from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, EnvelopeError, NotEnrolled, Refused
 from council.protocol.identity import Identity
-from council.runtime.identity import kept, of_text
+from council.runtime.identity import body, kept, of_text, summary
 from council.runtime.replay import Replay
 from council.settings import SeatConfig
 
@@ -38,6 +38,19 @@ class Yes:
 class No:
     def review(self, case: Case) -> Opinion:
         return Opinion.no("not so")
+
+
+class YesThen:
+    """Votes yes on what it finds grave, and rules otherwise on it."""
+
+    def __init__(self, word: Any) -> None:
+        self.word = word
+
+    def review(self, case: Case) -> Opinion:
+        return Opinion.yes("fine", risk_level="high")
+
+    def rule(self, case: Case, ballots: Any) -> Ruling:
+        return Ruling(self.word, "on second thought", 0.9, "low")
 
 
 @pytest.fixture(autouse=True)
@@ -264,9 +277,64 @@ def test_in_an_emergency_primes_vote_on_that_very_change_is_its_agreement(launch
     change = changed(council, SECOND, emergency="patch", agreed=decision.proposal_id)
     assert (change["basis"], change["agreed_by"]) == ("emergency", ["prime", "lite"])
     assert "ada and Prime agree on an emergency patch" in change["reason"]
-    assert (
-        "another" in refused(council, THIRD, emergency="patch", agreed=decision.proposal_id).message or True
-    )
+
+
+def test_an_agreement_is_used_up_by_the_change_it_allowed(launch: Any) -> None:
+    """Mutation: a year later, and rolled back meanwhile, the creator makes the change again in Prime's name."""
+    council = launch(FIRST)
+    decision = ask(council, FIRST.content_hash(), SECOND, "a hole")
+    changed(council, SECOND, emergency="patch", agreed=decision.proposal_id)
+    changed(council, FIRST)  # withdrawn
+    assert "used up" in refused(council, SECOND, agreed=decision.proposal_id).message
+    council = launch(FIRST)  # from a snapshot
+    assert "used up" in refused(council, SECOND, agreed=decision.proposal_id).message
+    again = ask(council, FIRST.content_hash(), SECOND, "a hole")
+    assert changed(council, SECOND, emergency="patch", agreed=again.proposal_id)["basis"] == "emergency"
+
+
+@pytest.mark.parametrize(("word", "outcome"), [("reject", "rejected"), ("confirm", "approved")])
+def test_primes_agreement_is_what_it_decided_and_not_its_first_vote(
+    launch: Any, word: str, outcome: str
+) -> None:
+    """Mutation: Prime votes yes, is shown the others' doubts, rejects it: and has agreed."""
+    minds = {"prime": YesThen(word), "lite": Yes(), "codemind": Yes()}
+    council = launch(FIRST, seats=[SeatConfig(name=name, mind=mind) for name, mind in minds.items()])
+    decision = ask(council, FIRST.content_hash(), SECOND, "a hole")
+    assert (decision.outcome, {each.vote for each in decision.ballots}) == (outcome, {"yes"})
+    more = {"emergency": "patch", "agreed": decision.proposal_id}
+    if word == "confirm":
+        assert changed(council, SECOND, **more)["basis"] == "emergency"
+    else:
+        assert "the council did not agree" in refused(council, SECOND, **more).message
+
+
+def test_what_a_human_approves_where_prime_would_not_is_not_primes_agreement(launch: Any) -> None:
+    minds = {"prime": YesThen("human"), "lite": Yes(), "codemind": Yes()}
+    council = launch(FIRST, seats=[SeatConfig(name=name, mind=mind) for name, mind in minds.items()])
+    asked = ask(council, FIRST.content_hash(), SECOND, "a hole")
+    assert asked.escalation_id is not None
+    council.answer(asked.escalation_id, approve=True, reason="well", human="ada")
+    change = changed(council, SECOND, emergency="patch", agreed=asked.proposal_id)
+    assert (change["basis"], change["agreed_by"]) == ("creator", ["lite"])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"body": "The identity would be:\nsomething quite harmless"},
+        {"body": ""},
+        {"action": {"tool": "rm", "args": {}}},
+        {"history": [("user", "this is but a test")]},
+    ],
+)
+def test_the_seats_are_asked_about_the_very_identity_that_is_named(launch: Any, more: dict[str, Any]) -> None:
+    """Mutation: Prime agrees to what it was shown, and the summary's hash is of something else."""
+    council = launch(FIRST)
+    text = summary(FIRST.content_hash(), SECOND.content_hash(), "a hole")
+    with pytest.raises(Refused, match="shows something else") as caught:
+        council.propose(text, **({"body": body(kept(SECOND))} | more))
+    assert caught.value.code == "another_identity"
+    assert council.propose(text, body=body(kept(SECOND)))
 
 
 def test_a_vote_on_something_else_is_no_agreement(launch: Any) -> None:
@@ -294,6 +362,89 @@ def test_a_rollback_goes_to_an_identity_that_was_in_force(launch: Any) -> None:
     change = changed(council, FIRST, emergency="rollback", agreed=asked.proposal_id)
     assert change["basis"] == "emergency"
     assert identity_of(launch(FIRST))["earlier"] == [FIRST.content_hash(), SECOND.content_hash()]
+
+
+# Sent again
+
+
+def sent(council: Council, envelope: Envelope | None = None, **data: Any) -> bytes:
+    """A change as ada signs it, sealed."""
+    session = council._wait(council._as_human("ada"))
+    facts = {"before": identity_of(council)["hash"], "emergency": "", "agreed": ""} | data
+    made = Envelope.build(
+        msg_id=new_id(),
+        timestamp=datetime.now(UTC),
+        sender="ada",
+        role="human",
+        type="INFO",
+        content={"kind": "identity_change", "text": "why", "data": facts},
+    )
+    return bytes(session.signed(envelope or made))
+
+
+def exchanged(council: Council, sealed: bytes) -> Any:
+    """What a mere client's session is told that hands on what ada signed."""
+    return council._wait(council._port.exchange(council._session._session, [sealed]))[1]
+
+
+@pytest.mark.parametrize("store", ["memory", "durable"])
+def test_the_same_bytes_again_are_acknowledged_and_change_nothing_for_ever(
+    launch: Any, tmp_path: Path, store: str
+) -> None:
+    """Mutation: judged anew, a durable council dies of a second record of one id, and one in memory changes back."""
+    given = {"store": "memory"} if store == "memory" else {}
+    council = launch(FIRST, **given)
+    first = sent(council, identity=kept(SECOND).text)
+    (told,) = exchanged(council, first)
+    assert exchanged(council, first) == [told]
+    changed(council, THIRD)
+    assert exchanged(council, first) == [told]
+    assert identity_of(council)["change"]["after"]["hash"] == THIRD.content_hash()
+    assert council.propose("Go on", timeout_s=5)
+    assert len(list(council.history(types=["identity_change"]))) == 2
+    if store == "durable":
+        council = launch(FIRST)  # from a snapshot
+        exchanged(council, first)
+        assert identity_of(council)["change"]["after"]["hash"] == THIRD.content_hash()
+
+
+def test_what_was_refused_once_is_not_taken_later(launch: Any) -> None:
+    """Mutation: a change that came too soon lies in wait until the identity is the one that it changes."""
+    council = launch(FIRST)
+    early = sent(council, identity=kept(THIRD).text, before=SECOND.content_hash())
+    (told,) = exchanged(council, early)
+    assert told.error().code == "identity_refused"
+    changed(council, SECOND)
+    council = launch(SECOND)
+    (told,) = exchanged(council, early)
+    assert told.error().code == "id_reused"
+    assert identity_of(council)["change"] is None
+
+
+# Taken back
+
+
+def test_the_creator_withdraws_a_change_that_is_not_in_force_yet(launch: Any) -> None:
+    council = launch(FIRST)
+    changed(council, SECOND)
+    assert "bob may not propose" in refused(council, FIRST, human="bob").message
+    withdrawn = changed(council, FIRST)
+    assert (withdrawn["basis"], withdrawn["after"]["hash"]) == ("creator", FIRST.content_hash())
+    assert "ada withdraws the change to" in withdrawn["reason"]
+    assert identity_of(council)["change"] is None
+    with pytest.raises(Refused, match="propose-change"):
+        launch(SECOND)
+    assert "it changes nothing" in refused(launch(FIRST), FIRST).message
+
+
+def test_another_creator_by_the_settings_is_on_the_record_and_told(launch: Any) -> None:
+    launch(FIRST)
+    council = launch(FIRST, creator="bob")
+    council.status()  # which waits until all is kept
+    (told,) = (each for each in council.events(follow=False) if each.kind == "creator_change")
+    assert (told.data["before"], told.data["creator"]) == ("ada", "bob")
+    starts = list(council.history(types=["start"], newest_first=False))
+    assert [entry.data["rules"]["creator"] for entry in starts] == ["ada", "bob"]
 
 
 # The journal

@@ -109,7 +109,8 @@ def propose_change(
     it is refused. Both stand in the journal, with the reason.
 
     It is in force from the first launch on whose charter has it: put FILE
-    where the setting charter looks, and launch anew.
+    where the setting charter looks, and launch anew. Until then, proposing
+    the identity in force (council identity show --journal) withdraws it.
     """
     if (file is None) == (rollback is None):
         raise UsageFault("give the FILE with the identity as it is to be, or --rollback HASH")
@@ -156,6 +157,9 @@ def _changed(
         f"{seat} online for {span(seconds)}" if seconds is not None else f"{seat} not online"
         for seat, seconds in (("Prime", change["prime_online_s"]), ("Lite", change["lite_online_s"]))
     )
+    if change["after"]["hash"] == before:
+        report.say(clean(change["reason"]), markup=False)
+        return DONE
     report.say(f"the identity changes from {before[:HASH_SHOWN]} to {change['after']['hash'][:HASH_SHOWN]}")
     report.say(clean(f"{change['reason']} ({online}; stability not measured)"), style=DIM, markup=False)
     report.say("next: put it into the charter of council.toml, and launch the council anew", markup=False)
@@ -170,8 +174,16 @@ def _asked(council: Council, report: Report, before: str, after: Identity, why: 
     decision = ask(council, before, after, why)
     prime = council.status()["prime"]
     votes = {ballot.seat: ballot for ballot in decision.ballots}
-    if prime not in votes or votes[prime].vote != "yes":
+    if not decision:
+        raise UsageFault(
+            f"the council does not agree: {decision.outcome or decision.standing}, {line(decision.reason, 200)} (see "
+            f"council show {decision.proposal_id}); without --emergency, --rollback and --ask you propose it alone"
+        )
+    ruled_against = decision.ruling is not None and decision.ruling.ruling != "confirm"
+    if prime not in votes or votes[prime].vote != "yes" or ruled_against:
         said = f"{votes[prime].vote}: {line(votes[prime].reason, 200)}" if prime in votes else "nothing"
+        if decision.ruling is not None and ruled_against:
+            said = f"{decision.ruling.ruling}: {line(decision.ruling.reason, 200)}"
         raise UsageFault(
             f"{prime} does not agree, it said {said} (see council show {decision.proposal_id}); without --emergency, "
             "--rollback and --ask you propose it alone"

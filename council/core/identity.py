@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.state import CouncilState, IdentityChange, Rules
+from council.core.state import CouncilState, IdentityChange, Moment, Rules
 from council.protocol.errors import Refused
 
 SHOWN = 12  # of a hash: enough to tell identities apart
@@ -46,8 +46,11 @@ def _another(given: str, had: str, agreed: str) -> Refused:
     )
 
 
-def changed(state: CouncilState, change: IdentityChange) -> list[do.Effect]:
-    """A change that was allowed waits for the first launch that has the new identity; one before it waits no more."""
+def changed(state: CouncilState, change: IdentityChange, now: Moment) -> list[do.Effect]:
+    """A change that was allowed waits for the first launch that has the new identity; one before it waits no more.
+
+    One to the identity in force is the withdrawal of that which waits.
+    """
     had = state.rules.identity.hash
     if change.before != had:
         raise Refused(
@@ -56,7 +59,8 @@ def changed(state: CouncilState, change: IdentityChange) -> list[do.Effect]:
             found=change.before,
             expected=had,
         )
-    state.identity_change = change
+    state.identity_change = None if change.after.hash == had else change
+    state.identity_changed_at = now.position
     return [do.AnnounceIdentityChange(change)]
 
 

@@ -64,8 +64,13 @@ class Room:
         return ("" if found + MARGIN_TOKENS <= self.tokens else self._tried(case)), found
 
     def surely(self, text: str) -> bool:
-        """Whether it fits, by its length alone."""
-        return self.count.most(text) + MARGIN_TOKENS <= self.tokens
+        """Whether it fits, by its length alone; of a file's tokenizer that tells nothing."""
+        return not self.reads_file and self.count.most(text) + MARGIN_TOKENS <= self.tokens
+
+    @property
+    def reads_file(self) -> bool:
+        """Whether a file's tokenizer counts, which may make anything of a text: then on a thread, piece by piece."""
+        return self.count.tokenizer.endswith(".json")
 
     def _tried(self, case: Case) -> str:
         try:
@@ -123,7 +128,8 @@ class Rooms:
         if not problems:
             return None
         told = "; ".join(problem for problem, _ in problems)
-        if (word := special_in(text)) is not None:
+        refuses = any(room.prompter.special_tokens == "refuse" for room in self._rooms)
+        if refuses and (word := special_in(text)) is not None:
             return Refused(
                 f"no seat's model can be shown this proposal, for it holds {word!r}: with such words chat templates "
                 f"end or begin a message, and a server may read them so ({told}). {SPELL_IT}",

@@ -7,6 +7,8 @@ asked. Nothing measures how stable a stack is yet, so that no stable one exists,
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,7 +18,7 @@ from council.core import events as ev
 from council.core.identity import online_s
 from council.core.state import CouncilState, IdentityChange, KeptIdentity
 from council.protocol import identity_change
-from council.protocol.envelope import Envelope, Info
+from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import EnvelopeError, Refused
 from council.protocol.identity import Identity
 from council.protocol.identity_change import LITE, PRIME
@@ -24,6 +26,8 @@ from council.protocol.jsondata import read_json
 from council.protocol.models import malformed
 
 KIND = "identity_change"  # of the INFO that asks for one
+_ASKED = re.compile(r"Change the identity [0-9a-f]{64} to ([0-9a-f]{64}), as it stands below: ")
+_SHOWN = "The identity would be:\n"
 EMERGENCIES = ("", "rollback", "patch")
 # An identity of the most lines and settings that it may have, as JSON.
 TEXT_BYTES_MAX = 512 * 2**10
@@ -42,7 +46,25 @@ def of_text(text: str) -> Identity:
 
 def summary(before: str, after: str, why: str) -> str:
     """What the council is asked where Prime and Lite are to agree: their ballots are on these very hashes."""
-    return f"Change the identity {before} to {after}: {why}"
+    return f"Change the identity {before} to {after}, as it stands below: {why}"
+
+
+def body(after: KeptIdentity) -> str:
+    """What stands below it: the identity that has the hash."""
+    return f"{_SHOWN}{after.text}"
+
+
+def refuse_another(content: Proposal) -> None:
+    """Raises Refused for a proposal that asks for a change, and shows the seats something else than that."""
+    asked = _ASKED.match(content.summary)
+    text = content.body.removeprefix(_SHOWN)
+    shown = len(text) < len(content.body) and sha256(text.encode()).hexdigest()
+    if asked is not None and (shown != asked[1] or content.action is not None or content.history):
+        raise Refused(
+            f"the proposal asks for a change of the identity to {asked[1][:12]}, and shows something else: its body "
+            "must be that identity and no more, as council.governing.ask makes it",
+            code="another_identity",
+        )
 
 
 def asked(envelope: Envelope, content: Info) -> ev.IdentityChanged:
@@ -84,6 +106,7 @@ def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> e
         creator=rules.creator,
         evidence=None,  # nothing measures the stability of a stack yet
         earlier=state.earlier_identities,
+        waiting=state.identity_change.after.hash if state.identity_change is not None else "",
     )
     if not verdict.is_allowed:
         raise _refused(change, verdict.reason)
@@ -99,12 +122,12 @@ def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> e
     )
 
 
-def _proposed(change: IdentityChange, agreed_by: tuple[str, ...]) -> identity_change.IdentityChange:
+def _proposed(change: IdentityChange, seats: tuple[str, ...]) -> identity_change.IdentityChange:
     fields: dict[str, Any] = {
         "identity": of_text(change.after.text),
         "base_hash": change.before,
         "proposed_by": change.human,
-        "agreed_by": agreed_by,
+        "seats": seats,
         "why": change.why,
         "emergency": change.emergency or None,
     }
@@ -115,7 +138,11 @@ def _proposed(change: IdentityChange, agreed_by: tuple[str, ...]) -> identity_ch
 
 
 def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
-    """Which of Prime and Lite voted for this very change, in the decision that it names."""
+    """Which of Prime and Lite agree to this very change, by the decision that it names: one that approved it.
+
+    Whoever voted yes does; but Prime's last word is its ruling, where there was one. It holds for one change: what
+    was decided before the last one, or before that was withdrawn, was about another council.
+    """
     if not change.agreed:
         return ()
     closed = state.closed.get(change.agreed)
@@ -124,7 +151,15 @@ def _agreed_by(state: CouncilState, change: IdentityChange) -> tuple[str, ...]:
     decision = closed.decision
     if not decision.summary.startswith(summary(change.before, change.after.hash, "")):
         raise _refused(change, f"{change.agreed} was about something else than this change")
+    if decision.outcome != "approved":
+        raise _refused(change, f"the council did not agree: {change.agreed} was {decision.outcome}")
+    if decision.position < state.identity_changed_at:
+        raise _refused(
+            change, f"{change.agreed} was decided before the last change, and used up with it: ask anew"
+        )
     voted = {ballot.seat for ballot in decision.ballots if ballot.vote == "yes"}
+    if decision.ruling is not None and decision.ruling.ruling != "confirm":
+        voted.discard(state.rules.prime)
     seats = ((PRIME, state.rules.prime), (LITE, LITE))
     return tuple(voice for voice, seat in seats if seat in voted)
 

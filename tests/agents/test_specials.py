@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import splintr
+from hypothesis import given
+from hypothesis import strategies as st
 
 from council.agents.specials import special_in, without_specials
 from council.agents.tokens import VOCABULARIES
@@ -26,6 +28,17 @@ OF_TEXT = (
     "<start_of_turn>",
     "<|eot_id|>",
     "<|im_end|>",
+    "<|turn>",  # Gemma 4
+    "<turn|>",
+    "[|endofturn|]",  # EXAONE
+    "[|system|]",
+    "<SPECIAL_10>",  # Nemotron
+    "<extra_id_1>",
+    "<reserved_106>",  # Baichuan
+    "<seed:bos>",
+    "]~b]",  # MiniMax
+    "]~!b[",
+    "[e~[",
 )
 
 
@@ -46,8 +59,38 @@ def test_what_templates_are_made_of_is_found_and_broken_up(word: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["<|[INST]|>hi", "<|[/INST]|>", "<|]~b]|>", "<|<|turn>|>", "<｜[|user|]｜>", "<|[e~[|>" * 50]
+)
+def test_one_within_another_is_broken_up_too(text: str) -> None:
+    """Mutation: one pass, which leaves the inner word whole."""
+    assert special_in(text) is not None
+    broken = without_specials(text)
+    assert special_in(broken) is None
+    assert broken.replace(" ", "") == text
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<", "|", ">", "[", "]", "INST", "turn", "~b", "~!b", "e~", "/", "s", " "]),
+        max_size=30,
+    )
+)
+def test_whatever_the_text_none_is_left(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    broken = without_specials(text)
+    assert special_in(broken) is None
+    assert broken.replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "let xs = [|1; 2|] and ys = [|name|]",
+        "xs |> List.map f <| y",
+        "p <|> q <|a> z",
+        "Map<string, int|string> and x<y|>z",
+        "m[i]~c] and a[e~b]",
+        "<seed> <extra> <RESERVED> <special_1>",
         "a | b |> c <| d",
         "if (a <b|| c> d)",
         "<|>",

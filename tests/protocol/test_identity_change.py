@@ -31,12 +31,15 @@ def judged(
     by: str = "azrael",
     evidence: dict[str, float] | None = None,
     earlier: tuple[str, ...] = (),
+    waiting: str = "",
     **more: Any,
 ) -> Verdict:
     fields = {"identity": OTHER, "base_hash": CURRENT.content_hash(), "why": "because", **more}
-    change = IdentityChange(proposed_by=by, agreed_by=agreed, **fields)
+    seats = [name for name in agreed if name in ("prime", "lite")]
+    fields |= {"seats": seats, "agreed_by": [name for name in agreed if name not in seats]}
+    change = IdentityChange(proposed_by=by, by_seat=by in ("prime", "lite", "codemind"), **fields)
     shown = None if evidence is None else StackEvidence(**evidence)
-    return judge_change(change, CURRENT, creator="azrael", evidence=shown, earlier=earlier)
+    return judge_change(change, CURRENT, creator="azrael", evidence=shown, earlier=earlier, waiting=waiting)
 
 
 def test_a_verdict_names_both_hashes() -> None:
@@ -123,6 +126,31 @@ def test_it_is_about_the_identity_there_is() -> None:
     same = judged(identity=CURRENT)
     assert not same.is_allowed
     assert same.reason == "it changes nothing"
+
+
+def test_a_human_who_is_called_like_a_seat_is_not_that_seat() -> None:
+    """Mutation: seats and humans in one list of voices; a creator named prime has Prime's agreement then."""
+    fields: dict[str, Any] = {"identity": OTHER, "base_hash": CURRENT.content_hash(), "why": "because"}
+    shown = StackEvidence(**STABLE)
+
+    def alone(creator: str, **who: Any) -> Verdict:
+        change = IdentityChange(**fields, emergency="patch", **who)
+        return judge_change(change, CURRENT, creator=creator, evidence=shown)
+
+    assert "an emergency needs Prime" in alone("prime", proposed_by="prime").reason
+    assert alone("prime", proposed_by="prime", seats=["prime"]).basis == "emergency"
+    assert "prime may not propose" in alone("azrael", proposed_by="prime", agreed_by=["azrael"]).reason
+    seat = alone("prime", proposed_by="lite", by_seat=True, seats=["prime"])
+    assert "prime has not agreed" in seat.reason  # the human
+
+
+def test_the_creator_alone_withdraws_what_is_not_in_force_yet() -> None:
+    """Mutation: "it changes nothing", and a change that was allowed waits for ever."""
+    found = judged(identity=CURRENT, evidence=STABLE, waiting="ab" * 32)
+    assert (found.is_allowed, found.basis) == (True, "creator")
+    assert "withdraws the change to abababababab" in found.reason
+    assert not judged(by="lite", identity=CURRENT, waiting="ab" * 32).is_allowed
+    assert not judged(identity=CURRENT, waiting=CURRENT.content_hash()).is_allowed
 
 
 @pytest.mark.parametrize(
