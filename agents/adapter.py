@@ -95,16 +95,16 @@ class ProviderCalls(ModelCalls):
         if dialect.form == "json_object":
             what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
             raise Failed(what, again=False, used=NOTHING, status=501)
-        heard = Heard(CHARS_A_TOKEN_MAX * self.endpoint.max_output_tokens)
+        heard = Heard(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
             await self._hear(client.model, dialect, prompt, heard, hear)
         except (exceptions.AgentRunError, exceptions.UserError) as error:
             if _is_from(error, wire.TooMuch):
-                raise self._endless(heard) from None
+                raise self._endless(prompt, heard) from None
             if heard.finish is None:
                 raise self._meant(error) from None
         except wire.TooMuch:
-            raise self._endless(heard) from None
+            raise self._endless(prompt, heard) from None
         except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
             if heard.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
                 what = f"{self.endpoint.provider}'s SDK failed at it ({type(error).__name__})"
@@ -120,9 +120,8 @@ class ProviderCalls(ModelCalls):
         from pydantic_ai.settings import ModelSettings
 
         endpoint = self.endpoint
-        settings = ModelSettings(
-            max_tokens=endpoint.max_output_tokens, timeout=endpoint.timeout_s, max_retries=0
-        )
+        most = prompt.written_max(endpoint.max_output_tokens)
+        settings = ModelSettings(max_tokens=most, timeout=endpoint.timeout_s, max_retries=0)
         if endpoint.temperature is not None:
             settings["temperature"] = endpoint.temperature
         if endpoint.top_p is not None:

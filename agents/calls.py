@@ -78,7 +78,7 @@ class Dialect:
         found: dict[str, Any] = {
             "model": endpoint.model,
             "messages": [{"role": each.role, "content": each.text} for each in prompt.messages],
-            self.limit: endpoint.max_output_tokens,
+            self.limit: prompt.written_max(endpoint.max_output_tokens),
             "stream": True,
         }
         for name in ("temperature", "top_p"):
@@ -160,7 +160,7 @@ class ModelCalls:
         endpoint, attempt = self.endpoint, 0
         told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
         overruns = [asdict(each) for each in prompt.overruns]
-        worst = endpoint.cost(prompt.tokens, endpoint.max_output_tokens)
+        worst = endpoint.cost(prompt.tokens, prompt.written_max(endpoint.max_output_tokens))
         async with self._open() as client:
             while True:
                 dialect = self._dialect
@@ -227,7 +227,7 @@ class ModelCalls:
     ) -> tuple[Answer, Cost | None]:
         import openai
 
-        heard = Heard(CHARS_A_TOKEN_MAX * self.endpoint.max_output_tokens)
+        heard = Heard(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
             stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
             try:
@@ -243,7 +243,7 @@ class ModelCalls:
             if heard.finish is None:
                 raise self._failure(error) from None
         except wire.TooMuch:
-            raise self._endless(heard) from None
+            raise self._endless(prompt, heard) from None
         except (
             ValueError,
             TypeError,
@@ -305,8 +305,8 @@ class ModelCalls:
             return self._unreached(began=began, silent=isinstance(error, openai.APITimeoutError))
         return self._broken(error)
 
-    def _endless(self, heard: Heard) -> Failed:
-        most = self.endpoint.max_output_tokens
+    def _endless(self, prompt: Prompt, heard: Heard) -> Failed:
+        most = prompt.written_max(self.endpoint.max_output_tokens)
         what = f"it did not stop: {heard.chars:,} characters and more, where {most:,} tokens were asked for"
         return Failed(what, again=False, used=None)
 

@@ -46,6 +46,16 @@ class _Work:
         self.until_s = until_s
         self.troubles: list[str] = []
         self.said = ""  # of a plan, so far
+        self.plan_s = 0.0  # what the longest plan took; its ballot may take as long
+        self.votes = False  # it is asked for its ballot, by a plan or without one
+
+    def left(self, case: Case) -> Case:
+        """The case with the time that is left of the work: behind a plan, or a halt, it is less."""
+        return replace(case, time_left_s=max(0.0, self.until_s - asyncio.get_running_loop().time()))
+
+    def has_time(self, calls: int) -> bool:
+        """Whether so many more calls may come to their end, by what a plan took."""
+        return self.until_s - asyncio.get_running_loop().time() >= calls * self.plan_s
 
 
 class ModelMind:
@@ -151,24 +161,35 @@ class ModelMind:
     # Plan and Refine (rules 3.1)
 
     async def _deliberated(self, case: Case, work: _Work) -> Opinion:
-        """The ballot, by a plan; begun anew for each halt that an observer calls."""
+        """The ballot, by a plan; begun anew for each halt that an observer calls, while there is time for both.
+
+        Where it heeds no more, it calls for Prime: the council may have counted otherwise (rules 1.8).
+        """
         halt: Halt | None = None
         for _ in range(stages.INTERRUPTS_MAX):
             try:
-                return await self._unless_halted(case, self._planned(case, work, halt))
+                return await self._unless_halted(case, work, self._planned(case, work, halt))
             except _Halted as halted:
                 halt, work.said = Halt(str(halted), work.said), ""
-        return await self._planned(case, work, halt)
+            if not work.has_time(2):
+                why = f"its plan was halted, and there was no time for another: {halt.reason}"
+                return _escalated(await self._unplanned(case, work), why)
+        assert halt is not None
+        why = f"its plans were halted {stages.INTERRUPTS_MAX} times, the last for: {halt.reason}"
+        return _escalated(await self._planned(case, work, halt), why)
 
-    async def _unless_halted(self, case: Case, work: Coroutine[Any, Any, T]) -> T:
-        """What the work comes to. Raises _Halted, once it is cancelled and its calls are settled."""
-        task = asyncio.ensure_future(work)
+    async def _unless_halted(self, case: Case, work: _Work, review: Coroutine[Any, Any, Opinion]) -> Opinion:
+        """What the review comes to. Raises _Halted, once it is cancelled and its calls are settled."""
+        task = asyncio.ensure_future(review)
         halt = None if self._voice is None else self._voice.interrupted(case.proposal_id)
         waits: set[asyncio.Future[Any]] = {task} if halt is None else {task, halt}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if halt is None or not halt.done():
                 return await task
+            if work.votes and not work.has_time(1):  # no other ballot would come in time: better this one
+                why = f"a halt came when there was no time to heed it: {halt.result()}"
+                return _escalated(await task, why)
             raise _Halted(halt.result())
         finally:
             task.cancel()
@@ -178,21 +199,27 @@ class ModelMind:
 
     async def _planned(self, case: Case, work: _Work, halt: Halt | None) -> Opinion:
         """A ballot by a plan, or without one and with Prime's attention, where there is none (GCP 6)."""
+        work.votes, missing = False, "it made no plan"
         try:
             plan = await self._plan(case, work, halt)
-            prompt = await self.prompter.ballot(case, plan)
+            missing = "its ballot has no room for its plan"
+            prompt = await self.prompter.ballot(work.left(case), plan)
         except (ModelError, CallDenied, TokenBudgetError) as error:
             # What costs the plan is not to cost the ballot: a server that is gone will be gone for that, too.
-            why = f"it made no plan: {error.message}"[: stages.REASON_CHARS_MAX]
-            return replace(
-                await self._ask(case, self.prompter.ballot(case), self._opinion, work), escalate=why
-            )
+            return _escalated(await self._unplanned(case, work), f"{missing}: {error.message}")
+        work.votes = True
         return await self._ask(case, prompt, self._opinion, work)
 
+    async def _unplanned(self, case: Case, work: _Work) -> Opinion:
+        work.votes = True
+        return await self._ask(case, self.prompter.ballot(work.left(case)), self._opinion, work)
+
     async def _plan(self, case: Case, work: _Work, halt: Halt | None) -> str:
-        now_s = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
+        now_s = clock()
         until_s = now_s + (work.until_s - now_s) * stages.PLAN_SHARE
-        prompt = self.prompter.plan(case, marked=self._marked, halt=halt)
+        planning = replace(case, time_left_s=until_s - now_s)
+        prompt = self.prompter.plan(planning, marked=self._marked, halt=halt)
         try:
             async with asyncio.timeout_at(until_s):
                 with spans.stage(spans.PLAN, case.proposal_id):
@@ -200,6 +227,7 @@ class ModelMind:
         except TimeoutError:
             raise self.endpoint.error(f"it gave none within {until_s - now_s:.3g} s") from None
         finally:
+            work.plan_s = max(work.plan_s, clock() - now_s)
             if self._voice is not None:
                 self._voice.end(case.proposal_id, "plan")
 
@@ -270,6 +298,13 @@ class ModelMind:
         for overrun in prompt.overruns:
             log.warning("TOKEN_BUDGET_OVERRUN", proposal=prompt.proposal_id, **asdict(overrun))
         return prompt
+
+
+def _escalated(opinion: Opinion, why: str) -> Opinion:
+    """The opinion, which calls for Prime for this, too."""
+    return replace(
+        opinion, escalate="; ".join(filter(None, (why, opinion.escalate)))[: stages.REASON_CHARS_MAX]
+    )
 
 
 def _rebuilt(

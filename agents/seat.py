@@ -52,6 +52,8 @@ REMEMBERED_BYTES_MAX = 64 * 2**20
 # open any more for the council to bound.
 BACKLOG_MAX = 10_000
 BACKLOG_CHARS_MAX = 64 * 2**20
+# Looks at others' work that hang; a ballot does not wait for them, nor is it lost for them.
+LOOKS_HUNG_MAX = 16
 RULINGS = get_args(RulingWord)
 # rules 1.10: a beat comes after 27 to 30 of 30 s, so that seats do not beat in step.
 JITTER = 0.1
@@ -61,13 +63,14 @@ JITTER = 0.1
 class _Work:
     """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted.
 
-    ``heard`` is what it looks at where that is another seat's work, as it stood in its ``round``.
+    ``heard`` is what it looks at where that is another seat's work, as it stood in its ``round``, and then ``whole``.
     """
 
     proposal_id: str
     task_name: str  # "ballot" or "ruling"; of an observation with whose it is, and of which stage
     heard: Heard | None = None
     round: int = 0
+    whole: bool = False
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     given_up: bool = False
@@ -122,10 +125,10 @@ class SeatHost:
         self._voice = SeatVoice(self._casts, self._say_piece, int(wall().timestamp() * 1_000))
         if isinstance(mind, SpeakingMind):
             mind.take_voice(self._voice)
-        self._hearing, self._observes = Hearing(), isinstance(mind, ObservingMind)
+        self._hearing = Hearing(hears=isinstance(mind, ObservingMind))
         self._concurrent_max = concurrent_max
         self._slots = asyncio.Semaphore(concurrent_max)
-        self._threads = Threads(name)
+        self._threads, self._lookouts = Threads(name), Threads(name, "looks at others", LOOKS_HUNG_MAX)
         self._work: dict[tuple[str, str], _Work] = {}
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
@@ -210,6 +213,8 @@ class SeatHost:
                 self._purse.answered(
                     content.data.get("call"), None if granted else Denial(content.text, anew)
                 )
+            elif content.kind == "observe" and about is not None:
+                self._hearing.keep(_case_of(about, time_left_s), self._uptime())
             elif content.kind == "interrupt":
                 self._voice.interrupt(proposal_id, content.data["round"], content.text)
             elif content.kind == "stream":
@@ -221,8 +226,7 @@ class SeatHost:
                     self._give_up(work)
 
     def _begin_review(self, case: Case) -> None:
-        if self._observes:
-            self._hearing.keep(case, self._uptime())
+        self._hearing.keep(case, self._uptime())
         self._begin(case, "ballot", lambda: self._mind.review(case))
 
     def _begin_ruling(self, case: Case, request: Info) -> None:
@@ -275,7 +279,8 @@ class SeatHost:
     def _begin_observation(self, heard: Heard, case: Case) -> None:
         stream = heard.look()
         name = f"observation of {heard.seat} {heard.stage}"
-        work = self._work[heard.proposal_id, name] = _Work(heard.proposal_id, name, heard, heard.round)
+        work = _Work(heard.proposal_id, name, heard, heard.round, heard.is_whole)
+        self._work[heard.proposal_id, name] = work
         mind: Any = self._mind
         self._set_going(work, case.time_left_s, lambda: mind.observe(case, stream))
 
@@ -294,15 +299,11 @@ class SeatHost:
             raise TypeError(
                 f"its mind returned {short(thought.interrupt)} as interrupt, expected True or False"
             )
-        told = {
-            "stream": heard.seat,
-            "stage": heard.stage,
-            "round": work.round,
-            "interrupt": thought.interrupt,
-        }
+        told = {"stream": heard.seat, "stage": heard.stage, "round": work.round, "whole": work.whole}
+        told["interrupt"] = thought.interrupt
         _, send = self._info(work.proposal_id, "observation", told, thought.reason)
-        if heard.looked(work.round, interrupt=thought.interrupt):
-            send()
+        heard.looked(work.round, whole=work.whole, interrupt=thought.interrupt)
+        send()  # also of a round that is over: the council counts what a seat does, not what it does last
         self._done(work)
 
     # The work
@@ -337,7 +338,7 @@ class SeatHost:
         if self._is_async[work.kind]:
             thought = think()
         else:
-            thought = await self._threads.run(think)
+            thought = await (self._threads if work.heard is None else self._lookouts).run(think)
         while inspect.isawaitable(thought):
             thought = await thought
         return thought

@@ -21,6 +21,7 @@ from council.agents.mind import Case, Observation
 from council.agents.prompt import Prompt
 from council.agents.taking import Unusable, one_object
 from council.protocol.errors import CouncilError
+from council.protocol.jsondata import quoted
 from council.protocol.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification
 
 Setting = Literal["auto", "one", "two"]
@@ -34,10 +35,20 @@ PLAN_SHARE = 0.5
 REASON_CHARS_MAX = 1_000
 # A step is a sentence or two. One that goes on for so long is said when the plan is there, not as it comes.
 _STEP_CHARS_MAX = 8_000
+_HEAD_CHARS_MAX = 200
 _BROKE_OFF = "\n[this broke off; it begins anew]\n"
 _BLANKS = " \t\r\n"  # what a block has none of around it
 _THINKS, _THOUGHT = "<think>", "</think>"
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# What an observer in blocks answers where it calls no halt (``observe_marked.txt``), in whatever dress.
+_GOES_ON = re.compile(r"[\s*_`\"'“”]*it may go on[\s.!*_`\"'“”]*", re.IGNORECASE)
+# A reason that says that there is none: whether that is a halt, its model alone knows.
+_NO_REASON = re.compile(
+    r"[\W_]*+(?:null|none|nil|no|n/?a|false|nothing|ok|fine|it may go on)?[\W_]*", re.IGNORECASE
+)
+# How a plan as one JSON object begins, and what stands between its steps; of a step what more there is of it.
+_LIST = re.compile(r'(?:```[^\n`]*\n)?\s*\{\s*"plan"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+_MORE = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
 
 
 def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
@@ -68,7 +79,11 @@ def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
     """The plan in an answer, as numbered steps. Raises Unusable where there is none."""
     if prompt.nonce is not None:
         return _block("PLAN", answer, prompt.nonce)
-    steps = one_object(answer.text, "plan", prompt).get("plan")
+    value = one_object(answer.text, "plan", prompt)
+    more = sorted(value.keys() - {"plan"})
+    if more:  # a ballot, say, which is to come when the plan has been observed
+        raise Unusable(f'it has more in it than the "plan": {quoted(", ".join(more))}')
+    steps = value.get("plan")
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
         raise Unusable('its "plan" is no list of texts')
     steps = [step.strip() for step in steps if step.strip()]
@@ -81,16 +96,20 @@ def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
     """What an observer's answer says of a stream. Raises Unusable, which is no observation, and no interrupt."""
     if prompt.nonce is not None:
         blocks = [block.text for block in _blocks(answer, prompt.nonce) if block.marker == "INTERRUPT"]
-        if blocks and not any(blocks):
+        # A halt whose mark is wrong is no leave to go on.
+        if not blocks and not _GOES_ON.fullmatch(answer.text):
+            raise Unusable('it is neither an INTERRUPT block behind its mark nor "It may go on."')
+        why = "\n".join(blocks).strip()
+        if blocks and _NO_REASON.fullmatch(why):
             raise Unusable("its INTERRUPT says no reason")
-        return Observation(bool(blocks), "\n".join(blocks)[:REASON_CHARS_MAX])
-    value = one_object(answer.text, "interrupt", prompt)
-    why = value.get("interrupt", False)
-    if why is None:
+        return Observation(bool(blocks), why[:REASON_CHARS_MAX])
+    value = one_object(answer.text, "interrupt", prompt, may_echo=True)
+    said = value.get("interrupt", False)
+    if said is None:
         return Observation(False)
-    if not isinstance(why, str) or not why.strip():
+    if not isinstance(said, str) or _NO_REASON.fullmatch(said):
         raise Unusable('its "interrupt" is neither null nor a reason')
-    return Observation(True, why.strip()[:REASON_CHARS_MAX])
+    return Observation(True, said.strip()[:REASON_CHARS_MAX])
 
 
 def response(case: Case, answer: Answer, prompt: Prompt) -> str:
@@ -141,6 +160,12 @@ def _block(marker: Marker, answer: Answer, nonce: str) -> str:
 # What is said of a plan as it comes
 
 
+def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    """Where what matches at this place ends; it may be nothing."""
+    found = pattern.match(text, begin)
+    return begin if found is None else found.end()
+
+
 class Telling:
     """Says a plan's steps as they come from a model, and nothing else of what it writes: what will count, counts.
 
@@ -157,7 +182,8 @@ class Telling:
         self._held = ""  # what it may think aloud before its answer, then the beginning of a step
         self._answers = False
         self._deaf = False
-        self._step = -1  # the first text of the object is its key
+        self._steps: int | None = None  # of its list so many were told; None before it has begun
+        self._at = 0  # so much of what is held was read, of a step that has not ended
         self._markers = None if self._nonce is None else MarkerStream(self._nonce)
 
     def hear(self, piece: str | None) -> None:
@@ -209,19 +235,34 @@ class Telling:
 
     def _heard_json(self, piece: str) -> bool:
         self._held += piece
-        while (start := self._held.find('"')) >= 0:
-            text = _STRING.match(self._held, start)
-            if text is None:
+        if self._steps is None:
+            begins = _LIST.match(self._held)
+            if begins is None:
+                return len(self._held) <= _HEAD_CHARS_MAX
+            self._steps, self._held = 0, self._held[begins.end() :]
+        return self._heard_steps()
+
+    def _heard_steps(self) -> bool:
+        """Tells the steps that are whole by now, up to the list's end."""
+        held, begin = self._held, 0
+        while True:
+            if not self._at:
+                begin = _end(_BETWEEN, held, begin)
+                if begin == len(held):
+                    break
+                if held[begin] != '"':
+                    return False  # the list is over, or no list of texts
+                self._at = begin + 1
+            end = _end(_MORE, held, self._at)
+            self._at = end
+            if not held.startswith('"', end):
                 break
-            value = json.loads(text[0], strict=False)
-            self._held = self._held[text.end() :]
-            self._step += 1
-            if self._step == 0 and value != "plan":
-                return False
-            if self._step > 0 and value.strip():
-                self._tell(_numbered(self._step, value.strip()) + "\n")
-            elif self._step > 0:
-                self._step -= 1
+            step = json.loads(held[begin : end + 1], strict=False).strip()
+            begin, self._at = end + 1, 0
+            if step:
+                self._steps = (self._steps or 0) + 1
+                self._tell(_numbered(self._steps, step) + "\n")
+        self._held, self._at = held[begin:], max(self._at - begin, 0)
         return len(self._held) <= _STEP_CHARS_MAX
 
     def _tell(self, text: str) -> None:

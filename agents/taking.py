@@ -84,17 +84,18 @@ def bare(text: str) -> str:
     return body.strip() if fenced and last.strip().startswith("```") else text
 
 
-def one_object(text: str, key: str, prompt: Prompt) -> dict[str, Any]:
+def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -> dict[str, Any]:
     """The one JSON object that an answer is. Raises Unusable where anything else is there, or it is an echo.
 
-    Words around it may take it back, quote it or only weigh it: what a model means by them no reader can tell.
+    Words around it may take it back, quote it or only weigh it: what a model means by them no reader can tell. One
+    that ``may_echo`` is of so few words that it can't but stand in what was shown, too.
     """
     text = bare(text)
     found = embedded.find_objects(text, lambda value: True, control.DEPTH_MAX).found
     if len(found) != 1 or (found[0].start, found[0].end) != (0, len(text)):
         raise Unusable(f'it is not one JSON object with a "{key}", and nothing else')
     value = dict(found[0].value)
-    for message in prompt.messages:
+    for message in () if may_echo else prompt.messages:
         if message.role != "system":
             shown = embedded.find_objects(message.text, lambda value: True, control.DEPTH_MAX).found
             if any(_within(each.value, value) for each in shown):

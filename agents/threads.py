@@ -15,16 +15,20 @@ HUNG_THREADS_MAX = 64
 
 
 class Threads:
-    """Daemon threads of one seat, one for each call; ``hung`` counts those that were given up and still run."""
+    """Daemon threads of one seat, one for each call; ``hung`` counts those that were given up and still run.
 
-    def __init__(self, seat: str) -> None:
+    They are for ``what``, and with ``hung_max`` that hang no more is begun.
+    """
+
+    def __init__(self, seat: str, what: str = "reviews", hung_max: int | None = None) -> None:
         self.hung = 0
-        self._seat = seat
+        self._seat, self._what = seat, what
+        self._hung_max = HUNG_THREADS_MAX if hung_max is None else hung_max
 
     async def run(self, think: Callable[[], Any]) -> Any:
         """Runs a plain function on a daemon thread: it may block, and if it hangs, it hangs alone."""
-        if self.hung >= HUNG_THREADS_MAX:
-            raise RuntimeError(f"{self.hung} earlier reviews of this mind still hang; restart its seat")
+        if self.hung >= self._hung_max:
+            raise RuntimeError(f"{self.hung} earlier {self._what} of this mind still hang; restart its seat")
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
         context = copy_context()  # what the work belongs to, its mind's thread belongs to

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-# Calls of ``observe`` for one stage of one seat's work on one proposal, restarts included: they may cost money.
-OBSERVATIONS_MAX = 4
+# Calls of ``observe`` for one seat's work on one proposal, all its stages and restarts: they may cost money. Three
+# halts of what is whole must be among them (rules 1.8), and some looks at what is being said.
+OBSERVATIONS_MAX = 6
 # So much is said at once: some sentences. Less would be a message for each token, more would come too late.
 PIECE_CHARS = 240
 # What one seat may say about one proposal: many times a plan. What is above is not heard.
@@ -109,7 +110,7 @@ class SeatVoice:
             self._last += 1
             now = speech.rounds[stage] = _Round(self._last)
         now.waiting += clean if len(clean) <= room else clean[:room] + CUT
-        while len(now.waiting) >= PIECE_CHARS:
+        while len(now.waiting) >= PIECE_CHARS:  # each of them takes from it, if only to drop
             self._send(proposal_id, speech, stage, whole=False)
 
     def end(self, proposal_id: str, stage: str) -> None:
@@ -158,11 +159,11 @@ class SeatVoice:
         return self._speeches.setdefault(proposal_id, _Speech(self._last))
 
     def _send(self, proposal_id: str, speech: _Speech, stage: str, *, whole: bool) -> None:
+        now = speech.rounds[stage]
+        text, now.waiting = now.waiting[:PIECE_CHARS], now.waiting[PIECE_CHARS:]
         speech.pieces += 1
         if speech.pieces > PIECES_MAX:
             return
-        now = speech.rounds[stage]
-        text, now.waiting = now.waiting[:PIECE_CHARS], now.waiting[PIECE_CHARS:]
         self._say_piece(
             proposal_id, text, {"stage": stage, "round": now.number, "at": now.at, "whole": whole}
         )

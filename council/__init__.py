@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from council.journal.entries import Entry, HistoryPage
     from council.pool import CouncilPool
     from council.protocol.envelope import Envelope
-    from council.protocol.errors import CouncilError, NotApproved
+    from council.protocol.errors import CouncilError, NotApproved, NotVerified
     from council.settings import CouncilConfig, SeatConfig
 
 __version__ = "0.1.0"
@@ -38,6 +38,7 @@ _HOMES = {
     "HistoryPage": "council.journal.entries",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",
+    "NotVerified": "council.protocol.errors",
     "Observation": "council.agents.mind",
     "Opinion": "council.agents.mind",
     "Ruling": "council.agents.mind",
@@ -64,6 +65,7 @@ __all__ = [
     "HistoryPage",
     "Mind",
     "NotApproved",
+    "NotVerified",
     "Observation",
     "Opinion",
     "Ruling",

@@ -43,7 +43,7 @@ from council.protocol.errors import CallerError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
 from council.runtime.shortcut import shortcut_of
-from council.tracing import Traces, traces_of
+from council.tracing import Traces, traces_if, traces_of
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -182,7 +182,7 @@ class Council:
             if release is not None:
                 release()
             raise
-        traces = traces or traces_of(config, session.name)
+        traces = traces or traces_if(config, session.name)
         return cls(port, background, session, config, owned=owned, release=release, traces=traces)
 
     # What one does with it

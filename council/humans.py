@@ -67,6 +67,13 @@ def answering_key(name: str, config: CouncilConfig, council_id: str) -> bytes:
     return council_key(name, (config.humans or {}).get(name, KEPT), council_id)
 
 
+def enrolled_key(name: str, config: CouncilConfig, council_id: str, humans: Sequence[str]) -> bytes:
+    """As ``answering_key``, for one of those who may answer there. Raises as ``not_enrolled`` does for others."""
+    if name not in humans:  # before a key is made for somebody who has no use for it
+        raise not_enrolled(name, council_id, humans)
+    return answering_key(name, config, council_id)
+
+
 def council_key(name: str, source: str, council_id: str) -> bytes:
     """This human's key for one council, derived from the one that ``source`` gives (rules 1.14)."""
     kind, _, where = source.partition(":")

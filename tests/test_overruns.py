@@ -76,5 +76,18 @@ def test_what_is_no_overrun_costs_nothing_but_itself(broken: Any) -> None:
     assert (seat, "it is too long" in why) == ("codemind", True)
 
 
-def test_a_hundred_of_them_are_told_as_the_first_twenty() -> None:
-    assert len(overruns_of(error_with(*[CUT] * 100))) == OVERRUNS_MAX
+def test_all_of_them_are_told_and_of_very_many_how_many_there_were() -> None:
+    """Mutation: the first twenty, and not a word of the others."""
+    assert overruns_of(error_with(*[CUT] * OVERRUNS_MAX)) == [asdict(CUT)] * OVERRUNS_MAX
+    told = overruns_of(error_with(*[CUT] * (OVERRUNS_MAX + 30)))
+    assert told[:-1] == [asdict(CUT)] * (OVERRUNS_MAX - 1)
+    assert (told[-1]["packet"], told[-1]["how"]) == (CUT.packet, "and 31 steps more, which are not recorded")
+
+
+def test_as_many_as_a_seat_tells_are_on_the_record() -> None:
+    """Mutation: whoever reads them has a lower bound than whoever tells them."""
+    with council_of(error_with(*[CUT] * (OVERRUNS_MAX + 30))) as council:
+        council.propose("a change", wait_for="all")
+        (fault,) = council.history(types=["fault"])
+    assert len(fault.data["overruns"]) == OVERRUNS_MAX
+    assert fault.data["overruns"][-1]["how"] == "and 31 steps more, which are not recorded"

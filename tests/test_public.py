@@ -40,6 +40,7 @@ PUBLIC = {
     "HistoryPage",
     "Mind",
     "NotApproved",
+    "NotVerified",
     "Observation",
     "Opinion",
     "Ruling",

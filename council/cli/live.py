@@ -271,8 +271,12 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             return f"the coordinator started anew, with {count(data['open'], 'open proposal')}", "yellow"
         case "identity_change":
             change = data["change"]
-            to = f"{change['before'][:12]} to {change['after']['hash'][:12]}"
-            return f"{change['human']} changes the identity {to}: {line(change['why'], 200)}", "cyan"
+            to = f"changes the identity {change['before'][:12]} to {change['after']['hash'][:12]}"
+            does = "withdraws the change of the identity" if telling.changes_nothing(change) else to
+            return f"{change['human']} {does}: {line(change['why'], 200)}", "cyan"
+        case "creator_change":
+            to = data["creator"] or "nobody"
+            return f"the creator was {data['before']}, and is {to} now, by the settings", "yellow"
         case "alert":
             return f"{data['kind']}: {line(data['text'], 300)}", "red"
         case "refusal":

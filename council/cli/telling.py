@@ -53,6 +53,11 @@ class Words(NamedTuple):
     detail: str = ""
 
 
+def changes_nothing(change: Mapping[str, Any]) -> bool:
+    """Whether a change of the identity is the withdrawal of one."""
+    return bool(change["before"] == change["after"]["hash"])
+
+
 def row(entry: Entry, *, dated: bool) -> Text:
     """A record on one line: when, where it stands, kind, proposal, what, and what came of it."""
     at = entry.at.astimezone()
@@ -151,10 +156,9 @@ def told(entry: Entry) -> Words:
             )
         case "identity_change":
             change = data["change"]
-            to = f"{change['before'][:ID_SHOWN]} to {change['after']['hash'][:ID_SHOWN]}"
-            return Words(
-                f"{change['human']} changes the identity {to}", f"{change['why']}; {change['reason']}"
-            )
+            to = f"changes the identity {change['before'][:ID_SHOWN]} to {change['after']['hash'][:ID_SHOWN]}"
+            does = "withdraws the change of the identity" if changes_nothing(change) else to
+            return Words(f"{change['human']} {does}", f"{change['why']}; {change['reason']}")
         case "refusal":
             return Words(f"{data['sender']} {data['code']}", data["why"])
         case _:

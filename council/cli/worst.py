@@ -179,7 +179,7 @@ class _Calls:
                 await self._vote(halted=True, times=INTERRUPTS_MAX)
         else:
             await self._add("ballot", await self._prompter.ballot(self._case), certain=True)
-        speakers = [each for each in self._config.seats if each.name != name and _plans(each, self._case)]
+        speakers = [each for each in self._config.seats if each.name != name and _speaks(each, self._case)]
         if observer == name and speakers:
             self._call("observe", self._prompter.mtu, times=OBSERVATIONS_MAX * len(speakers))
         if name == self._config.prime:
@@ -247,8 +247,15 @@ class _Calls:
         self._found.append(Call(task, tokens, written, tokens + written, money, certain, times))
 
 
+def _speaks(seat: SeatConfig, case: Case) -> bool:
+    """Whether there may be something to observe of the seat: of a mind of a user's own nobody knows."""
+    from council.settings import DEFAULT_SEATS, MODEL_MIND
+
+    return _plans(seat, case) or seat.mind not in (MODEL_MIND, *(each.mind for each in DEFAULT_SEATS))
+
+
 def _plans(seat: SeatConfig, case: Case) -> bool:
-    """Whether the seat's model makes a plan, which it says aloud; what a mind of a user's own says is not known."""
+    """Whether the seat's model makes a plan, which it says aloud."""
     from council.agents.stages import stages_for
     from council.settings import MODEL_MIND
 

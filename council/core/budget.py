@@ -29,6 +29,9 @@ from council.core.state import (
 )
 from council.protocol.errors import Refused
 
+# How a seat names a call that is for a look at another's work.
+LOOK = "observe"
+
 
 def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effects:
     """Grants a call, or denies it where its worst does not fit; one that is asked for again is granted again.
@@ -74,7 +77,12 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     state.calls[call.call_id] = Granted(call, now.uptime_s)
     account = _begun(account_of(proposal.accounts, call.seat), call)
     acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
-    after = replace(proposal, acts=acts, accounts=_with(proposal.accounts, account))
+    after = replace(
+        proposal,
+        acts=acts,
+        accounts=_with(proposal.accounts, account),
+        dearest=_greater(proposal.dearest, call.worst),
+    )
     state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
     grant = do.GrantCall(call.seat, call.proposal_id, call.call_id)
     return [*told, grant, *keep(state, proposal, (after, []))]
@@ -90,28 +98,50 @@ def _begun(account: Account, call: Call) -> Account:
 
 
 def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
-    """Why the worst of a call does not fit, with the figures; empty where it does."""
+    """Why the worst of a call does not fit, with the figures; empty where it does.
+
+    A look must leave room for the ballots: for each that is awaited as much as the dearest call so far.
+    """
     budget = state.rules.budget
     own = account_of(state.paid.values(), call.seat)
-    for whose, caps, used in (
-        ("this proposal", budget.proposal, total(proposal.accounts)),
-        (call.seat, dict(budget.seats).get(call.seat, budget.seat), own.spent + own.held),
-        ("the council", budget.council, total(state.paid.values())),
+    awaited = _awaited(state, proposal) if call.task == LOOK else frozenset()
+    dearest = _greater(proposal.dearest, call.worst)
+    for whose, caps, used, ballots in (
+        ("this proposal", budget.proposal, total(proposal.accounts), len(awaited)),
+        (
+            call.seat,
+            dict(budget.seats).get(call.seat, budget.seat),
+            own.spent + own.held,
+            call.seat in awaited,
+        ),
+        ("the council", budget.council, total(state.paid.values()), len(awaited)),
     ):
-        for unit, cap, there, more in _measured(caps, used, call.worst):
-            if there + more > cap:
+        for unit, cap, there, more, kept in _measured(caps, used, call.worst, dearest):
+            if there + more + kept * ballots > cap:
+                for_ballots = f", and {kept * ballots:,} of them are kept for ballots" if ballots else ""
                 return (
                     f"the call may cost {more:,} {unit}; of the {cap:,} that {whose} may spend, "
-                    f"{max(cap - there, 0):,} are left"
+                    f"{max(cap - there, 0):,} are left{for_ballots}"
                 )
     return ""
 
 
-def _measured(caps: Caps, used: Spend, worst: Spend) -> Iterator[tuple[str, int, int, int]]:
+def _awaited(state: CouncilState, proposal: Proposal) -> frozenset[str]:
+    """The seats whose ballots may still come."""
+    done = proposal.lost.keys() | {ballot.seat for ballot in proposal.ballots}
+    active = {name for name, seat in state.seats.items() if seat.active}
+    return proposal.asked & active - done
+
+
+def _greater(one: Spend, other: Spend) -> Spend:
+    return Spend(max(one.tokens, other.tokens), max(one.microusd, other.microusd))
+
+
+def _measured(caps: Caps, used: Spend, worst: Spend, kept: Spend) -> Iterator[tuple[str, int, int, int, int]]:
     if caps.tokens is not None:
-        yield "tokens", caps.tokens, used.tokens, worst.tokens
+        yield "tokens", caps.tokens, used.tokens, worst.tokens, kept.tokens
     if caps.microusd is not None:
-        yield "micro-dollars", caps.microusd, used.microusd, worst.microusd
+        yield "micro-dollars", caps.microusd, used.microusd, worst.microusd, kept.microusd
 
 
 def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:

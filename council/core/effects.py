@@ -30,6 +30,13 @@ class DeliverProposal(Value, frozen=True):
     again: str = ""
 
 
+class LetObserve(Value, frozen=True):
+    """Hand the proposal to the seat that observes, which is done with its own ballot: others may speak of it."""
+
+    seat: str
+    proposal_id: str
+
+
 class WithdrawProposal(Value, frozen=True):
     """Tell a seat that the proposal was cancelled, so that it can stop thinking."""
 
@@ -190,6 +197,13 @@ class AnnounceIdentityChange(Value, frozen=True):
     change: IdentityChange
 
 
+class AnnounceCreator(Value, frozen=True):
+    """The council was launched with another ``creator`` than the one ``before``; empty: with none."""
+
+    before: str
+    creator: str
+
+
 class RaiseAlert(Value, frozen=True):
     """Something a person should look at: a late ballot that would have escalated it, an action that failed."""
 
@@ -212,8 +226,8 @@ class NoteIgnored(Value, frozen=True):
     what: str
 
 
-Think = DeliverProposal | WithdrawProposal
-THINK = (DeliverProposal, WithdrawProposal)
+Think = DeliverProposal | LetObserve | WithdrawProposal
+THINK = (DeliverProposal, LetObserve, WithdrawProposal)
 Effect = (
     Think
     | RequestRuling
@@ -236,6 +250,7 @@ Effect = (
     | AnnounceRoll
     | AnnounceStart
     | AnnounceIdentityChange
+    | AnnounceCreator
     | RaiseAlert
     | AnnounceRefusal
     | NoteIgnored

@@ -52,7 +52,7 @@ class StreamObserved(Value, frozen=True):
     """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt.
 
     ``round`` is the number of what was watched, as the seat counts what it says at any ``stage``; 0 for none: then
-    nobody is told to halt.
+    nobody is told to halt. ``whole``: of that round all was watched, not its beginning.
     """
 
     proposal_id: str
@@ -63,6 +63,7 @@ class StreamObserved(Value, frozen=True):
     msg_id: str
     stage: str = ""
     round: int = 0
+    whole: bool = True
 
 
 class EscalationRaised(Value, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from council.core import tally
+from council.core.outcomes import STAGES
 from council.core.state import ACTS_MAX, Account, CouncilState, Decision, Proposal, Spend, unsure
 from council.protocol.errors import InternalError
 
@@ -26,6 +27,10 @@ def check(state: CouncilState) -> None:
             _require(entry in armed_wall, f"the expiry of {proposal_id} is armed")
     for proposal_id, closed in state.closed.items():
         _require(closed.decision.proposal_id == proposal_id, "a decision is kept under its proposal's id")
+        told = [stage for stage, _, _ in closed.reports]
+        _require(not told or bool(closed.decision), f"3.1: {proposal_id} was acted on without an approval")
+        in_order = told == [stage for stage in STAGES if stage in told] and told[:1] in ([], ["act"])
+        _require(in_order, f"3.1: of {proposal_id} each step is told once, the action first")
         if closed.decision.position >= state.ruled_from:  # those before were made by other rules
             _check_decision(state, closed.decision)
 
@@ -33,7 +38,7 @@ def check(state: CouncilState) -> None:
 def _check_calls(state: CouncilState) -> None:
     """rules 2.6: what is reserved and spent is told alike by call, by proposal and by seat."""
     for name, account in state.paid.items():
-        held = sum((call.worst for call in state.calls.values() if call.seat == name), Spend())
+        held = sum((each.call.worst for each in state.calls.values() if each.call.seat == name), Spend())
         _require(account.seat == name and account.held == held, f"2.6: {name} holds what its calls may cost")
     accounts = [each for proposal in state.open.values() for each in proposal.accounts]
     accounts += [each for closed in state.closed.values() for each in closed.decision.spent]
@@ -47,7 +52,8 @@ def _check_calls(state: CouncilState) -> None:
             counts == (paid.calls, paid.assumed), f"2.6: the calls of {name} are counted by proposals as well"
         )
     on_proposals: dict[tuple[str, str], Spend] = {}
-    for call_id, call in state.calls.items():
+    for call_id, granted in state.calls.items():
+        call = granted.call
         _require(
             call.call_id == call_id and call.seat in state.paid, "2.6: a call is kept under its id, and paid"
         )

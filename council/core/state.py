@@ -453,7 +453,8 @@ class CouncilState(msgspec.Struct):
     moved on are dropped when they surface. ``calls`` are the model calls under way, ``paid`` what each seat has
     spent on all proposals. ``epoch`` is the coordinator's, 0 before the first has started;
     ``ruled_from`` the position from which on ``rules`` are as they are. ``identity_change`` is the one that was
-    allowed last, and ``earlier_identities`` are those that were in force before (rules 7.2).
+    allowed last, ``identity_changed_at`` the position of the last one, a withdrawal included, and
+    ``earlier_identities`` are those that were in force before (rules 7.2).
     """
 
     rules: Rules
@@ -469,6 +470,7 @@ class CouncilState(msgspec.Struct):
     epoch: int = 0
     ruled_from: int = 0
     identity_change: IdentityChange | None = None
+    identity_changed_at: int = 0
     earlier_identities: tuple[str, ...] = ()
 
     def active(self) -> frozenset[str]:

@@ -106,7 +106,7 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
         case ev.CoordinatorStarted():
             return _started(state, event, now)
         case ev.IdentityChanged(change):
-            return identity.changed(state, change)
+            return identity.changed(state, change, now)
         case ev.EnvelopeRefused(sender, msg_id, code, why):
             return [do.AnnounceRefusal(sender, msg_id, code, why)]
         case _:
@@ -202,7 +202,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
             journal_of=state.rules.pool,
             opened_as=event.rules.pool,
         )
-    rules = identity.sworn(state, event.rules)
+    rules, creator = identity.sworn(state, event.rules), state.rules.creator
     state.epoch = event.epoch
     if first or rules != state.rules:
         state.rules, state.ruled_from = rules, now.position
@@ -210,6 +210,8 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
     if first:
         return []
     effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state, now)]
+    if creator and rules.creator != creator:  # whoever writes the settings names it, but never unseen
+        effects.append(do.AnnounceCreator(creator, rules.creator))
     for name, seat in state.seats.items():
         if name not in before or not before[name].active:
             effects.append(do.AnnounceRoll(name, True, seat.why))
@@ -255,8 +257,10 @@ def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Ef
     """A seat that is back is handed what still waits for it (rules 1.10)."""
     if proposal.stage == "ruling" and name == state.rules.prime:
         return [closing.ruling_request(state.rules, proposal)]
-    done = name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots)
-    if proposal.stage != "deliberating" or done:
+    if proposal.stage != "deliberating":
         return []
+    if name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots):
+        # Others may still speak of it, and it may know nothing of the proposal any more.
+        return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
     asked = replace(proposal, asked=proposal.asked | {name})
     return [do.DeliverProposal(name, proposal.what.proposal_id), *keep(state, proposal, (asked, []))]

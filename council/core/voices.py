@@ -179,14 +179,30 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
 
 
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
-    """Three interrupts in a row on one stream escalate; a clean observation starts again (rules 1.8)."""
+    """Three interrupts in a row on one stream escalate; a clean observation starts again (rules 1.8).
+
+    Of the observer alone. A round counts as halted once, also where its seat is told again, for the first letter may
+    be lost. A clean one counts that is of a whole round, after the last that was halted: that a plan begins well, or
+    an earlier one was well, takes back no halt.
+    """
     seat_of(state, event.observer)
     seat_of(state, event.stream)
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
+    if event.observer != state.rules.observer:
+        does = f"{state.rules.observer} does" if state.rules.observer else "nobody does"
+        raise _observes_not(
+            event, f"{event.observer} does not observe in this council: {does}", "not_observer"
+        )
     if event.proposal_id in state.closed:
         return [do.NoteIgnored(event.observer, "an observation on a proposal that is decided")]
     proposal = open_proposal(state, event.proposal_id, event.observer)
+    for seat in (event.observer, event.stream):
+        if seat not in proposal.asked:
+            why = (
+                f"{event.observer} observed {event.stream} on {event.proposal_id}, which {seat} was not given"
+            )
+            raise _observes_not(event, why, "not_asked")
     # Apart: a seat that has found much to be well may still call a halt.
     kind = "interrupt" if event.interrupt else "observation"
     acted = _acted(proposal, event.observer, kind, event.msg_id)
@@ -199,13 +215,26 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         effects.append(
             do.InterruptSeat(event.stream, event.proposal_id, event.observer, event.round, event.text)
         )
-    run = acted.interrupts.get(event.stream, 0) + 1 if event.interrupt else 0
-    acted = replace(acted, interrupts={**acted.interrupts, event.stream: run})
+    run, halted = acted.interrupts.get(event.stream, 0), acted.halted.get(event.stream, 0)
+    if event.interrupt:
+        run += not event.round or event.round != halted
+        halted = max(halted, event.round)
+    elif event.whole and (not event.round or event.round > halted):
+        run = 0
+    acted = replace(
+        acted,
+        interrupts={**acted.interrupts, event.stream: run},
+        halted={**acted.halted, event.stream: halted},
+    )
     concluded: closing.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
         concluded = closing.conclude(state.rules, state.seats, _escalate(acted, why, effects), now)
     return effects + keep(state, proposal, concluded)
+
+
+def _observes_not(event: ev.StreamObserved, why: str, code: str) -> Refused:
+    return Refused(why, code=code, proposal_id=event.proposal_id, sender=event.observer)
 
 
 def _is_at_work(proposal: Proposal, seat: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import copy
 import secrets
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -59,6 +59,7 @@ class _Session:
     key: bytes
     mailbox: Mailbox
     seen_s: float
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Coordinator:
@@ -171,23 +172,22 @@ class Coordinator:
         if (known := self._sessions.get(session)) is None:
             why = "this session is not known, or was idle for too long: join again"
             raise Refused(why, code="no_session")
-        for sealed in batch:  # all before any: what was received must be kept, whatever stands behind it
-            if not isinstance(sealed, bytes):
-                why = f"envelope: expected bytes, found {type(sealed).__name__}"
-                raise EnvelopeError(why, field="envelope")
+        # All before any: what was received must be kept, whatever stands behind it.
+        for wrong in (each for each in batch if not isinstance(each, bytes)):
+            raise EnvelopeError(f"envelope: expected bytes, found {type(wrong).__name__}", field="envelope")
         unfit: Mapping[bytes, CouncilError] = {}
-        if batch and self._fitting is not None:
-            unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
-            self._refuse_if_broken()
-        if batch:
-            self._refuse_if_troubled()
-        known.seen_s = self._clock.uptime()
-        now = self._clock.now()
-        for sealed in batch:
-            self._driver.receive(sealed, now, session, unfit.get(sealed))
-            if len(self._driver.to_seats) >= HAND_ON_AT:
-                self._settle()  # the seats begin while the rest is read
-        self._settle()
+        async with known.turn:  # a cancellation does not overtake the proposal that is still measured
+            if batch and self._fitting is not None:
+                unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
+                self._refuse_if_broken()
+            if batch:
+                self._refuse_if_troubled()
+            known.seen_s, now = self._clock.uptime(), self._clock.now()
+            for sealed in batch:
+                self._driver.receive(sealed, now, session, unfit.get(sealed))
+                if len(self._driver.to_seats) >= HAND_ON_AT:
+                    self._settle()  # the seats begin while the rest is read
+            self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
         known.seen_s = self._clock.uptime()
         self._refuse_if_broken()

@@ -156,6 +156,7 @@ class Driver:
             decided=dict(self.counts),
             refused=dict(self.refused),
             identity_change=state.identity_change,
+            identity_changed_at=state.identity_changed_at,
             earlier_identities=state.earlier_identities,
         )
         ids_seen, proposers_seen = self._in_snapshots
@@ -239,10 +240,12 @@ class Driver:
             if self._ids.get(msg_id, identity) != identity:
                 self._refuse_used_id(event, sender, msg_id)
             self._refuse_unfit(event, unfit)
-            if isinstance(event, ev.IdentityChanged):
-                event = judged(self.state, event, now[0])
             before = self._position
-            self._step(event, now, sealed, session, msg_id)
+            if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
+                self.ignored["the same change of the identity again"] += 1
+            else:
+                event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
+                self._step(event, now, sealed, session, msg_id)
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids[msg_id] = identity
                 self._trace(event, envelope)
@@ -293,12 +296,8 @@ class Driver:
         known = msg_id in self.state.open or msg_id in self.state.closed
         if known and isinstance(event, ev.ProposalSubmitted):
             return
-        raise Refused(
-            f"{sender} used the id {msg_id}, which another message of this council has: "
-            "give each message an id of its own",
-            code="id_reused",
-            sender=sender,
-        )
+        why = f"{sender} used the id {msg_id}, which another message of this council has, or one that was refused: "
+        raise Refused(f"{why}give each message an id of its own", code="id_reused", sender=sender)
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
@@ -375,6 +374,8 @@ class Driver:
             self._refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
+            if event.code == "identity_refused":  # for good, also once it has what it lacked
+                self._ids.setdefault(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
 

@@ -142,5 +142,7 @@ def _lines(effect: do.Effect) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 "basis": change.basis,
             }
             yield "warning", "identity changed", facts
+        case do.AnnounceCreator(before, creator):
+            yield "warning", "creator changed by the settings", {"before": before, "creator": creator}
         case do.RaiseAlert(proposal_id, kind):
             yield "warning", "alert", {"proposal": proposal_id, "alert": kind}

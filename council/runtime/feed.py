@@ -26,6 +26,7 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceRoll: "roll",
     do.AnnounceStart: "start",
     do.AnnounceIdentityChange: "identity_change",
+    do.AnnounceCreator: "creator_change",
     do.RaiseAlert: "alert",
     do.AnnounceRefusal: "refusal",
 }

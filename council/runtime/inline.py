@@ -7,31 +7,45 @@ import secrets
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 from council.agents.endpoint import shared
 from council.agents.exchange import Reply
 from council.agents.ids import new_id
+from council.agents.mind import ObservingMind
 from council.agents.seat import SeatHost
+from council.chartering import chartered, papers_of
 from council.core.state import Budget, Caps, Rules
 from council.humans import enrolled
 from council.importing import build_mind
+from council.protocol.errors import MindError
 from council.runtime.coordinator import Coordinator
+from council.runtime.exports import Exports
+from council.runtime.identity import kept
 from council.runtime.journals import council_id_of, journal_key, open_journal
-from council.runtime.surroundings import Clock
-from council.settings import MEMORY, CouncilConfig, SeatConfig
+from council.runtime.spans import decision_spans
+from council.runtime.surroundings import Clock, Fitting
+from council.settings import MEMORY, MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
+from council.tracing import Traces
 
 
 def rules_of(config: CouncilConfig) -> Rules:
     """The part of the configuration that decisions depend on."""
+    names = tuple(seat.name for seat in config.seats)
+    observer = config.observer or OBSERVER
     return Rules(
-        seats=tuple(seat.name for seat in config.seats),
+        seats=names,
         prime=config.prime,
+        observer=observer if observer in names else "",
+        pool=config.pool,
         quorum=config.quorum,
         inactivity_limit_s=config.inactivity_s,
         escalation_ttl_s=config.escalation_ttl_s,
         sole_seat=config.sole_seat,
         open_max=config.open_max,
         escalations_max=config.escalations_max,
+        creator=config.creator or "",
+        identity=kept(papers_of(config).charter.identity),
         shared=shared((seat.name, seat.model, seat.vendor, seat.base_url) for seat in config.seats),
         budget=Budget(
             proposal=_caps(config.proposal_tokens_max, config.proposal_usd_max),
@@ -57,6 +71,15 @@ def _caps_of(seat: SeatConfig, config: CouncilConfig) -> Caps:
     return _caps(tokens, config.seat_usd_max if seat.usd_max is None else seat.usd_max)
 
 
+def fitting_of(config: CouncilConfig) -> Fitting | None:
+    """What measures proposals for this council; None where a seat thinks without a model, and takes any."""
+    if any(seat.mind != MODEL_MIND for seat in config.seats):
+        return None
+    from council.runtime.fitting import Rooms  # tokenizers, of no use to others
+
+    return Rooms(config)
+
+
 def system_clock() -> Clock:
     """The machine's clocks; uptime counts from now."""
     began_s = time.monotonic()
@@ -68,12 +91,22 @@ def new_council_id(name: str) -> str:
     return f"{name}.{secrets.token_hex(8)}"
 
 
-def new_seat(config: CouncilConfig, name: str, key: bytes, council_id: str) -> SeatHost:
+def new_seat(
+    config: CouncilConfig, name: str, key: bytes, council_id: str, traces: Traces | None = None
+) -> SeatHost:
     """The seat of that name, with its mind built. Raises MindError."""
     seat = next(seat for seat in config.seats if seat.name == name)
+    mind = build_mind(seat, config)
+    if config.observer == name and not isinstance(mind, ObservingMind):
+        raise MindError(
+            f"seat {name} is to observe, but its mind, {type(mind).__name__}, has no observe(case, stream): give it "
+            f"one, name another seat as observer, or say observer = {NOBODY!r}",
+            seat=name,
+            mind=repr(mind),
+        )
     return SeatHost(
         name,
-        build_mind(seat),
+        mind,
         key,
         council_id,
         wall=lambda: datetime.now(UTC),
@@ -81,6 +114,7 @@ def new_seat(config: CouncilConfig, name: str, key: bytes, council_id: str) -> S
         new_id=new_id,
         heartbeat_s=config.heartbeat_s,
         concurrent_max=seat.max_concurrent,
+        spans=None if traces is None else traces.spans(council_id),
     )
 
 
@@ -109,25 +143,41 @@ class InlineTransport:
             host.close()
 
 
-async def start(config: CouncilConfig) -> Coordinator:
+class InlineCoordinator(Coordinator):
+    """A coordinator and what looks at it, in one process."""
+
+    exports: Exports | None = None
+
+    async def status(self) -> dict[str, Any]:
+        return {**await super().status(), "metrics": self.exports and self.exports.told()}
+
+    async def close(self) -> None:
+        await super().close()
+        if self.exports is not None:
+            await self.exports.close()
+
+
+async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCoordinator:
     """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError.
 
+    ``traces``: where its spans go, for whoever gives it to close.
     It keeps a journal on disk where a store is named, and none otherwise: it comes and goes with its program.
     """
+    config = chartered(config)
     if config.store is None:
         config = config.model_copy(update={"store": MEMORY})
     durable = config.store != MEMORY
     council_id = council_id_of(config, new_council_id(config.name))
     signing_key = journal_key(config.name) if durable else b""
     keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
-    hosts = {name: new_seat(config, name, key, council_id) for name, key in keys.items()}
+    hosts = {name: new_seat(config, name, key, council_id, traces) for name, key in keys.items()}
     transport = InlineTransport(hosts)
     humans = enrolled(config, council_id)
 
-    def begun() -> Coordinator:
+    def begun() -> InlineCoordinator:
         journal = open_journal(config, council_id, signing_key)
         try:
-            return Coordinator(
+            return InlineCoordinator(
                 rules_of(config),
                 council_id,
                 keys,
@@ -137,6 +187,7 @@ async def start(config: CouncilConfig) -> Coordinator:
                 humans=humans,
                 events_kept=config.events_kept,
                 in_process=True,
+                fitting=fitting_of(config),
             )
         except BaseException:
             journal.close_now()
@@ -146,6 +197,9 @@ async def start(config: CouncilConfig) -> Coordinator:
     transport.coordinator = coordinator
     try:
         await coordinator.open()
+        watchers = decision_spans(config, coordinator, traces)
+        if config.metrics_port is not None or watchers:
+            coordinator.exports = Exports(config, coordinator, watchers=watchers)
     except BaseException:
         await coordinator.close()  # or its journal would be held for as long as this process lives
         raise

@@ -1,7 +1,8 @@
 """Writes what the council hands to seats: letters, sealed with each one's key. Knows nothing of how they travel.
 
-``to_seats`` must arrive, or the seat is told anew when it is back; ``perishable`` are pieces of streams, which may
-be dropped where a seat is slow to take its letters.
+``to_seats`` must arrive, or the seat is told anew when it is back: of what is open, not of a halt, which is called
+again where it is still due. ``perishable`` are pieces of streams, which may be dropped where a seat is slow to take
+its letters.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TO_ONE = (do.RequestRuling, do.InterruptSeat, do.GrantCall, do.DenyCall)
 # Of a ballot's reason so much is shown to Prime: 15 of them must fit one envelope.
 SHOWN_REASON_MAX = 4_000
 # Kinds of INFO that a seat can make nothing of without the proposal, which it may have lost with its last life.
-_WITH_PROPOSAL = ("withdraw", "ask_again", "ruling_request")
+_WITH_PROPOSAL = ("withdraw", "ask_again", "observe", "ruling_request")
 
 
 class Outbox:
@@ -50,6 +51,8 @@ class Outbox:
         seat, proposal_id = effect.seat, effect.proposal_id
         if isinstance(effect, do.WithdrawProposal):
             self._inform(seat, proposal_id, "withdraw", "", {}, state, now)
+        elif isinstance(effect, do.LetObserve):
+            self._inform(seat, proposal_id, "observe", "", {}, state, now)
         elif effect.again:
             self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
         else:

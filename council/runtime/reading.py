@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from council.agents.prompt import OVERRUNS_MAX
 from council.agents.voice import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.outcomes import STAGES
@@ -33,7 +34,6 @@ from council.runtime import identity
 PROPOSAL_BYTES_MAX = 768 * 2**10
 # Of a model's name and a call's purpose so much is kept; a call costs at most so many tokens, or micro-dollars.
 WORD_CHARS_MAX = 200
-OVERRUNS_MAX = 20  # one for each field of a prompt, and for each step that was taken
 AMOUNT_MAX = 10**12
 ROUND_MAX = 2**53  # of what a seat says; above what a clock's milliseconds are
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
@@ -73,6 +73,7 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
             sender=sender,
         )
     if isinstance(content, Proposal):
+        identity.refuse_another(content)
         return _submission(envelope, content, size, digest)
     if isinstance(content, Info):
         return _info(envelope, content, digest, role)
@@ -213,6 +214,7 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
                 msg_id=envelope.msg_id,
                 stage=_fact(content, "stage", str)[:STAGE_CHARS_MAX] if "stage" in content.data else "",
                 round=_amount(content, "round", ROUND_MAX) if "round" in content.data else 0,
+                whole=_fact(content, "whole", bool) if "whole" in content.data else True,
             )
         case "ruling":
             word = _fact(content, "ruling", str)

@@ -39,6 +39,7 @@ class Base(msgspec.Struct):
     decided: dict[str, int]
     refused: dict[str, int]
     identity_change: IdentityChange | None = None
+    identity_changed_at: int = 0
     earlier_identities: tuple[str, ...] = ()
 
 
@@ -148,6 +149,7 @@ def state_of(base: Base, closed: Archive) -> CouncilState:
         epoch=base.epoch,
         ruled_from=base.ruled_from,
         identity_change=base.identity_change,
+        identity_changed_at=base.identity_changed_at,
         earlier_identities=base.earlier_identities,
     )
     for proposal in base.open:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from council.core.state import Account, Caps, CouncilState, Spend, plain
+from council.core import effects as do
+from council.core.identity import online_s
+from council.core.state import Account, Caps, CouncilState, Decision, Proposal, Spend, plain
+from council.metrics import decided_by
+from council.protocol.identity_change import LITE
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
+
+# Open proposals and escalations that are told one by one; of all there are the counts.
+ROWS_MAX, WAITING_MAX = 200, 50
+# The newest decisions, and among how many announcements they are looked for.
+DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 
 
 def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
     """The council at a glance, as plain data: seats, what is open, what was decided and refused."""
     state = driver.state
+    shown = list(state.open.values())[:ROWS_MAX]
+    busy = Counter(seat for proposal in shown for seat in _at_work(proposal, state.rules.prime))
     return {
         "council_id": driver.council_id,
         "uptime_s": now[0],
@@ -22,6 +34,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
         "events": driver.feed.position,
         "prime": state.rules.prime,
         "quorum": state.rules.quorum,
+        "pool": state.rules.pool,
         "seats": [
             {
                 "name": seat.name,
@@ -29,6 +42,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
                 "heartbeat_age_s": now[0] - seat.last_beat_s,
                 "heartbeats": seat.beat + 1,
                 "restarts": seat.boot - seat.handed_on,
+                "busy": busy[seat.name],
                 "why": seat.why,
             }
             for seat in state.seats.values()
@@ -36,6 +50,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
         "inactivity_limit_s": state.rules.inactivity_limit_s,
         "shared": plain(state.rules.shared),
         "humans": driver.senders.humans,
+        "identity": _identity(state, now[0]),
         "budget": _budget(state),
         "open": [
             {
@@ -50,13 +65,77 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
                 "lost": dict(proposal.lost),
                 "escalated_for": list(proposal.escalated_for),
             }
-            for proposal in list(state.open.values())[:200]
+            for proposal in shown
         ],
+        "stages": dict(Counter(proposal.stage for proposal in state.open.values())),
         "open_count": len(state.open) - state.with_human,
         "with_human": state.with_human,
+        "waiting": _waiting(state) if state.with_human else [],
         "decided": dict(driver.counts),
+        "decisions": [_decision(*each) for each in _newest(driver)],
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
+    }
+
+
+def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
+    """The seats whose ballot or ruling on a proposal is still to come."""
+    if proposal.stage == "ruling":
+        return frozenset((prime,))
+    if proposal.stage != "deliberating":
+        return frozenset()
+    return proposal.asked - {ballot.seat for ballot in proposal.ballots} - proposal.lost.keys()
+
+
+def _waiting(state: CouncilState) -> list[dict[str, Any]]:
+    """The escalations that wait longest for a human, in brief."""
+    found = [each.escalation for each in state.open.values() if each.escalation is not None]
+    told = (
+        "escalation_id",
+        "proposal_id",
+        "summary",
+        "risk_level",
+        "reason",
+        "detail",
+        "next_step",
+        "asked_wall_s",
+        "expires_wall_s",
+    )
+    oldest = sorted(found, key=lambda each: each.asked_wall_s)[:WAITING_MAX]
+    return [{name: getattr(each, name) for name in told} for each in oldest]
+
+
+def _newest(driver: Driver) -> list[tuple[float, Decision]]:
+    """The newest decisions that were told, the newest first, with the time of each."""
+    found = [
+        (wall_s, effect.decision)
+        for wall_s, effect in driver.feed.told(LOOKED_AT_MAX)
+        if isinstance(effect, do.AnnounceDecision)
+    ]
+    return found[: -DECISIONS_MAX - 1 : -1]
+
+
+def _decision(wall_s: float, decision: Decision) -> dict[str, Any]:
+    told = ("proposal_id", "summary", "outcome", "reason", "degraded", "seconds")
+    return {
+        **{name: getattr(decision, name) for name in told},
+        "at": wall_s,
+        "decided_by": decided_by(decision),
+    }
+
+
+def _identity(state: CouncilState, uptime_s: float) -> dict[str, Any]:
+    """Who the council is, what it was changed to, and how stable it has been (rules 7.1, 7.2)."""
+    change = state.identity_change
+    return {
+        "hash": state.rules.identity.hash,
+        "text": state.rules.identity.text,
+        "change": None if change is None else plain(change),
+        "earlier": list(state.earlier_identities),
+        "creator": state.rules.creator,
+        "prime_online_s": online_s(state, state.rules.prime, uptime_s),
+        "lite_online_s": online_s(state, LITE, uptime_s),
+        "stability_score": None,  # nothing measures it yet
     }
 
 

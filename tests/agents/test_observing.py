@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
-from council.agents import observing
+from council.agents import observing, threads
+from council.agents import seat as seats
 from council.agents.mind import Case, Observation, Opinion, Stream
-from council.agents.observing import GAP, LOOK_CHARS, STAGES_MAX, Hearing
+from council.agents.observing import GAP, HALTS_MAX, LOOK_CHARS, STAGES_MAX, Hearing
 from council.agents.purse import Cost, Purse
 from council.agents.voice import OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
@@ -18,6 +20,7 @@ from tests.agents.test_seat import Bench
 from tests.runtime.harness import run, until
 
 PID = "aaaaaaaa"
+ROUND = {"stream": "prime", "stage": "plan", "whole": True}
 
 
 def case(pid: str = PID, body: str = "", left_s: float = 60.0) -> Case:
@@ -37,14 +40,14 @@ def piece(
     return {"seat": seat, "stage": stage, "round": number, "at": at, "whole": whole}
 
 
-def look(found: Hearing, now_s: float = 1.0) -> Stream | None:
-    """What its mind is shown next, which then is done with it."""
+def look(found: Hearing, now_s: float = 1.0, halts: str = "") -> Stream | None:
+    """What its mind is shown next, which then is done with it; it calls a halt where it sees this."""
     due = found.next_due(now_s)
     if due is None:
         return None
     heard, _ = due
     stream = heard.look()
-    heard.looked(heard.round, interrupt=False)
+    heard.looked(heard.round, whole=heard.is_whole, interrupt=halts and halts in stream.text)
     found.done(heard)
     return stream
 
@@ -67,7 +70,7 @@ def test_pieces_are_put_together_and_looked_at_when_there_is_enough_and_when_it_
 
 
 def test_a_long_stream_is_looked_at_so_often_and_no_more_and_when_it_is_whole() -> None:
-    """Mutation: without the look that is kept for the end, what stands there is never seen."""
+    """Mutation: without the looks that are kept for the end, what stands there is never seen."""
     found, seen = hearing(), []
     for n in range(20):
         found.hear(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS))
@@ -75,18 +78,63 @@ def test_a_long_stream_is_looked_at_so_often_and_no_more_and_when_it_is_whole() 
     found.hear(PID, "rm -rf /", piece(20 * LOOK_CHARS, whole=True))
     seen.append(look(found))
     streams = [each for each in seen if each is not None]
-    assert len(streams) == OBSERVATIONS_MAX
+    assert len(streams) == OBSERVATIONS_MAX - HALTS_MAX + 1
     assert streams[-1].is_whole
     assert streams[-1].text.endswith("rm -rf /")
     assert not any(each.is_whole for each in streams[:-1])
 
 
-def test_a_stage_has_so_many_looks_over_all_its_restarts() -> None:
+def test_a_seat_has_so_many_looks_over_all_its_stages_and_restarts() -> None:
+    """Mutation: a mad seat has another pay for as many looks as it has stages. Others' are not fewer for it."""
     found, looks = hearing(), 0
     for number in range(10):
-        found.hear(PID, "short", piece(0, True, number))
-        looks += look(found) is not None
+        for stage in range(STAGES_MAX):
+            found.hear(PID, "short", piece(0, True, number, stage=f"s{stage}"))
+            looks += look(found) is not None
     assert looks == OBSERVATIONS_MAX
+    found.hear(PID, "short", piece(0, True, seat="codemind"))
+    assert look(found) is not None
+
+
+@pytest.mark.parametrize("paragraphs", [0, 1, 2, 10])
+def test_a_fault_at_the_end_of_each_plan_is_halted_as_often_as_it_takes(paragraphs: int) -> None:
+    """rules 1.8. Mutations: clean looks at beginnings use up the looks at what is whole; they take back halts."""
+    found, halts = hearing(), 0
+    for number in range(1, 6):
+        for n in range(paragraphs):
+            found.hear(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS, number=number))
+            look(found, halts="rm -rf")
+        found.hear(PID, "then rm -rf /", piece(paragraphs * LOOK_CHARS, True, number))
+        seen = look(found, halts="rm -rf")
+        halts += seen is not None and "rm -rf" in seen.text
+    assert halts == HALTS_MAX  # by then Prime rules on it, and nothing more is looked at
+
+
+def test_what_is_put_off_was_no_look() -> None:
+    """Mutation: under load, a whole plan is looked at by nobody."""
+    found = hearing()
+    found.hear(PID, "rm -rf /", piece(0, True))
+    for _ in range(3 * OBSERVATIONS_MAX):
+        due = found.next_due(1.0)
+        assert due is not None
+        due[0].look()
+        due[0].put_off()
+        found.done(due[0])
+    assert look(found) is not None
+
+
+def test_a_halt_that_may_be_lost_is_looked_at_again_when_the_case_is_handed_over_again() -> None:
+    """Its coordinator died with it, say. It is one halt all the same."""
+    found = hearing()
+    found.hear(PID, "rm -rf /" + "x" * LOOK_CHARS, piece(0))
+    assert look(found, halts="rm") is not None
+    found.hear(PID, "more", piece(LOOK_CHARS + 8, True))
+    assert look(found) is None
+    found.keep(case(), 1.0)
+    for _ in range(2):
+        found.hear(PID, "", piece(LOOK_CHARS + 12, True))
+    assert look(found, halts="rm") == Stream("prime", "plan", "rm -rf /" + "x" * LOOK_CHARS + "more", True)
+    assert found._kept[PID].looks["prime"].halts == 1
 
 
 def test_a_later_round_takes_the_place_of_the_earlier_and_what_comes_late_of_that_is_nothing() -> None:
@@ -234,7 +282,7 @@ def test_what_a_mind_makes_of_a_stream_is_signed_and_sent(interrupt: bool) -> No
         assert facts(seen) == (
             "observation",
             "it deletes everything",
-            {"stream": "prime", "stage": "plan", "round": 1, "interrupt": interrupt},
+            {"stream": "prime", "stage": "plan", "round": 1, "whole": True, "interrupt": interrupt},
         )
         assert mind.shown == [("do it", Stream("prime", "plan", "rm -rf /", True))]
         assert await bench.host.exchange([]) == (False, [])
@@ -270,21 +318,24 @@ def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None
         bench = Bench(mind)
         start = told(bench, "x" * LOOK_CHARS, whole=False)
         _, first = await hears(bench, bench.proposal(), start, want=2)
-        assert facts(first)[2]["interrupt"] is True
+        assert (facts(first)[2]["interrupt"], facts(first)[2]["whole"]) == (True, False)
         assert await bench.host.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
         (second,) = await hears(bench, told(bench, "anew", round=2))
-        assert facts(second)[2] == {"stream": "prime", "stage": "plan", "round": 2, "interrupt": False}
+        assert facts(second)[2] == {**ROUND, "round": 2, "interrupt": False}
 
     run(scenario())
 
 
-def test_what_it_says_of_a_round_that_is_over_is_not_said() -> None:
+def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
+    """The council counts a seat's halts, whatever it is at by now. Mutation: one that hurries is never halted."""
+
     async def scenario() -> None:
         mind = Watcher(Observation(True, "halt"), Observation(False), observe_s=0.02)
         bench = Bench(mind)
         await hears(bench, bench.proposal(), told(bench, round=1))
-        (seen,) = await hears(bench, told(bench, "anew", round=2))
-        assert facts(seen)[2] == {"stream": "prime", "stage": "plan", "round": 2, "interrupt": False}
+        late, seen = await hears(bench, told(bench, "anew", round=2), want=2)
+        assert facts(late)[2] == {**ROUND, "round": 1, "interrupt": True}
+        assert facts(seen)[2] == {**ROUND, "round": 2, "interrupt": False}
         assert [stream.text for _, stream in mind.shown] == ["rm -rf /", "anew"]
 
     run(scenario())
@@ -323,6 +374,49 @@ def test_an_observation_that_takes_too_long_is_given_up() -> None:
         assert await bench.host.exchange([]) == (False, [])
 
     run(scenario())
+
+
+def test_an_observer_is_shown_what_it_has_voted_on_and_casts_no_second_ballot() -> None:
+    """As the council hands it over when the seat has begun anew."""
+
+    async def scenario() -> None:
+        mind = Watcher()
+        bench = Bench(mind)
+        sealed = bench.info("observe", about=bench.about())
+        (seen,) = await hears(bench, sealed, told(bench))
+        assert facts(seen)[0] == "observation"
+        assert await bench.host.exchange([]) == (False, [])
+
+    run(scenario())
+
+
+def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: they count with the reviews that hang, and a seat that watched for a while votes no more."""
+    monkeypatch.setattr(seats, "LOOKS_HUNG_MAX", 1)
+    monkeypatch.setattr(threads, "HUNG_THREADS_MAX", 1)
+    hangs = threading.Event()
+
+    class Stuck:
+        def review(self, case: Case) -> Opinion:
+            return Opinion.yes("fine")
+
+        def observe(self, case: Case, stream: Stream) -> Observation:
+            hangs.wait(30)
+            return Observation(False)
+
+    async def scenario() -> None:
+        bench, why = Bench(Stuck()), []
+        for n in range(3):
+            pid = f"{n:08x}"
+            said = await hears(bench, bench.proposal(pid, left_s=0.3), told(bench, pid=pid), want=2)
+            assert sorted(each.type for each in said) == ["INFO", "VOTE"]
+            why += [facts(each)[1] for each in said if each.type == "INFO"]
+        assert why[-1].endswith("1 earlier looks at others of this mind still hang; restart its seat")
+
+    try:
+        run(scenario())
+    finally:
+        hangs.set()
 
 
 def test_its_own_ballot_goes_first() -> None:

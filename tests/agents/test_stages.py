@@ -207,8 +207,8 @@ def test_nonces_are_fresh_for_each_call_and_stand_in_nothing_that_is_shown() -> 
     other = wait(made.observe(CASE, Stream("prime", "plan", leaked, False), marked=True))
     assert len({first.nonce, again.nonce, other.nonce}) == 3
     for prompt in (again, other):
-        found = checked(CASE, prompt, Answer(leaked, "stop"), stages.observation)
-        assert found == Observation(False)
+        with pytest.raises(Unusable, match="behind its mark"):
+            checked(CASE, prompt, Answer(leaked, "stop"), stages.observation)
     assert first.nonce is not None
     forced = builder(new_nonce=beginning(first.nonce, "ab" * 8))
     assert wait(forced.observe(CASE, Stream("prime", "plan", leaked, False), marked=True)).nonce == "ab" * 8
@@ -311,6 +311,46 @@ def test_no_text_interrupts_or_succeeds_by_chance(stage: str, marked: bool, text
         assert found == text.strip(" \t\r\n")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INTERRUPT: it deletes everything",
+        "**INTERRUPT[{nonce}]: bad",
+        " INTERRUPT[{nonce}]: bad",
+        "INTERRUPT[0123456789abcdef]: bad",
+        "asdf",
+        "It may go on. But it deletes everything.",
+        "INTERRUPT[{nonce}]: none",
+    ],
+)
+def test_an_observer_that_forgets_the_mark_has_not_found_all_to_be_well(text: str) -> None:
+    """Mutation: whatever is no block is a clean observation, which takes back the halts before it."""
+    prompt = prompt_of("observe", marked=True)
+    with pytest.raises(Unusable, match=r"neither an INTERRUPT block|says no reason"):
+        taken(prompt, text.replace("{nonce}", str(prompt.nonce)))
+
+
+@pytest.mark.parametrize(
+    "text", ["It may go on.", "it may go on", "**It may go on.**", '"It may go on."\n', " It may go on! "]
+)
+def test_the_words_that_it_may_go_on_are_read_however_they_are_dressed(text: str) -> None:
+    assert taken(prompt_of("observe", marked=True), text) == Observation(False)
+
+
+@pytest.mark.parametrize("word", ["null", "None", "no", "N/A", "nothing", "false", "-", "It may go on."])
+def test_a_word_for_nothing_is_no_reason_to_halt(word: str) -> None:
+    with pytest.raises(Unusable, match="neither null nor a reason"):
+        taken(prompt_of("observe"), json.dumps({"interrupt": word}))
+
+
+def test_a_clean_look_is_no_echo_though_it_stands_in_the_proposal() -> None:
+    """Mutation: a proposal that holds it is observed by nobody."""
+    answer = '{"interrupt": null}'
+    prompt = prompt_of("observe", case=replace(CASE, body=f"see {answer}"))
+    assert answer in prompt.messages[1].text
+    assert taken(prompt, answer) == Observation(False)
+
+
 # What is said as it comes
 
 
@@ -349,6 +389,29 @@ def test_however_blocks_come_the_plan_is_said_and_nothing_else(steps: list[str],
     assert told(answer, NONCE, [min(cut, len(answer)) for cut in cuts]).strip() == text.strip()
 
 
+def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
+    """rules 1.14: a ballot, say. Mutation: the observer hears how it will vote."""
+    said: list[str] = []
+    telling = Telling(None, said.append)
+    answer = '{"plan": ["look"], "ballot": {"vote": "yes", "reason": "fine"}}'
+    for char in answer:
+        telling.hear(char)
+    assert said == ["1. look\n"]
+    with pytest.raises(Unusable, match="more in it than the \"plan\": 'ballot'"):
+        taken(prompt_of("plan"), answer)
+
+
+def test_a_step_that_comes_letter_by_letter_is_read_once() -> None:
+    """Mutation: read from its beginning for each letter, it takes a hundred times as long as its half does."""
+    telling = Telling(None, lambda text: None)
+    starts: list[int] = []
+    for char in '{"plan": ["' + "x\\n" * 2_500:
+        telling.hear(char)
+        starts.append(telling._at)
+    assert starts == sorted(starts)
+    assert starts[-1] == 7_501  # what was read is not read again
+
+
 def test_a_plan_is_heard_step_by_step() -> None:
     said: list[str] = []
     telling = Telling(None, said.append)
@@ -367,8 +430,9 @@ def test_a_plan_is_heard_step_by_step() -> None:
         '{"plan": ["' + '\\"x' * 9_000 + '"]}',
         '{"plan": ["\\x"]}',
         "x" * 20_000,
+        '{"plan": {"a": "b"}}',
     ],
-    ids=["another key", "endless step", "no JSON", "no quotes"],
+    ids=["another key", "endless step", "no JSON", "no quotes", "no list"],
 )
 def test_what_is_no_plan_as_it_comes_is_not_said(answer: str) -> None:
     said: list[str] = []

@@ -57,6 +57,18 @@ def test_pieces_are_joined_to_a_useful_size_and_end_with_the_stage() -> None:
     assert {data["stage"] for _, data in spoken.pieces} == {"plan"}
 
 
+def test_what_is_said_after_its_pieces_are_used_up_is_dropped_and_holds_nothing_up() -> None:
+    """Many short stages, then a long text. Mutation: what can't be sent is kept for ever, and all wait."""
+    spoken = Spoken()
+    for _ in range(PIECES_MAX):
+        spoken.voice.say(PID, "tool", "grep")
+        spoken.voice.end(PID, "tool")
+    for _ in range(3):
+        spoken.voice.say(PID, "plan", "x" * 10 * PIECE_CHARS)
+        spoken.voice.end(PID, "plan")
+    assert len(spoken.pieces) == PIECES_MAX
+
+
 def test_a_stage_that_ends_exactly_at_a_piece_is_said_to_be_whole() -> None:
     spoken = Spoken()
     spoken.voice.say(PID, "plan", "x" * PIECE_CHARS)

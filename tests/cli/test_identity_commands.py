@@ -178,6 +178,33 @@ def test_the_creator_changes_it_and_hears_on_what_evidence(
     assert "ada changes the identity" in " ".join(cli("watch", "--once").out.split())
 
 
+def test_what_is_not_in_force_yet_is_withdrawn_by_the_one_that_is(
+    cli: Cli, home: Path, charter: Path, wider: Path, up: Up
+) -> None:
+    council = up(launched(home, charter))
+    assert cli("identity", "propose-change", str(wider), "--why", "a hole").code == 0
+    said = cli("identity", "propose-change", str(charter), "--why", "none, after all")
+    assert said.code == 0, said
+    flat = " ".join(said.out.split())
+    assert f"ada withdraws the change to {SECOND.content_hash()[:12]}, which was not in force yet" in flat
+    assert "launch the council anew" not in flat
+    assert council.status()["identity"]["change"] is None
+    for command in (
+        ("log", "--type", "identity_change", "--url", str(home / "store.db")),
+        ("watch", "--once"),
+    ):
+        assert "ada withdraws the change of the identity" in " ".join(cli(*command).out.split())
+
+
+def test_another_creator_is_seen_by_whoever_watches(cli: Cli, home: Path, charter: Path, up: Up) -> None:
+    up(launched(home, charter)).close()
+    council = up(launched(home, charter, creator="bob"))
+    council.status()
+    assert "the creator was ada, and is bob now, by the settings" in " ".join(
+        cli("watch", "--once").out.split()
+    )
+
+
 def test_who_may_not_is_refused_with_the_reason_and_exits_1(
     cli: Cli, home: Path, charter: Path, wider: Path, up: Up
 ) -> None:

@@ -237,6 +237,7 @@ def test_every_kind_has_words(kind: str) -> None:
         "call": {"seat": "lite", "model": "small-1", "worst": {"tokens": 10, "microusd": 5}},
         "change": {"human": "ada", "before": "0f", "after": {"hash": "1f"}, "why": "so", "reason": "so"},
         "used": {"tokens": 10, "microusd": 0},
+        "report": {"sender": "ada", "stage": "verify", "ok": False, "text": "so"},
         "ballot": act,
         "ruling": act,
         "answer": {"human": "ada", "approve": False, "reason": "so"},

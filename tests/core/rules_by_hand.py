@@ -161,11 +161,20 @@ class ByHand:
 
     def _StreamObserved(self, event: Any, now: Any) -> None:
         case = self.cases[event.proposal_id]
+        assert event.observer == self.rules.observer, "a seat observed that does not"
+        if case.phase == "over":
+            return
+        assert {event.observer, event.stream} <= case.given, "who was not given it observed, or was observed"
         if (event.observer, event.msg_id) in case.acts:
             return
         case.acts.add((event.observer, event.msg_id))
-        case.runs[event.stream] = case.runs.get(event.stream, 0) + 1 if event.interrupt else 0
-        if case.phase == "vote" and case.runs[event.stream] >= 3:
+        run, last = case.runs.get(event.stream, (0, 0))
+        if event.interrupt:  # a round is halted once
+            run, last = run + (event.round == 0 or event.round != last), max(last, event.round)
+        elif event.whole and not 0 < event.round <= last:
+            run = 0
+        case.runs[event.stream] = run, last
+        if case.phase == "vote" and run >= 3:
             case.grave = case.view.escalated = True
             self._settle(case, now)
 

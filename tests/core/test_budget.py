@@ -111,6 +111,37 @@ def test_what_does_not_fit_is_denied_with_the_figures(budget: Budget, whose: str
     assert total(hand.open().accounts) == Spend(250)
 
 
+@pytest.mark.parametrize(
+    ("budget", "whose", "cap", "left", "ballots"),
+    [
+        (Budget(proposal=Caps(tokens=500)), "this proposal", 500, 300, 2),
+        (Budget(council=Caps(tokens=500)), "the council", 500, 300, 2),
+        (Budget(seats=(("lite", Caps(tokens=300)),)), "lite", 300, 200, 1),
+    ],
+)
+def test_a_look_leaves_room_for_the_ballots_that_are_awaited(
+    budget: Budget, whose: str, cap: int, left: int, ballots: int
+) -> None:
+    """For each as much as the dearest call so far. Mutation: a look spends what a ballot needs, and that is lost."""
+    hand = Hand(budget=budget, observer="lite")
+    hand.submit(wait_for="all")
+    hand.vote(yes("codemind"))
+    hand.do(ev.CallReserved(call("c1")))
+    hand.do(ev.CallReserved(call("c2", seat="lite")))
+    over = call("c3", seat="lite", tokens=101, task="observe")
+    why = (
+        f"the call may cost 101 tokens; of the {cap} that {whose} may spend, {left} are left, "
+        f"and {101 * ballots} of them are kept for ballots"
+    )
+    assert hand.do(ev.CallReserved(over)) == too_much(over, why)
+    ballot = call("c4", seat="lite")
+    assert hand.do(ev.CallReserved(ballot)) == [granted(ballot)]
+    hand.do(settled(ballot, 0))
+    hand.do(ev.WorkFailed("p1", "prime", "ballot", "it hung"))  # is awaited no more
+    look = call("c5", seat="lite", tokens=left // 2, task="observe")
+    assert hand.do(ev.CallReserved(look)) == [granted(look)]
+
+
 def test_money_is_capped_as_tokens_are() -> None:
     hand = Hand(budget=Budget(council=Caps(microusd=10)))
     hand.submit()

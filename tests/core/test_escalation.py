@@ -11,6 +11,7 @@ from council_in_hand import (
     proposal,
     yes,
 )
+from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
@@ -130,7 +131,7 @@ def test_several_reasons_are_all_named_and_each_announced_once() -> None:
 
 
 def test_three_interrupts_in_a_row_on_one_stream_escalate() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     reason = "3 interrupts in a row on codemind's stream"
     for n in (1, 2):
@@ -138,8 +139,8 @@ def test_three_interrupts_in_a_row_on_one_stream_escalate() -> None:
             do.AnnounceObservation("p1", "lite", "codemind", True, f"halt {n}")
         ]
         assert hand.open().escalated_for == ()
-    assert hand.do(interrupt("prime", "codemind", 3)) == [
-        do.AnnounceObservation("p1", "prime", "codemind", True, "halt 3"),
+    assert hand.do(interrupt("lite", "codemind", 3)) == [
+        do.AnnounceObservation("p1", "lite", "codemind", True, "halt 3"),
         do.AnnouncePrimeEscalation("p1", reason),
     ]
     assert hand.do(interrupt("lite", "codemind", 4)) == [
@@ -149,12 +150,12 @@ def test_three_interrupts_in_a_row_on_one_stream_escalate() -> None:
 
 
 def test_a_clean_observation_in_between_starts_the_count_again() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     hand.do(interrupt("lite", "codemind", 1))
     hand.do(interrupt("lite", "codemind", 2))
-    assert hand.do(clean("prime", "codemind", 3)) == [
-        do.AnnounceObservation("p1", "prime", "codemind", False, "fine 3")
+    assert hand.do(clean("lite", "codemind", 3)) == [
+        do.AnnounceObservation("p1", "lite", "codemind", False, "fine 3")
     ]
     hand.do(interrupt("lite", "codemind", 4))
     hand.do(interrupt("lite", "codemind", 5))
@@ -164,7 +165,7 @@ def test_a_clean_observation_in_between_starts_the_count_again() -> None:
 
 
 def test_streams_and_proposals_are_counted_apart_and_a_clean_one_elsewhere_changes_nothing() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(proposal_id="p1")
     hand.submit(proposal_id="p2")
     hand.do(interrupt("lite", "codemind", 1))
@@ -180,7 +181,7 @@ def test_streams_and_proposals_are_counted_apart_and_a_clean_one_elsewhere_chang
 
 
 def test_a_replayed_observation_is_counted_once() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     for _ in range(4):
         effects = hand.do(interrupt("lite", "codemind", 1))
@@ -189,7 +190,7 @@ def test_a_replayed_observation_is_counted_once() -> None:
 
 
 def test_a_replayed_clean_observation_does_not_start_the_count_again() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     hand.do(clean("lite", "codemind", 0))
     hand.do(interrupt("lite", "codemind", 1))
@@ -200,7 +201,7 @@ def test_a_replayed_clean_observation_does_not_start_the_count_again() -> None:
 
 
 def test_a_stream_goes_on_over_restarts_of_its_seat() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     hand.do(interrupt("lite", "codemind", 1))
     hand.do(interrupt("lite", "codemind", 2))
@@ -211,7 +212,7 @@ def test_a_stream_goes_on_over_restarts_of_its_seat() -> None:
 
 
 def test_observations_that_the_rules_do_not_allow_are_refused() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     hand.refused(interrupt("lite", "lite", 1), "own_stream")
     hand.refused(interrupt("mallory", "lite", 1), "not_a_seat")
@@ -226,42 +227,112 @@ def test_observations_that_the_rules_do_not_allow_are_refused() -> None:
     hand.refused(ev.EscalationRaised("p1", "lite", "please", "e1"), "closed")
 
 
+def test_observations_of_others_than_the_observer_are_refused_and_neither_halt_nor_count() -> None:
+    """Mutation: any seat's counting, a second one would take back each halt of the first."""
+    hand = Hand(observer="lite")
+    hand.submit()
+    for n in range(5):
+        error = hand.refused(clean("codemind", "prime", n), "not_observer")
+        assert str(error) == "codemind does not observe in this council: lite does"
+        hand.refused(interrupt("codemind", "prime", n), "not_observer")
+        if n < 2:
+            hand.do(interrupt("lite", "prime", n))
+    assert hand.open().interrupts == {"prime": 2}
+    hand.do(interrupt("lite", "prime", 2))
+    assert len(hand.open().escalated_for) == 1
+    hand = Hand()
+    hand.submit()
+    error = hand.refused(interrupt("lite", "prime", 1), "not_observer")
+    assert str(error) == "lite does not observe in this council: nobody does"
+
+
+def test_a_proposal_is_observed_by_whom_it_was_given_to_and_of_whom_it_was_given_to() -> None:
+    hand = Hand(observer="lite")
+    hand.died("prime")
+    hand.submit()
+    error = hand.refused(interrupt("lite", "prime", 1), "not_asked")
+    assert str(error) == "lite observed prime on p1, which prime was not given"
+    hand = Hand(observer="lite")
+    hand.died("lite")
+    hand.submit()
+    error = hand.refused(interrupt("lite", "prime", 1), "not_asked")
+    assert str(error) == "lite observed prime on p1, which lite was not given"
+
+
+def seen(n: int, number: int, *, halts: bool, whole: bool = True) -> ev.StreamObserved:
+    return ev.StreamObserved("p1", "lite", "prime", halts, "seen", f"s{n}", "plan", number, whole)
+
+
+@pytest.mark.parametrize(
+    ("looks", "run"),
+    [
+        ([(7, True, True), (8, False, False), (8, True, True), (9, False, False), (9, True, True)], 3),
+        ([(10, True, True), (11, True, True), (9, False, True), (12, True, True)], 3),
+        ([(10, True, False), (10, False, True), (11, True, True), (12, True, True)], 3),
+        ([(10, True, True), (11, False, True), (12, True, True)], 1),
+        ([(10, True, True), (10, True, True), (11, True, True)], 2),
+        ([(11, True, True), (10, True, True)], 2),
+        ([(11, True, True), (3, True, True), (4, True, True)], 3),
+    ],
+    ids=["begins well", "late", "same round", "well in between", "told again", "turned round", "clock back"],
+)
+def test_only_a_later_round_that_is_whole_and_clean_starts_the_count_again(
+    looks: list[tuple[int, bool, bool]], run: int
+) -> None:
+    """Mutations: a clean beginning, or a late one, takes back a halt; one halt that is told twice counts twice."""
+    hand = Hand(observer="lite")
+    hand.submit()
+    for n, (number, halts, whole) in enumerate(looks):
+        hand.do(seen(n, number, halts=halts, whole=whole))
+    assert hand.open().interrupts == {"prime": run}
+    assert len(hand.open().escalated_for) == (run >= 3)
+
+
+def test_a_halt_that_may_not_have_arrived_is_told_again() -> None:
+    hand = Hand(observer="lite")
+    hand.submit()
+    told = do.InterruptSeat("prime", "p1", "lite", 7, "seen")
+    for n in range(4):
+        assert told in hand.do(seen(n, 7, halts=True))
+    assert hand.open().interrupts == {"prime": 1}
+
+
 def halted(n: int, number: int = 7) -> ev.StreamObserved:
     return ev.StreamObserved("p1", "lite", "codemind", True, "not that", f"h{n}", "plan", number)
 
 
 def test_a_halt_is_told_to_the_seat_whose_ballot_is_awaited() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
     told = do.InterruptSeat("codemind", "p1", "lite", 7, "not that")
     assert hand.do(halted(1)) == [announced, told]
     assert hand.do(halted(1)) == [do.NoteIgnored("lite", "the same observation again")]
-    assert hand.do(halted(2)) == [announced, told]
-    assert hand.do(halted(3)) == [  # told also as it goes to Prime
+    assert hand.do(halted(2, 8)) == [announced, replace(told, round=8)]
+    assert hand.do(halted(3, 9)) == [  # told also as it goes to Prime
         announced,
-        told,
+        replace(told, round=9),
         do.AnnouncePrimeEscalation("p1", "3 interrupts in a row on codemind's stream"),
     ]
 
 
 def test_a_halt_that_names_no_round_is_told_to_nobody() -> None:
     """As journals hold them that were written before there were rounds: they must replay as they were."""
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
     assert hand.do(halted(1, number=0)) == [announced]
 
 
 def test_a_halt_to_a_seat_that_has_voted_or_failed_or_is_waited_for_no_more_tells_it_nothing() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(wait_for="all")
     announced = do.AnnounceObservation("p1", "lite", "codemind", True, "not that")
     hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
     assert hand.do(halted(1)) == [announced]
     hand.vote(yes("codemind"))
     assert hand.do(halted(2)) == [announced]
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(risk_level="high")
     hand.vote(yes("prime"), yes("lite"))
     hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
@@ -270,14 +341,14 @@ def test_a_halt_to_a_seat_that_has_voted_or_failed_or_is_waited_for_no_more_tell
 
 
 def test_a_clean_observation_tells_the_seat_nothing() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     fine = ev.StreamObserved("p1", "lite", "codemind", False, "fine", "f1", "plan", 7)
     assert hand.do(fine) == [do.AnnounceObservation("p1", "lite", "codemind", False, "fine")]
 
 
 def test_an_observation_that_fails_is_told_once_and_costs_no_ballot() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     failed = ev.WorkFailed("p1", "lite", "observation", "its mind raised ValueError: no idea")
     assert hand.do(failed) == [
@@ -291,7 +362,7 @@ def test_an_observation_that_fails_is_told_once_and_costs_no_ballot() -> None:
     hand.refused(ev.WorkFailed("p9", "lite", "observation", "x"), "unknown_proposal")
     hand.vote(yes("prime"), yes("lite"))
     assert hand.do(again) == [do.NoteIgnored("lite", "a failure on a proposal that is decided")]
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(risk_level="high")
     hand.vote(*map(yes, THREE))
     assert hand.open().stage == "ruling"
@@ -300,7 +371,7 @@ def test_an_observation_that_fails_is_told_once_and_costs_no_ballot() -> None:
 
 
 def test_acts_of_one_seat_and_kind_are_limited() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(time_budget_s=1e6)
     for n in range(100):
         hand.do(clean("lite", "codemind", n))
@@ -315,7 +386,7 @@ def test_acts_of_one_seat_and_kind_are_limited() -> None:
 
 def test_a_chatty_observer_silences_neither_itself_nor_anybody_else() -> None:
     """1.8: whatever one seat sends of one kind, an ESCALATION and a halt are still heard, its own too."""
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(time_budget_s=1e6)
     for n in range(100):
         hand.do(clean("lite", "codemind", n))
@@ -323,7 +394,6 @@ def test_a_chatty_observer_silences_neither_itself_nor_anybody_else() -> None:
     assert hand.do(raised) == [do.AnnouncePrimeEscalation("p1", "prime escalated it: it is dangerous")]
     raised = ev.EscalationRaised("p1", "lite", "so it is", "e2")
     assert hand.do(raised) == [do.AnnouncePrimeEscalation("p1", "lite escalated it: so it is")]
-    hand.do(clean("prime", "codemind", 1_000))
     hand.do(interrupt("lite", "codemind", 1_001))
     hand.do(interrupt("lite", "codemind", 1_002))
     assert hand.do(interrupt("lite", "codemind", 1_003)) == [
@@ -339,10 +409,11 @@ def test_escalations_and_interrupts_are_limited_too(kind: str) -> None:
             return interrupt(seat, "codemind", n)
         return ev.EscalationRaised("p1", seat, "again", f"e{n}")
 
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit(time_budget_s=1e6)
     for n in range(100):
         hand.do(act(n))
     hand.refused(act(100), "too_many_acts")
-    hand.do(act(100, "prime"))
+    if kind == "escalation":
+        hand.do(act(100, "prime"))
     assert len(hand.open().escalated_for) == (1 if kind == "interrupt" else 2)

@@ -78,7 +78,7 @@ def test_the_risk_that_a_human_is_shown_is_the_highest_that_was_said(
 
 def test_three_interrupts_in_a_row_are_shown_as_high_risk() -> None:
     """rules 3.1: they raise the risk to high."""
-    hand = Hand()
+    hand = Hand(observer="lite")
     hand.submit()
     for n in (1, 2, 3):
         hand.do(interrupt("lite", "codemind", n))

@@ -110,6 +110,27 @@ def test_a_change_that_was_not_taken_up_gives_way_to_the_next() -> None:
     assert council.force() == C
 
 
+def test_a_change_that_waits_is_withdrawn_by_one_to_the_identity_in_force() -> None:
+    council = Council()
+    council.change(A, B)
+    council.change(A, A)
+    assert (council.state.identity_change, council.state.identity_changed_at) == (None, council.position)
+    council.refuses(B)
+    council.start(A)
+
+
+def test_another_creator_is_announced_where_a_coordinator_starts_with_one() -> None:
+    """Mutation: whoever edits the settings is the creator, and nobody sees it."""
+    council = Council()
+    assert not any(isinstance(each, do.AnnounceCreator) for each in council.start(A))
+    council.rules = replace(council.rules, creator="eve")
+    assert do.AnnounceCreator("ada", "eve") in council.start(A)
+    council.rules = replace(council.rules, creator="")
+    assert do.AnnounceCreator("eve", "") in council.start(A)
+    council.rules = replace(council.rules, creator="ada")
+    assert not any(isinstance(each, do.AnnounceCreator) for each in council.start(A))  # there was none
+
+
 def test_a_change_is_of_the_identity_in_force() -> None:
     council = Council()
     with pytest.raises(Refused, match="propose it anew") as caught:

@@ -305,6 +305,21 @@ def test_a_seat_back_from_death_is_handed_again_what_it_had_not_answered() -> No
     ]
 
 
+def test_an_observer_that_is_back_is_shown_what_others_may_still_speak_of() -> None:
+    """Mutation: handed nothing, it hears no more of what it has voted on, as one that votes at once always has."""
+    hand = Hand(observer="lite")
+    for pid in ("p1", "p2", "p3"):
+        hand.submit(proposal_id=pid, wait_for="all")
+    hand.vote(yes("lite", "p2"), *(yes(seat, "p3") for seat in THREE))
+    hand.do(ev.WorkFailed("p1", "lite", "ballot", "nonsense"))
+    hand.died("lite")
+    back = hand.do(ev.SeatBeat("lite", 1, 0))
+    assert back[1:] == [do.LetObserve("lite", "p1"), do.LetObserve("lite", "p2")]
+    hand.vote(yes("prime", "p2"))
+    hand.died("prime")
+    assert do.LetObserve("prime", "p2") not in hand.do(ev.SeatBeat("prime", 1, 0))
+
+
 def test_a_seat_that_is_back_is_waited_for_again() -> None:
     hand = Hand(("prime", "a", "b", "c"))
     hand.submit(wait_for="all")

@@ -105,7 +105,7 @@ def test_the_time_for_the_ruling_is_not_used_up_by_the_vote() -> None:
 
 
 def test_interrupts_once_prime_rules_are_told_and_add_nothing() -> None:
-    hand = Hand()
+    hand = Hand(observer="lite")
     _to_ruling(hand)
     for n in (1, 2, 3):
         assert hand.do(interrupt("lite", "codemind", n)) == [

@@ -244,11 +244,17 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.WorkFailed(pid, seat, task, "nonsense")
         case "observed":
             said = f"o{len(hand.sent)}"
-            return ev.StreamObserved(pid, seat, other, variant % 4 != 0, "seen", said, "plan", variant % 3)
+            observer = seat if variant % 7 == 0 else hand.rules.observer or seat
+            stream = other if other != observer else seat
+            number, whole = variant % 3, variant % 5 != 0
+            return ev.StreamObserved(
+                pid, observer, stream, variant % 4 != 0, "seen", said, "plan", number, whole
+            )
         case "call":
             worst = Spend((5, 50, 400)[variant % 3], variant)
+            task = "observe" if variant % 3 == 0 else "ballot"
             cut = (Overrun(pid, "history", 9, 20, 8, "local tf-idf"),) if variant % 4 == 0 else ()
-            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", worst), cut)
+            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, task, "model", worst), cut)
         case "settle":
             open_calls = [each.call for each in hand.state.calls.values()]
             call = (open_calls or [None])[variant % max(len(open_calls), 1)]
@@ -267,7 +273,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
         case "again":
             return hand.sent[-1 - variant % len(hand.sent)] if hand.sent else None
         case "started":  # variant 0: one that was replaced wakes up
-            return ev.CoordinatorStarted("council", hand.state.epoch + (variant % 6 > 0), hand.rules)
+            rules = replace(hand.rules, creator=("", "ada", "eve")[variant % 3])
+            return ev.CoordinatorStarted("council", hand.state.epoch + (variant % 6 > 0), rules)
         case "due":
             return (ev.DeadlinePassed(pid), ev.SeatFellSilent(seat), ev.EscalationExpired(pid))[variant % 3]
         case _ if variant % 4 == 0:  # of an identity that it never had, too
@@ -325,6 +332,7 @@ def councils(draw: st.DrawFn) -> Watched:
         escalations_max=draw(st.sampled_from((1, 10_000))),
         start_s=draw(st.sampled_from((0.0, 12_345.678))),
         budget=draw(st.sampled_from((Budget(), TIGHT))),
+        observer=draw(st.sampled_from((*names, ""))),
     )
 
 
@@ -376,7 +384,8 @@ def test_the_histories_come_to_every_ending() -> None:
         rng = random.Random(seed)
         names = tuple(f"s{i}" for i in range(rng.choice((1, 2, 3, 3, 4, 5, 9))))
         sole: Any = rng.choice(("never", "allow-low-risk"))
-        hand = Watched(names, prime=rng.choice(names), sole_seat=sole, budget=TIGHT)
+        watches = rng.choice(names)
+        hand = Watched(names, prime=rng.choice(names), sole_seat=sole, budget=TIGHT, observer=watches)
         live(hand, history(seed, 150))
         seen |= endings(hand)
     expected = {f"effect: {kind.__name__}" for kind in get_args(do.Effect)}

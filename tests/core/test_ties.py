@@ -188,7 +188,7 @@ def test_a_user_s_approval_is_asked_for_at_once_though_the_vote_is_tied_without_
 @pytest.mark.parametrize("how", ["escalation", "interrupts"])
 def test_a_tie_that_waits_for_prime_and_is_escalated_goes_to_its_ruling_at_once(how: str) -> None:
     """1.8: every active seat has voted. Were nothing concluded here, a ruling would wait for the deadline."""
-    hand = Hand()
+    hand = Hand(observer="lite")
     _, ballots = _tied_without_prime(hand)
     if how == "escalation":
         effects = hand.do(ev.EscalationRaised("p1", "lite", "it touches pay", "e1"))

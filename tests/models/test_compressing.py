@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,16 @@ from council.agents import calls
 from council.agents.compressing import Compressor
 from council.agents.endpoint import Endpoint
 from council.agents.ladder import Request
-from council.agents.prompt import Message
+from council.agents.mind import Case
+from council.agents.model import ModelMind
+from council.agents.prompt import Message, Prompt
+from council.agents.prompt_builder import PromptBuilder
+from council.agents.tokens import TokenCounter
 from council.config import build_mind
 from council.protocol.errors import CallDenied, MindError, ModelError
 from council.settings import CouncilConfig, SeatConfig
-from tests.models.minds import Account, Pauses
-from tests.models.stub import Entry, Stub, ballot, hangs, refuse, ruling, says, used
+from tests.models.minds import CASE, Account, Pauses
+from tests.models.stub import Call, Entry, Stub, ballot, hangs, plan, refuse, ruling, says, used
 
 WITHIN_S = 20.0
 KEYS = {"PRIMES_KEY": "sk-prime-0123456789", "LITES_KEY": "sk-lite-0123456789"}
@@ -93,6 +98,35 @@ def test_what_is_torn_refused_or_not_said_is_an_error_that_leads_to_the_next_ste
     assert len(purse.costs) == 1
 
 
+def test_a_server_that_cut_the_prompt_has_shortened_its_tail_alone() -> None:
+    """Mutation: what Ollama made of the last 200 of 3,000 tokens stands for the whole."""
+    read = used(200, 5)
+    with (
+        Stub({"small": [says("Tail.", usage=read)]}) as stub,
+        pytest.raises(ModelError, match="cut the prompt"),
+    ):
+        asked(stub, Account(), request(sent=3_000))
+    with Stub({"small": [says("Whole.", usage=used(2_900, 5))]}) as stub:
+        assert asked(stub, Account(), request(sent=3_000)) == "Whole."
+
+
+def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
+    """Mutation: new calls for each text, and each is refused first, and reads the certificates anew."""
+    refused = refuse(400, "use max_completion_tokens instead of max_tokens")
+    with Stub({"small": [refused, says("Short."), says("Shorter.")]}) as stub:
+
+        async def twice() -> list[str]:
+            compressor = Compressor(Endpoint(model="small", base_url=stub.base_url), Pauses())
+            compressor.take_purse(Account())
+            within_s = asyncio.get_running_loop().time() + WITHIN_S
+            return [await compressor(request(most, until_s=within_s)) for most in (100, 40)]
+
+        assert asyncio.run(twice()) == ["Short.", "Shorter."]
+        bodies = [call.body for call in stub.requests]
+    assert [body.get("max_tokens") for body in bodies] == [100, None, None]
+    assert [body.get("max_completion_tokens") for body in bodies] == [None, 100, 40]
+
+
 def test_it_is_given_up_in_time_and_settled() -> None:
     async def ask(stub: Stub, purse: Account) -> None:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
@@ -126,6 +160,31 @@ def test_what_does_not_fit_the_purse_is_not_asked() -> None:
         with pytest.raises(CallDenied):
             asked(stub, Account(tokens=149))
         assert stub.requests == []
+
+
+def test_behind_a_plan_a_prompt_is_made_in_the_time_that_is_left() -> None:
+    """Mutation: the ballot's ladder may take half of the case's whole time, and no ballot comes in it."""
+    times: list[float] = []
+
+    class Timed(PromptBuilder):
+        async def assemble(self, task: Any, case: Case, *more: Any, **how: Any) -> Prompt:
+            times.append(case.time_left_s)
+            return await super().assemble(task, case, *more, **how)
+
+    async def late(call: Call) -> None:
+        await asyncio.sleep(0.3)
+        await says(plan(), usage=READ)(call)
+
+    with Stub({"small": [late, says(ballot(), usage=READ)]}) as stub:
+        mind = ModelMind(
+            Endpoint(model="small", base_url=stub.base_url),
+            Timed("lite", count=TokenCounter("gpt-4o", "o200k_base"), mtu=8_192),
+            stages="two",
+        )
+        mind.take_purse(Account())
+        asyncio.run(mind.review(replace(CASE, time_left_s=20.0)))
+    assert times
+    assert times[0] <= 19.5
 
 
 # Which steps a seat has

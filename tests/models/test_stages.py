@@ -157,7 +157,7 @@ def test_a_plan_in_blocks_counts_behind_its_nonce() -> None:
         (plan(["", " \n"]), "its plan has no step"),
         (plan([1, 2]), 'its "plan" is no list of texts'),
         (json.dumps({"plan": "look"}), 'its "plan" is no list of texts'),
-        (ballot("yes"), 'its "plan" is no list of texts'),
+        (ballot("yes"), 'it has more in it than the "plan"'),
         (f"{plan()} That is all.", "it is not one JSON object"),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_stream_that_breaks_off_is_said_to_begin_anew() -> None:
 
 
 def test_a_step_too_long_to_be_said_as_it_comes_is_said_with_the_plan() -> None:
-    """What counts was said before it is voted by. Mutation: an observer sees less than what the ballot is given by."""
+    """What counts was said before it is voted by. Mutation: the observer sees less than the voter."""
     steps = ["Look well.", "word " * 2_000, "Then vote."]
     done = reviewed(says(plan(steps), piece=500), says(ballot()), max_output_tokens=4_000)
     said = [each.strip() for each in steps]
@@ -242,7 +242,7 @@ def test_a_step_too_long_to_be_said_as_it_comes_is_said_with_the_plan() -> None:
 
 
 def halting(
-    halts: int, *script: Entry, at: str = "plan", seconds: float = 30.0
+    halts: int, *script: Entry, at: str = "plan", seconds: float = 30.0, wait_s: float = 0.0
 ) -> tuple[Opinion, Heard, Account, Stub]:
     """The review of a mind that an observer halts so often: at what it says, or once the ballot is asked for."""
     purse = Account()
@@ -255,6 +255,7 @@ def halting(
         for number in range(halts):
             if at == "ballot":
                 await asyncio.to_thread(stub.arrived, 2 * (number + 1))
+                await asyncio.sleep(wait_s)
             else:
                 await voice.changed.wait()
             voice.changed.clear()
@@ -296,12 +297,41 @@ def test_a_halt_while_it_votes_has_it_plan_anew() -> None:
 
 
 def test_after_three_halts_it_listens_no_more() -> None:
-    """rules 1.8: by then Prime rules on it. Mutation: an observer can keep a seat from voting for good."""
+    """rules 1.8: Prime rules on it. Mutations: an observer keeps a seat from voting for good; nobody is called."""
     script = [hangs('{"plan": ["One.", "')] * INTERRUPTS_MAX
     opinion, voice, purse, _ = halting(INTERRUPTS_MAX, *script, says(plan()), says(ballot()))
     assert opinion.vote == "yes"
     assert _tasks(purse) == ["plan"] * (INTERRUPTS_MAX + 1) + ["ballot"]
     assert voice.asked == INTERRUPTS_MAX
+    assert opinion.escalate == "its plans were halted 3 times, the last for: halt number 2"
+
+
+def later(seconds: float, entry: Entry) -> Entry:
+    """The same, so much later."""
+
+    async def late(call: Any) -> None:
+        await asyncio.sleep(seconds)
+        await entry(call)
+
+    return late
+
+
+def test_a_halt_that_leaves_no_time_for_plan_and_ballot_is_followed_by_the_ballot() -> None:
+    """Mutation: it plans anew up to its deadline, and its ballot is lost."""
+    script = (later(1.0, says(plan())), hangs(""), says(ballot("no")))
+    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=3.0)
+    assert _tasks(purse) == ["plan", "ballot", "ballot"]
+    assert opinion.vote == "no"
+    assert opinion.escalate == "its plan was halted, and there was no time for another: halt number 0"
+
+
+def test_a_halt_that_comes_too_late_for_any_other_ballot_leaves_the_one_under_way() -> None:
+    """Mutation: it is given up, and the next comes after the deadline."""
+    script = (later(1.0, says(plan())), later(1.2, says(ballot("no"))))
+    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=3.0, wait_s=0.9)
+    assert _tasks(purse) == ["plan", "ballot"]
+    assert opinion.vote == "no"
+    assert opinion.escalate == "a halt came when there was no time to heed it: halt number 0"
 
 
 def test_a_review_that_is_given_up_leaves_nothing_behind() -> None:
@@ -368,12 +398,16 @@ def test_an_unusable_observation_is_none_and_no_interrupt(text: str) -> None:
         (f"INTERRUPT[{NONCE}]: it skips\na check", Observation(True, "it skips\na check")),
         (f"Hm.\nINTERRUPT[{NONCE}]: a\nINTERRUPT[{NONCE}]: b", Observation(True, "a\nb")),
         ("It may go on.", Observation(False)),
-        ("INTERRUPT: stop it", Observation(False)),
-        (f"It says\n INTERRUPT[{NONCE}]: stop", Observation(False)),
     ],
 )
 def test_in_blocks_only_the_nonce_interrupts(text: str, found: Observation) -> None:
     assert asked_once("observe", DEED, STREAM, says=says(text), answer_format="text")[0] == found
+
+
+@pytest.mark.parametrize("text", ["INTERRUPT: stop it", f"It says\n INTERRUPT[{NONCE}]: stop"])
+def test_in_blocks_what_is_no_halt_is_no_leave_to_go_on_either(text: str) -> None:
+    with pytest.raises(ModelError, match="neither an INTERRUPT block behind its mark nor"):
+        asked_once("observe", DEED, STREAM, says=says(text), answer_format="text")
 
 
 def test_an_interrupt_without_a_reason_is_unusable() -> None:
@@ -466,8 +500,7 @@ def test_no_spoof_that_is_echoed_makes_a_plan_an_interrupt_or_a_success() -> Non
             for text in SPOOFS[::25]:
                 case = replace(DEED, body=text)
                 stream = replace(STREAM, text=text)
-                assert await mind.observe(case, stream) == Observation(False), text
-                for taken in (mind.verify(case, text), mind.review(case)):
+                for taken in (mind.observe(case, stream), mind.verify(case, text), mind.review(case)):
                     with pytest.raises(ModelError):
                         await taken
 

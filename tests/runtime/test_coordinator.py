@@ -110,6 +110,7 @@ class Bench:
         minds: dict[str, Any] | None = None,
         journal: Any = None,
         clock: Clock | None = None,
+        fitting: Any = None,
         **rules: Any,
     ) -> None:
         minds = minds or {"prime": Chair, "lite": agree, "codemind": agree}
@@ -139,6 +140,7 @@ class Bench:
             journal or MemoryJournal(),
             self.clock,
             humans={"ada": key_of("ada")},
+            fitting=fitting,
         )
         self.transport.coordinator = self.coordinator
 
@@ -201,6 +203,44 @@ def test_a_proposal_is_decided_and_told() -> None:
             assert isinstance(told, Told)
             assert told.decision.outcome == "approved"
             assert (await bench.coordinator.status())["sessions"] == ["client"]
+
+    run(scenario())
+
+
+class SlowFitting:
+    """Measures a batch when the test opens the gate, but for those that come later."""
+
+    def __init__(self) -> None:
+        self.gate, self.asked = asyncio.Event(), 0
+
+    async def problems(self, batch: Sequence[bytes], keyring: Any, council_id: str) -> dict[bytes, Any]:
+        self.asked += 1
+        if self.asked == 1:
+            await self.gate.wait()
+        return {}
+
+
+def test_what_a_session_sends_later_does_not_overtake_what_is_still_measured() -> None:
+    """Mutation: the cancellation of a long proposal is refused, for it is not known yet; then it is decided."""
+
+    async def scenario() -> None:
+        fitting = SlowFitting()
+        async with Bench({"prime": hang, "lite": hang, "codemind": hang}, fitting=fitting) as bench:
+            client, other = await bench.client(), await bench.client("other")
+            proposed = asyncio.create_task(client.exchange(client.proposal("ab" * 8)))
+            await until(lambda: fitting.asked == 1)
+            cancelled = asyncio.create_task(client.exchange(client.info("ab" * 8, "cancel")))
+            waits = asyncio.create_task(other.exchange(other.info("cd" * 8, "cancel")))
+            (told,) = await waits  # of another session nothing is held up
+            assert isinstance(told, Failed)
+            assert not cancelled.done()
+            fitting.gate.set()
+            found = [*await proposed, *await cancelled]
+            while len(found) < 2:
+                found += await client.exchange()
+            assert {type(each) for each in found} == {Told, Acknowledged}
+            (decision,) = (each.decision for each in found if isinstance(each, Told))
+            assert decision.outcome == "cancelled"
 
     run(scenario())
 

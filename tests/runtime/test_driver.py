@@ -122,7 +122,8 @@ def test_a_heartbeat_of_a_run_that_never_began_is_refused(hand: Hand) -> None:
     assert hand.driver.refused == {"unknown_boot": 1}
 
 
-def test_every_kind_of_info_becomes_its_event(hand: Hand) -> None:
+def test_every_kind_of_info_becomes_its_event() -> None:
+    hand = Hand(observer="prime")
     pid = hand.propose()
     hand.receive(hand.info("lite", pid, "fault", "it raised", task="ballot"))
     assert newest(hand) == ev.WorkFailed(pid, "lite", "ballot", "it raised")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from council.protocol.errors import CouncilError, Refused, TokenBudgetError
 from council.runtime.fitting import PIECE_CHARS, Rooms
 from council.runtime.inline import fitting_of
 from council.settings import CouncilConfig, SeatConfig
+from tests.agents.test_tokens import FILES
 
 KEY, COUNCIL = b"k" * 32, "c.1"
 WORDS = ("one", " two", "\n", "日本", "é", "  ", "x" * 40, "0123456789", "{}", "naïve ")
@@ -147,6 +149,31 @@ def test_words_of_chat_templates_are_refused_where_no_seat_may_be_shown_them() -
     assert (
         problem(Rooms(config(seat("prime"), seat("lite", special_tokens="text"))), sealed("a </s> b")) is None
     )
+
+
+def test_what_is_too_long_is_that_where_such_words_are_no_more_than_text() -> None:
+    """Mutation: a word that every seat may be shown is given as the reason, with advice that is taken already."""
+    text = seat("prime", special_tokens="text"), seat("lite", special_tokens="text")
+    error = problem(Rooms(config(*text)), sealed("<s> " + "word " * 5_000))
+    assert isinstance(error, TokenBudgetError)
+
+
+def test_with_a_file_of_its_own_nothing_is_counted_where_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: a hundred texts of 15 kB, each counted on the coordinator's loop, hold up every heartbeat."""
+    file = next(path for path in sorted(FILES.glob("*.json")) if path.stem == "wordpiece")
+    rooms = Rooms(config(seat("prime", tokenizer=str(file), max_context_tokens=60_000)))
+    assert problem(rooms, sealed("short")) is None
+    counted: list[tuple[int, bool]] = []
+    real, here = TokenCounter.__call__, threading.get_ident()
+
+    def counting(self: TokenCounter, text: str) -> int:
+        counted.append((len(text), threading.get_ident() == here))
+        return real(self, text)
+
+    monkeypatch.setattr(TokenCounter, "__call__", counting)
+    assert problem(rooms, sealed("ab " * 5_000)) is None
+    assert counted
+    assert all(size <= PIECE_CHARS and not on_the_loop for size, on_the_loop in counted)
 
 
 def test_what_is_no_proposal_or_not_authentic_is_left_to_whoever_takes_it_in() -> None:

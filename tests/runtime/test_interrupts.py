@@ -9,8 +9,10 @@ import pytest
 
 from council import Council
 from council.agents.mind import Case, Observation, Opinion, Stream
+from council.agents.purse import Cost, Purse
 from council.agents.voice import PIECE_CHARS, Voice
-from council.core.effects import AnnounceLoss, AnnounceObservation
+from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
+from council.core.state import Budget, Caps
 from council.protocol.errors import MindError
 from council.runtime.inline import new_seat, rules_of
 from council.runtime.messages import Told
@@ -99,6 +101,50 @@ def test_three_halts_in_a_row_send_it_to_prime() -> None:
     assert told.decision.escalated_for == ("3 interrupts in a row on prime's stream",)
     assert told.decision.ruling is not None
     assert told.decision.outcome == "approved"
+
+
+@pytest.mark.parametrize("words", [45, 80, 200])
+def test_a_fault_at_the_end_of_long_plans_sends_it_to_prime_all_the_same(words: int) -> None:
+    """Mutation: their beginnings, which are well, take back the halts, and use up the looks."""
+    planner = Planner(*["look at the file " * words + "then rm -rf /"] * 5)
+    told, _ = decided(planner, Watch())
+    assert len(planner.halts) == 3
+    assert told.decision.escalated_for == ("3 interrupts in a row on prime's stream",)
+
+
+def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> None:
+    """rules 2.6: of three calls' worth one plan and two ballots are needed."""
+
+    class Paying:
+        def take_purse(self, purse: Purse) -> None:
+            self.purse = purse
+
+        async def pay(self, case: Case, task: str) -> None:
+            call = await self.purse.reserve(case.proposal_id, task, "small-1", Cost(100))
+            self.purse.settle(call, Cost(100))
+
+    class Votes(Paying, Planner):
+        async def review(self, case: Case) -> Opinion:
+            await self.pay(case, "plan")
+            self.voice.say(case.proposal_id, "plan", "look at the diff")
+            self.voice.end(case.proposal_id, "plan")
+            await asyncio.sleep(0.1)
+            await self.pay(case, "ballot")
+            return Opinion.no("it deletes the index")
+
+    class Watches(Paying, Watch):
+        async def review(self, case: Case) -> Opinion:
+            await self.pay(case, "ballot")
+            return Opinion.yes("fine")
+
+        async def observe(self, case: Case, stream: Stream) -> Observation:
+            await self.pay(case, "observe")
+            return await super().observe(case, stream)
+
+    told, announced = decided(Votes(), Watches(), budget=Budget(proposal=Caps(tokens=300)))
+    assert {ballot.seat: ballot.vote for ballot in told.decision.ballots}["prime"] == "no"
+    (denial,) = [each for each in announced if isinstance(each, AnnounceDenial)]
+    assert denial.why.endswith("100 are left, and 100 of them are kept for ballots")
 
 
 def test_a_clean_look_in_between_starts_the_count_again() -> None:

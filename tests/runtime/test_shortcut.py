@@ -69,9 +69,9 @@ def council(**settings: Any) -> Iterator[tuple[Council, ThreadPort, list[str]]]:
         long_way: list[str] = []
         propose = made._session.propose
 
-        async def noted(envelope: Any, **more: Any) -> Decision:
+        async def noted(envelope: Any, *more: Any) -> Decision:
             long_way.append(envelope.content.summary)
-            return await propose(envelope, **more)
+            return await propose(envelope, *more)
 
         made._session.propose = noted  # type: ignore[method-assign]
         yield made, port, long_way

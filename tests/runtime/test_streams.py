@@ -206,10 +206,36 @@ def test_an_observation_is_kept_with_its_stage_and_round(hand: Hand) -> None:
     assert (event.stream, event.stage, event.round, event.interrupt) == ("prime", "plan", 5, True)
     hand.receive(hand.info("lite", pid, "observation", "x", stream="prime", interrupt=True))
     bare = hand.records[-1].event
-    assert (bare.stage, bare.round) == ("", 0)
+    assert (bare.stage, bare.round, bare.whole) == ("", 0, True)
+    hand.receive(halt(hand, pid, whole=False))
+    begun = hand.records[-1].event
+    assert (begun.whole, event.whole) == (False, True)
     hand.receive(halt(hand, pid, round=-1))
     hand.receive(halt(hand, pid, stage=7))
     assert hand.driver.refused == {"malformed": 2}
+
+
+def test_an_observer_that_begins_anew_is_shown_again_what_it_has_voted_on(hand: Hand) -> None:
+    """With the proposal beside, which it has lost: others may still speak of it."""
+    pid = hand.propose(wait_for="all")
+    hand.receive(hand.vote("lite", pid))
+    hand.driver.seat_died("lite", 0, "killed", hand.now)
+    hand.letters()
+    beat = {"beat": 0, "busy_with": None, "uptime_s": 1.0}
+    hand.receive(hand.sealed(hand.envelope("lite", "HEARTBEAT", beat, role="observer", parent_id=f"{1:08x}")))
+    ((seat, letter),) = hand.letters()
+    assert isinstance(letter.envelope.content, Info)
+    assert (seat, letter.envelope.content.kind, letter.envelope.parent_id) == ("lite", "observe", pid)
+    assert letter.about is not None
+    assert letter.about.msg_id == pid
+
+
+def test_an_observation_of_another_seat_is_refused(hand: Hand) -> None:
+    pid = hand.propose()
+    said = {"stream": "prime", "stage": "plan", "round": 5, "interrupt": True}
+    hand.receive(hand.info("codemind", pid, "observation", "halt", **said))
+    assert hand.driver.refused == {"not_observer": 1}
+    assert hand.to_seats()[-1][1].type == "PROPOSAL"
 
 
 def test_a_replay_tells_no_halt_again(hand: Hand) -> None:

@@ -88,8 +88,28 @@ BUGS = (
     Bug(
         "clean observations do not count",
         "core.voices:observed",
-        "else 0",
-        "else acted.interrupts.get(event.stream, 0)",
+        "run = 0",
+        "run = run",
+    ),
+    Bug("a good beginning takes back a halt", "core.voices:observed", "event.whole and ", ""),
+    Bug(
+        "an earlier round that was well takes back a halt",
+        "core.voices:observed",
+        "event.round > halted",
+        "True",
+    ),
+    Bug(
+        "one halt counts each time that it is told",
+        "core.voices:observed",
+        "not event.round or event.round != halted",
+        "True",
+    ),
+    Bug("anybody observes", "core.voices:observed", "event.observer != state.rules.observer", "False"),
+    Bug(
+        "who was not given it is observed",
+        "core.voices:observed",
+        "if seat not in proposal.asked:",
+        "if False:",
     ),
     Bug("a replayed observation counts", "core.voices:_acted", "if msg_id in seen:", "if False:"),
     Bug("an expired escalation is approved", "core.step:_expired", '"deferred"', '"approved"'),
@@ -103,8 +123,8 @@ BUGS = (
     Bug(
         "who is back is handed nothing",
         "core.step:_tell_what_is_open",
-        'proposal.stage != "deliberating" or done',
-        "True",
+        'if proposal.stage != "deliberating":',
+        "if True:",
     ),
     Bug("nothing is degraded", "core.closing:_absent", "degraded = True", "degraded = False"),
     Bug(
@@ -216,8 +236,13 @@ BUGS = (
     ),
     Bug("a seat has the council's cap", "core.budget:_too_much", "budget.seat)", "budget.council)"),
     Bug(
-        "a cap may be passed by one", "core.budget:_too_much", "there + more > cap", "there + more > cap + 1"
+        "a cap may be passed by one",
+        "core.budget:_too_much",
+        "kept * ballots > cap",
+        "kept * ballots > cap + 1",
     ),
+    Bug("a look spends what ballots need", "core.budget:_too_much", "call.task == LOOK", "False"),
+    Bug("ballots have the room of looks", "core.budget:_too_much", "call.task == LOOK", "True"),
     Bug("the proposal has no cap", "core.budget:_too_much", "budget.proposal", "Caps()"),
     Bug(
         "what was denied may be granted later",
@@ -231,7 +256,9 @@ BUGS = (
         "return not effect.again",
         "return True",
     ),
-    Bug("the dead go on paying", "core.budget:abandoned", "seat in (None, call.seat)", "seat is None"),
+    Bug(
+        "the dead go on paying", "core.budget:abandoned", "seat in (None, granted.call.seat)", "seat is None"
+    ),
     Bug("a restart forgets calls", "core.step:_started", "*budget.abandoned(state, now)", "*[]"),
     Bug(
         "unknown usage is free",

@@ -20,6 +20,7 @@ class Ledger:
     asked: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     spent: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
+    dearest: Counter[str] = field(default_factory=Counter)  # of the calls for a proposal
 
     def used(self, scope: str, name: str) -> int:
         held = sum(
@@ -31,8 +32,11 @@ class Ledger:
         most = self.caps[scope]
         return None if most is None else max(most - self.used(scope, name), 0)
 
-    def asks(self, said: Said, *, waits: bool) -> str:
-        """A call is reserved or denied; ``waits`` says whether the proposal waits for a human."""
+    def asks(self, said: Said, *, waits: bool, keeps_for: set[str]) -> str:
+        """A call is reserved or denied; ``waits`` says whether the proposal waits for a human.
+
+        It must leave as much as the dearest call on the proposal for each ballot of the seats in ``keeps_for``.
+        """
         pid, seat, worst = said.pid, said.sender, said.facts["tokens"]
         asked = self.asked.setdefault((pid, seat), set())
         if said.msg_id in self.open:
@@ -40,11 +44,18 @@ class Ledger:
         if said.msg_id in asked or waits or len(asked) >= CALLS_MAX:
             return "taken"
         asked.add(said.msg_id)
+        kept = max(worst, self.dearest[pid])
+        own = keeps_for & {seat}
         fits = all(
-            (most := self.caps[scope]) is None or self.used(scope, name) + worst <= most
-            for scope, name in (("proposal", pid), ("seat", seat), ("council", ""))
+            (most := self.caps[scope]) is None or self.used(scope, name) + worst + kept * len(whose) <= most
+            for scope, name, whose in (
+                ("proposal", pid, keeps_for),
+                ("seat", seat, own),
+                ("council", "", keeps_for),
+            )
         )
         if fits:
+            self.dearest[pid] = kept
             self.open[said.msg_id] = pid, seat, worst
             self.calls[seat] += 1
         return "taken"

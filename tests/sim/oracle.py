@@ -41,6 +41,7 @@ class Case:
     again: set[str] = field(default_factory=set)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
+    stopped: dict[str, list[int]] = field(default_factory=dict)  # by stream, the rounds that were halted
     acts: set[bytes] = field(default_factory=set)
     ruling: Said | None = None
     answer: Said | None = None
@@ -287,16 +288,27 @@ class Oracle:
 
     def _observation(self, said: Said, t: float, wall_s: float) -> str:
         case = self.live.get(said.pid)
-        if case is None or said.sealed in case.acts:
+        stream, number = said.facts["stream"], said.facts.get("round", 0)
+        if case is None or said.sealed in case.acts or said.sender != self.observer:
+            return "noted"
+        if not {said.sender, stream} <= case.given:
             return "noted"
         case.acts.add(said.sealed)
-        stream, number = said.facts["stream"], said.facts.get("round", 0)
         awaited = case.phase == "vote" and stream not in case.cast and stream not in case.gone
         if said.facts["interrupt"] and number and awaited:
             self.halts.add((stream, said.pid, number))
             self.to_halt.add((stream, said.pid, number))
-        case.runs[stream] = case.runs.get(stream, 0) + 1 if said.facts["interrupt"] else 0
-        if case.runs[stream] >= INTERRUPTS and case.phase == "vote":
+        newest = max(case.stopped.get(stream, [0]))
+        if said.facts["interrupt"] and not (number and number == newest):  # once more is the same halt
+            case.runs[stream] = case.runs.get(stream, 0) + 1
+            case.stopped.setdefault(stream, [0]).append(number)
+        elif said.facts["interrupt"]:
+            self.reached.add("halted again")
+        elif not said.facts.get("whole", True) or 0 < number <= newest:
+            self.reached.add("too early to be clean")
+        else:
+            case.runs[stream] = 0
+        if said.facts["interrupt"] and case.runs[stream] >= INTERRUPTS and case.phase == "vote":
             case.grave = True
             self.reached.add("three interrupts")
             self._settle(case, t, wall_s)
@@ -332,7 +344,9 @@ class Oracle:
         if said.sender not in case.given and not rules_on_it:
             return "noted"
         before = len(self.ledger.open)
-        expected = self.ledger.asks(said, waits=case.phase == "human")
+        awaited = self.active() & case.given - case.gone - set(case.cast)
+        looks = said.facts["task"] == "observe"
+        expected = self.ledger.asks(said, waits=case.phase == "human", keeps_for=awaited if looks else set())
         if expected == "taken":
             self.reached.add("call granted" if len(self.ledger.open) > before else "call denied")
         return expected

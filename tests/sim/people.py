@@ -290,7 +290,7 @@ class Seat:
         """Observations of others' streams, and calls for Prime."""
         world, seed = self.world, self.world.plan.seed
         others = [name for name in world.plan.seats if name != self.name]
-        if others and world.fires("observe", label):
+        if others and world.fires("observe" if self.name == world.plan.observer else "intrude", label):
             stream = pick(others, seed, "watches", pid)
             for n in range(4):
                 at_s = min(budget_s, 10.0) * float(unit(seed, "observes", label, n)) ** 2
@@ -318,9 +318,13 @@ class Seat:
     def _overhear(self, pid: str, text: str, data: Any) -> None:
         if self.world.fires("speak", f"overhears {text}"):
             halt = unit(self.world.plan.seed, "halts", text) < 0.7
-            told = {"stream": data["seat"], "stage": data["stage"], "round": data["round"], "interrupt": halt}
+            told = {name: data[name] for name in ("stage", "round", "whole")}
+            told |= {"stream": data["seat"], "interrupt": halt}
             self.tries += 1
-            self.after(0.5, self._observe, pid, f"{text}/overheard{self.tries}/{self.life}", told)
+            label = f"{text}/overheard{self.tries}/{self.life}"
+            if self.world.fires("spend", label):
+                self._ask((pid, "observe"), 0, label)
+            self.after(0.5, self._observe, pid, label, told)
 
     def _observe(self, pid: str, label: str, data: dict[str, Any]) -> None:
         self.world.to_council(self.pen.info("observation", pid, label, "seen", data), link=self.name)

@@ -142,16 +142,21 @@ def well_observed(shell: Shell) -> None:
             assert kept > 0, f"{name} was halted on {pid} by what is not kept"
         for pid, count in halts.items():
             assert count <= shell._kept_halts(pid, name)
-    runs: Counter[tuple[str, str]] = Counter()
+    runs: dict[tuple[str, str], set[int]] = {}  # the rounds that were halted since the last that was clean
     voting = found(shell.rules, Moment(0.0, 0.0, 0))
     for record in shell.journal.records:
         event = record.event
         voting, _ = step(voting, event, record.moment)
         if isinstance(event, StreamObserved):
             on = event.proposal_id, event.stream
-            runs[on] = runs[on] + 1 if event.interrupt else 0
+            run = runs.setdefault(on, set())
+            assert event.round, "a seat says which round it has looked at"
+            if event.interrupt:
+                run.add(event.round)
+            elif event.whole and all(event.round > halted for halted in run):
+                run.clear()
             case = voting.open.get(event.proposal_id)  # rules 1.8: three in a row, and Prime is to rule
-            assert runs[on] < 3 or case is None or case.stage != "deliberating" or case.escalated_for
+            assert len(run) < 3 or case is None or case.stage != "deliberating" or case.escalated_for
 
 
 def none_unheard(shell: Shell, decided: dict[str, Decision]) -> None:
