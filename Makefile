@@ -29,7 +29,7 @@ run: $(INSTALLED)  ## a council on Ray reviews the newest change of this reposit
 	$(BIN)/council demo
 
 test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3
 
 # The weights and torch, 1.3 GB. The version that constraints.txt names is had for the CPU alone where the index of
 # packages offers it so; elsewhere it brings CUDA along.

@@ -71,9 +71,15 @@ def submit_a_job(shell: Shell, namespace: str) -> None:
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--working-dir", str(job)]
     command += ["--address", f"http://127.0.0.1:{DASHBOARD}", "--", sys.executable, "job.py", namespace]
     environment = {**shell.env, "RAY_AUTH_MODE": "token"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    ends_s = time.monotonic() + TIMEOUT_S
+    while True:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        # What runs jobs on a node is up some seconds after the node.
+        if "No available agent" not in done.stderr + done.stdout or time.monotonic() > ends_s:
+            break
+        time.sleep(1.0)
     assert "decided: approved" in done.stdout, done.stdout + done.stderr
 
 
