@@ -18,7 +18,7 @@ from rich.tree import Tree
 from council.cli import show, telling
 from council.cli.show import DIM, text
 from council.cli.text import clean, count, line, span
-from council.core.state import plain
+from council.core.state import Spend, plain
 from council.journal.entries import Entry
 from council.protocol.envelope import Proposal
 
@@ -47,6 +47,8 @@ def story(told: Story, council: str) -> RenderableType:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
     if told.entries:
         parts += [_head("what happened"), _timeline(told)]
+    if stages := list(_spent(told)):
+        parts += [_head("what its models cost, by stage"), _facts(stages)]
     if cuts := list(_shortened(told)):
         parts += [_head("shortened, so that it fits a prompt"), _facts(cuts)]
     if any(entry.packet_id for entry in told.entries):
@@ -171,6 +173,23 @@ def _shortened(told: Story) -> Iterator[tuple[str, Text]]:
             tokens = f"{step['before']:,} → {step['after']:,} of {step['limit']:,} tokens"
             said = f"#{entry.position} {step['field']}: {tokens}, {step['how']}"
             yield line(entry.who or "", 64), text(line(said, 400))
+
+
+def _spent(told: Story) -> Iterator[tuple[str, Text]]:
+    """What the calls of each stage and seat came to, those under way at what is reserved for them (rules 3.1)."""
+    calls = {
+        entry.data["call"]["call_id"]: entry.data["call"] for entry in told.entries if entry.kind == "call"
+    }
+    used = {entry.data["call_id"]: entry.data["used"] for entry in told.entries if entry.kind == "settlement"}
+    sums: dict[str, dict[str, tuple[int, Spend]]] = {}
+    for call_id, call in calls.items():
+        cost = used.get(call_id) or call["worst"]
+        seats = sums.setdefault(call["task"], {})
+        number, spent = seats.get(call["seat"], (0, Spend()))
+        seats[call["seat"]] = number + 1, spent + Spend(cost["tokens"], cost["microusd"])
+    for task, seats in sums.items():
+        each = (f"{seat} {spent} in {count(number, 'call')}" for seat, (number, spent) in seats.items())
+        yield task, text("; ".join(each))
 
 
 def _is_late(told: Story, entry: Entry) -> bool:

@@ -251,7 +251,8 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
             call = data["call"]
             unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
             return (
-                f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}{unknown}",
+                f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)} for its "
+                f"{line(call['task'], 40)}{unknown}",
                 show.DIM,
             )
         case "overrun":

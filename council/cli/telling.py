@@ -148,7 +148,7 @@ def told(entry: Entry) -> Words:
         case "call":
             call = data["call"]
             worst = f"at worst {show.cost(call['worst'])}{_shortened(data)}"
-            return Words(f"{call['seat']} asks for a call to {call['model']}", worst)
+            return Words(f"{call['seat']} asks for a call to {call['model']} for its {call['task']}", worst)
         case "settlement":
             used = data["used"]
             return Words(

@@ -95,4 +95,16 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(cli: Cli, up: Up
     ended.join(10)
     assert said.code == 0
     assert said.out.count("spent 70 tokens") == 3
-    assert "ballot" not in said.out
+    assert {line.split()[1] for line in said.out.splitlines()} == {"spending"}
+    assert said.out.count("for its ballot") == 3
+
+
+def test_one_decision_shows_what_each_stage_cost(cli: Cli, up: Up) -> None:
+    council = up(spenders())
+    decision = council.propose("spend 70", wait_for="all")
+    said = cli("show", decision.proposal_id)
+    shown = said.out[said.out.index("what its models cost, by stage") :]
+    assert shown.splitlines()[1].split()[0] == "ballot"
+    words = " ".join(shown.split())
+    for seat in ("prime", "lite", "codemind"):
+        assert f"{seat} 70 tokens, $0.000700 in 1 call" in words
