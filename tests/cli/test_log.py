@@ -234,7 +234,12 @@ def test_every_kind_has_words(kind: str) -> None:
     }
     data: dict[str, Any] = {
         "what": {"proposer": "ada", "risk_level": "high", "supersedes": None, "summary": "so"},
-        "call": {"seat": "lite", "model": "small-1", "worst": {"tokens": 10, "microusd": 5}},
+        "call": {
+            "seat": "lite",
+            "model": "small-1",
+            "task": "plan",
+            "worst": {"tokens": 10, "microusd": 5},
+        },
         "change": {"human": "ada", "before": "0f", "after": {"hash": "1f"}, "why": "so", "reason": "so"},
         "used": {"tokens": 10, "microusd": 0},
         "report": {"sender": "ada", "stage": "verify", "ok": False, "text": "so"},
