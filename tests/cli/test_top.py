@@ -90,7 +90,7 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(cli: Cli, up: Up
 
     import threading
 
-    threading.Timer(0.5, propose).start()
+    threading.Timer(3.0, propose).start()
     said = cli("top")
     ended.join(10)
     assert said.code == 0

@@ -39,9 +39,15 @@ def a_ray() -> None:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """A head and one node more, which has what Prime asks for."""
-    found = Nodes("--include-dashboard=true", f"--dashboard-port={DASHBOARD}")
+    found = Nodes(
+        "--include-dashboard=true",
+        f"--dashboard-port={DASHBOARD}",
+        f"--dashboard-agent-listen-port={DASHBOARD + 1}",
+    )
     try:
-        found.start("--labels=role=big", '--resources={"gpuish": 1}')
+        found.start(
+            "--labels=role=big", '--resources={"gpuish": 1}', f"--dashboard-agent-listen-port={DASHBOARD + 2}"
+        )
         yield found
     finally:
         found.end()
