@@ -96,6 +96,9 @@ CONTENT_OUT: dict[type[Body], Callable[[Any], tuple[Any, ...]]] = {
 # In
 
 
+_Reader = Callable[[tuple[Any, ...], int], dict[str, Any]]
+
+
 def id_in(value: Any) -> Any:
     return value.hex() if type(value) is bytes else value
 
@@ -103,17 +106,16 @@ def id_in(value: Any) -> Any:
 def counted(values: tuple[Any, ...], names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
     """As many values as there are names; those that a higher minor version appended are left out."""
     if type(values) is not tuple:
-        field = where.removesuffix(".")
-        raise EnvelopeError(f"{field}: expected an array of its fields, found {kind_of(values)}", field=field)
+        problem = f"expected an array of its fields, found {kind_of(values)}"
+        raise EnvelopeError.at(where.removesuffix("."), problem)
     if len(values) == len(names):
         return values
     if len(values) < len(names):
-        field = where + names[len(values)]
-        raise EnvelopeError(f"{field}: is missing, and so is all that comes after it", field=field)
+        raise EnvelopeError.at(where + names[len(values)], "is missing, and so is all that comes after it")
     if minor > WIRE_VERSION[1]:
         return values[: len(names)]
-    field = where.removesuffix(".") or "envelope"
-    raise EnvelopeError(f"{field}: has {len(values)} fields where this version has {len(names)}", field=field)
+    problem = f"has {len(values)} fields where this version has {len(names)}"
+    raise EnvelopeError.at(where.removesuffix(".") or "envelope", problem)
 
 
 def _proposal_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
@@ -137,36 +139,19 @@ def _turns_in(values: Any, minor: int) -> Any:
     return [dict(zip(_TURN_FIELDS, turn, strict=True)) for turn in turns]
 
 
-def _vote_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    proposal_id, vote, reason, control_packet = counted(values, CONTENT_FIELDS["VOTE"], minor, "content.")
-    return {
-        "proposal_id": id_in(proposal_id),
-        "vote": vote,
-        "reason": reason,
-        "control_packet": control_packet,
-    }
+def _fields_in(word: str) -> _Reader:
+    """What reads the content of a type whose fields stand one for one in its array."""
+    names = CONTENT_FIELDS[word]
 
+    def read(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
+        content = dict(zip(names, counted(values, names, minor, "content."), strict=True))
+        if "proposal_id" in content:
+            content["proposal_id"] = id_in(content["proposal_id"])
+        return content
 
-def _info_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    kind, text, data = counted(values, CONTENT_FIELDS["INFO"], minor, "content.")
-    return {"kind": kind, "text": text, "data": data}
-
-
-def _escalation_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    proposal_id, reason = counted(values, CONTENT_FIELDS["ESCALATION"], minor, "content.")
-    return {"proposal_id": id_in(proposal_id), "reason": reason}
-
-
-def _heartbeat_in(values: tuple[Any, ...], minor: int) -> dict[str, Any]:
-    beat, busy_with, uptime_s = counted(values, CONTENT_FIELDS["HEARTBEAT"], minor, "content.")
-    return {"beat": beat, "busy_with": busy_with, "uptime_s": uptime_s}
+    return read
 
 
 # Of an unknown type the content stays as it is, and the type is refused.
-CONTENT_IN: dict[str, Callable[[tuple[Any, ...], int], dict[str, Any]]] = {
-    "PROPOSAL": _proposal_in,
-    "VOTE": _vote_in,
-    "INFO": _info_in,
-    "ESCALATION": _escalation_in,
-    "HEARTBEAT": _heartbeat_in,
-}
+CONTENT_IN: dict[str, _Reader] = {word: _fields_in(word) for word in CONTENT_FIELDS}
+CONTENT_IN["PROPOSAL"] = _proposal_in

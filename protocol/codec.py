@@ -33,7 +33,7 @@ from council.protocol.bodies import (
     id_out,
     version_of,
 )
-from council.protocol.envelope import Envelope, validate
+from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.jsondata import (
     ITEMS_MAX,
@@ -132,19 +132,14 @@ def unpack_array(data: bytes, length_max: int = _LENGTH_MAX) -> Any:
     except EnvelopeError:
         raise
     except msgpack.StackError:
-        raise EnvelopeTooLarge(
-            "envelope: nested more than 512 deep", field="envelope", limit=512, found=513
-        ) from None
+        raise EnvelopeTooLarge.at("envelope", "nested more than 512 deep", limit=512, found=513) from None
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         passed = _LIMIT_PASSED.match(str(error))
         if passed is not None:
-            raise EnvelopeTooLarge(
-                f"envelope: a part of it is too long: {_told(error)}",
-                field="envelope",
-                limit=int(passed[2]),
-                found=int(passed[1]),
-            ) from None
-        raise EnvelopeError(f"envelope: not msgpack: {_told(error)}", field="envelope") from None
+            problem = f"a part of it is too long: {_told(error)}"
+            limits = {"limit": int(passed[2]), "found": int(passed[1])}
+            raise EnvelopeTooLarge.at("envelope", problem, **limits) from None
+        raise EnvelopeError.at("envelope", f"not msgpack: {_told(error)}") from None
 
 
 def small(data: bytes) -> tuple[Any, str | None]:
@@ -255,7 +250,7 @@ def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
     read_content = CONTENT_IN.get(word) if type(word) is str else None
     if read_content is not None:
         content = read_content(content, minor)
-    return validate(
+    return Envelope.checked(
         {
             "msg_id": msg_id.hex() if type(msg_id) is bytes else msg_id,
             "parent_id": parent_id.hex() if type(parent_id) is bytes else parent_id,
@@ -302,14 +297,13 @@ def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
         reader.read_array_header()
         found = list(islice(reader, 5))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise EnvelopeError(
-            f"envelope: its head, up to the sender, can't be read: {_told(error)}", field="envelope"
-        ) from None
+        problem = f"its head, up to the sender, can't be read: {_told(error)}"
+        raise EnvelopeError.at("envelope", problem) from None
     _version(found)
     if len(found) < 5:
-        raise EnvelopeError("sender: is missing; the bytes end before it", field="sender")
+        raise EnvelopeError.at("sender", "is missing; the bytes end before it")
     if type(found[4]) is not str:
-        raise EnvelopeError(f"sender: expected a text, found {kind_of(found[4])}", field="sender")
+        raise EnvelopeError.at("sender", f"expected a text, found {kind_of(found[4])}")
     if with_type:
         with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):  # decode says what is wrong
             found += islice(reader, _TYPE_AT - 4)
@@ -318,7 +312,7 @@ def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
 
 def _check_bytes(data: object) -> None:
     if not isinstance(data, bytes):
-        raise EnvelopeError(f"envelope: expected bytes, found {kind_of(data)}", field="envelope")
+        raise EnvelopeError.at("envelope", f"expected bytes, found {kind_of(data)}")
     if len(data) > ENVELOPE_BYTES_MAX:
         raise _over_size(len(data))
 
@@ -326,7 +320,7 @@ def _check_bytes(data: object) -> None:
 def _no_key_twice(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise EnvelopeError("envelope: a key stands twice in one object", field="envelope")
+        raise EnvelopeError.at("envelope", "a key stands twice in one object")
     return found
 
 
@@ -336,20 +330,19 @@ def _extension(code: int, data: bytes) -> _MsgpackExtension:
 
 def _version(found: Any) -> tuple[int, int]:
     if not isinstance(found, tuple | list) or len(found) < 2:
-        raise EnvelopeError(
-            f"envelope: expected an array that begins with two numbers of a version, found {kind_of(found)}",
-            field="envelope",
-        )
+        problem = f"expected an array that begins with two numbers of a version, found {kind_of(found)}"
+        raise EnvelopeError.at("envelope", problem)
     major, minor = found[:2]
     if type(major) is not int or type(minor) is not int or minor < 0:
-        raise EnvelopeError("version: expected two whole numbers", field="version")
+        raise EnvelopeError.at("version", "expected two whole numbers")
     if major not in _READERS:
-        raise VersionError(
-            f"version: written in {major}.{minor} of the protocol; this reader knows "
-            f"{', '.join(f'{known}.x' for known in sorted(_READERS))}: bring both sides to the same release",
-            field="version",
+        readable = tuple(sorted(_READERS))
+        raise VersionError.at(
+            "version",
+            f"written in {major}.{minor} of the protocol; this reader knows "
+            f"{', '.join(f'{known}.x' for known in readable)}: bring both sides to the same release",
             found=(major, minor),
-            readable=tuple(sorted(_READERS)),
+            readable=readable,
         )
     return major, minor
 
@@ -360,9 +353,8 @@ def _time_in(value: Any) -> Any:
     try:
         return _EPOCH + timedelta(0, 0, value)
     except OverflowError:
-        raise EnvelopeError(
-            f"timestamp: {value} microseconds since 1970 lie outside the years 1 to 9999", field="timestamp"
-        ) from None
+        problem = f"{value} microseconds since 1970 lie outside the years 1 to 9999"
+        raise EnvelopeError.at("timestamp", problem) from None
 
 
 def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
@@ -384,19 +376,12 @@ def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
 
 
 def _refuse(field: str) -> NoReturn:
-    raise EnvelopeError(
-        f"{field}: not in canonical form; write envelopes with codec.encode alone", field=field
-    )
+    raise EnvelopeError.at(field, "not in canonical form; write envelopes with codec.encode alone")
 
 
 def _over_size(found: int) -> EnvelopeTooLarge:
-    return EnvelopeTooLarge(
-        f"envelope: {found:,} bytes; at most {ENVELOPE_BYTES_MAX:,} are sent: keep large texts elsewhere and "
-        "name them",
-        field="envelope",
-        limit=ENVELOPE_BYTES_MAX,
-        found=found,
-    )
+    most = f"at most {ENVELOPE_BYTES_MAX:,} are sent: keep large texts elsewhere and name them"
+    return EnvelopeTooLarge.at("envelope", f"{found:,} bytes; {most}", limit=ENVELOPE_BYTES_MAX, found=found)
 
 
 def _told(error: Exception) -> str:

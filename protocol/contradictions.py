@@ -329,13 +329,9 @@ def _mixed_scripts(text: str) -> str:
 
 def _overrides(tokens: Sequence[str]) -> bool:
     return any(
-        _is_lawless(tokens, at) if token in _LAWLESS else token in _RULES and not _is_kept(tokens, at)
+        _turned(tokens, at) % 2 == 0 if token in _LAWLESS else token in _RULES and not _is_kept(tokens, at)
         for at, token in enumerate(tokens)
     )
-
-
-def _is_lawless(tokens: Sequence[str], at: int) -> bool:
-    return _turned(tokens, at) % 2 == 0
 
 
 def _is_kept(tokens: Sequence[str], at: int) -> bool:

@@ -27,7 +27,6 @@ from council.protocol.sections import (
     TRACE_CHARS_MAX,
     TRANSITIONS_MAX,
     VERBS,
-    VERSION,
     Ballot,
     ControlPacket,
     ExecutionMetadata,
@@ -41,25 +40,6 @@ from council.protocol.sections import (
     StateTransition,
     as_data,
 )
-
-__all__ = [
-    "VERBS",
-    "VERSION",
-    "Ballot",
-    "ControlPacket",
-    "ExecutionMetadata",
-    "ImpactAnalysis",
-    "IntentClassification",
-    "LearningSignals",
-    "MemoryOperation",
-    "Reading",
-    "SafetyGates",
-    "SelfCorrection",
-    "StateTransition",
-    "Weighed",
-    "read",
-    "weigh",
-]
 
 # rules 6.1
 DEPTH_MAX = 200

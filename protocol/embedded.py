@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import read_parts
+from council.protocol.jsondata import STRUCTURE, read_parts
 
 # Where an object may begin: a brace and its first key. A brace in prose is nearly always followed by else.
 _BEGINNING = re.compile(r'\{[ \t\r\n]*+"')
-# Strings and the structure between them, as in jsondata; a string that never ends is eaten whole.
-_STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 # What an object costs beside its structure: it is taken out, parsed, and looked at.
 _OBJECT_STEPS = 10
 # Steps of one search; each is a piece of structure, or so many characters passed over or parsed. An answer of
@@ -106,7 +104,7 @@ class _Walk:
     def end_of(self, start: int) -> int | None:
         """Where the object that begins at ``start`` ends, or None."""
         at, depth, self.deepest = start, 0, 0
-        for piece in _STRUCTURE.finditer(self.text, start):
+        for piece in STRUCTURE.finditer(self.text, start):
             self.pass_over(piece.end() - at)
             at = piece.end()
             mark = self.text[piece.start()]

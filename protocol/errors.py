@@ -7,7 +7,7 @@ errors cross process borders. Three families tell whose turn it is: ``CallerErro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 
 class CouncilError(Exception):
@@ -68,6 +68,11 @@ class EnvelopeError(CallerError):
     """
 
     code = "malformed"
+
+    @classmethod
+    def at(cls, field: str, problem: str, **facts: Any) -> Self:
+        """What is wrong with a field, which the message names too."""
+        return cls(f"{field}: {problem}", field=field, **facts)
 
 
 class EnvelopeTooLarge(EnvelopeError):
@@ -150,6 +155,9 @@ class ConfigError(OperatorError):
     """The configuration is wrong; ``problems`` lists every fault found, each with its source and key."""
 
     code = "config"
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message, **{"problems": (message,), **facts})
 
 
 class MindError(OperatorError):

@@ -34,7 +34,19 @@ from pydantic_core import PydanticCustomError
 from council.protocol.contradictions import EVERY_RULE, contradictions
 from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
 from council.protocol.jsondata import FrozenDict, kind_of, plain, quoted
-from council.protocol.models import AS_PLAIN, EMPTY, Model, json_object, length, malformed, no_nul, unseen
+from council.protocol.markers import TOOL_PATTERN
+from council.protocol.models import (
+    AS_PLAIN,
+    AS_TUPLE,
+    EMPTY,
+    Model,
+    json_object,
+    length,
+    malformed,
+    no_nul,
+    refusal,
+    unseen,
+)
 from council.protocol.packet import canonical_json
 
 Stage = Literal["plan", "refine", "observe", "act", "verify"]
@@ -53,7 +65,6 @@ TEXT_CHARS_MAX = 4_000
 # Settings of programs, and what other versions write; all of a persona's are read word by word.
 OPTIONS_MAX, OPTIONS_CHARS_MAX = 1_000, 50_000
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
-TOOL_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,199}$"
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -73,25 +84,22 @@ def _seen(text: str) -> str:
 
 def _day(value: object) -> object:
     """A date, or its text; TOML gives the one, JSON the other."""
+    no_date = PydanticCustomError("date", "must be a date, like 2026-11-21")
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
             return date.fromisoformat(value)
-        except ValueError:
-            pass
+        except ValueError:  # the 30th of February
+            raise no_date from None
     if isinstance(value, datetime) or not isinstance(value, date | None):
-        raise PydanticCustomError("date", "must be a date, like 2026-11-21")
+        raise no_date
     return value
-
-
-def as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 Line = Annotated[str, length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
 Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul), AfterValidator(_seen)]
-Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), BeforeValidator(as_tuple)]
-Tool = Annotated[str, Field(pattern=TOOL_PATTERN)]
-Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), BeforeValidator(as_tuple)]
+Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
+Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
+Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Options = Annotated[Mapping[str, Any], json_object(OPTIONS_MAX, OPTIONS_CHARS_MAX), AS_PLAIN]
 Key = Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
 Day = Annotated[date, BeforeValidator(_day), PlainSerializer(date.isoformat, return_type=str)]
@@ -107,7 +115,6 @@ class _Open(Model):
     def _gather(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        value = cls._renamed(value)
         own = {name: inner for name, inner in value.items() if name in cls.model_fields and name != "more"}
         unknown = {name: inner for name, inner in value.items() if name not in own}
         if isinstance(unknown.get("more"), FrozenDict):  # from a model's own field, not from outside
@@ -115,19 +122,11 @@ class _Open(Model):
         return {**own, "more": unknown}
 
     @classmethod
-    def _renamed(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return value
-
-    @classmethod
     def build(cls, data: Mapping[str, Any]) -> Self:
         """The model of this data. Raises EnvelopeError that names the ``field``, EnvelopeTooLarge; Refused."""
         if not isinstance(data, Mapping):
-            name = cls.__name__.lower()
-            raise EnvelopeError(f"{name}: expected an object, found {kind_of(data)}", field=name)
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            raise malformed(error) from None
+            raise EnvelopeError.at(cls.__name__.lower(), f"expected an object, found {kind_of(data)}")
+        return cls.checked(data)
 
     def data(self) -> dict[str, Any]:
         """What ``build`` reads, as JSON has it; what is not set, or empty, is left out."""
@@ -259,25 +258,21 @@ def _instructions(value: object) -> object:
     found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
     for key, given in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise _fault(quoted(key), "is no key: lower-case letters, digits and _, and a letter first")
+            raise refusal("is no key: lower-case letters, digits and _, and a letter first", quoted(key))
         if not isinstance(given, Mapping):
-            raise _fault(key, f"expected an object, found {kind_of(given)}")
+            raise refusal(f"expected an object, found {kind_of(given)}", key)
         stage = {} if key not in found else {"stage": found[key].stage}
         if given.get("key", key) != key:
-            raise _fault(f"{key}.key", "is not the key that it stands under")
+            raise refusal("is not the key that it stands under", f"{key}.key")
         if stage and given.get("stage", stage["stage"]) != stage["stage"]:
             problem = f"is {stage['stage']!r} (GCP 5.2); take a key of your own for another stage"
-            raise _fault(f"{key}.stage", problem)
+            raise refusal(problem, f"{key}.stage")
         try:
             found[key] = TaskInstruction.model_validate({**stage, **given, "key": key})
         except ValidationError as error:
             fault = malformed(error)
-            raise _fault(f"{key}.{fault.field}", fault.problems[0].partition(": ")[2]) from None
+            raise refusal(fault.problems[0].partition(": ")[2], f"{key}.{fault.field}") from None
     return tuple(found[key] for key in sorted(found))
-
-
-def _fault(path: str, problem: str) -> PydanticCustomError:
-    return PydanticCustomError("json_value", "{problem}", {"path": path, "problem": problem})
 
 
 class Charter(_Open):
@@ -294,13 +289,16 @@ class Charter(_Open):
     ] = INITIAL_INSTRUCTIONS
 
     @classmethod
-    def _renamed(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        if "TASK_INSTRUCTIONS" in value and "task_instructions" not in value:  # as GCP 5.1 writes it
-            return {
-                {"TASK_INSTRUCTIONS": "task_instructions"}.get(key, key): inner
-                for key, inner in value.items()
-            }
-        return value
+    def build(cls, data: Mapping[str, Any]) -> Self:
+        """The charter of this data; its instructions may be called TASK_INSTRUCTIONS, as GCP 5.1 writes them."""
+        if isinstance(data, Mapping) and "TASK_INSTRUCTIONS" in data:
+            if "task_instructions" in data:
+                raise EnvelopeError.at(
+                    "TASK_INSTRUCTIONS", "stands beside task_instructions; give one of them"
+                )
+            data = dict(data)
+            data["task_instructions"] = data.pop("TASK_INSTRUCTIONS")
+        return super().build(data)
 
     @model_validator(mode="after")
     def _persona_keeps_the_rules(self) -> Self:
@@ -313,9 +311,7 @@ class Charter(_Open):
             if found.key == key:
                 return found
         known = ", ".join(found.key for found in self.task_instructions)
-        raise EnvelopeError(
-            f"task_instructions: no {quoted(key)}; there are {known}", field="task_instructions"
-        )
+        raise EnvelopeError.at("task_instructions", f"no {quoted(key)}; there are {known}")
 
     def data(self) -> dict[str, Any]:
         """As GCP 5.1 has it, the instructions in a table by their keys."""

@@ -10,11 +10,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import Field
 
 from council.protocol.envelope import Sender
-from council.protocol.identity import Identity, Text, as_tuple
-from council.protocol.models import Model
+from council.protocol.identity import Identity, Text
+from council.protocol.models import AS_TUPLE, Confidence, Model, NotNegative
 
 Basis = Literal["creator", "emergency", "stable_stack"]
 Seat = Literal["prime", "lite"]  # of the stack
@@ -25,8 +25,6 @@ PRIME, LITE = "prime", "lite"
 VOICES_MAX = 64
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Seconds = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
-Score = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
 
 
 class StackEvidence(Model):
@@ -36,11 +34,11 @@ class StackEvidence(Model):
     how long the initiative loop has run without a failure.
     """
 
-    stability_score: Score
-    measured_s: Seconds
-    prime_online_s: Seconds
-    lite_online_s: Seconds
-    initiative_s: Seconds
+    stability_score: Confidence
+    measured_s: NotNegative
+    prime_online_s: NotNegative
+    lite_online_s: NotNegative
+    initiative_s: NotNegative
 
     def lacking(self) -> tuple[str, ...]:
         """What it lacks to be a stable instance; nothing where it is one."""
@@ -70,8 +68,8 @@ class IdentityChange(Model):
     base_hash: Hash
     proposed_by: Sender
     by_seat: bool = False
-    agreed_by: Annotated[tuple[Sender, ...], Field(max_length=VOICES_MAX), BeforeValidator(as_tuple)] = ()
-    seats: Annotated[tuple[Seat, ...], Field(max_length=VOICES_MAX), BeforeValidator(as_tuple)] = ()
+    agreed_by: Annotated[tuple[Sender, ...], Field(max_length=VOICES_MAX), AS_TUPLE] = ()
+    seats: Annotated[tuple[Seat, ...], Field(max_length=VOICES_MAX), AS_TUPLE] = ()
     why: Annotated[Text, Field(min_length=1)]
     emergency: Literal["rollback", "patch"] | None = None
 

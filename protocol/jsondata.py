@@ -33,10 +33,11 @@ _TEXT_COMMAS_MAX = ITEMS_MAX + 1_000
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 # How much of a foreign key is quoted in an error.
 _QUOTED_MAX = 40
+NUL = "holds a NUL character, which databases refuse; remove it"
 
 # Strings and the structure between them. Possessive, so that no input makes it backtrack; a string that
 # never ends is eaten whole, so that it is scanned once.
-_STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
+STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
@@ -155,9 +156,19 @@ def read_json(
             text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=_short_int
         )
     except _Fault as fault:
-        raise EnvelopeError(f"{field}: {fault.problem}", field=field) from None
+        raise EnvelopeError.at(field, fault.problem) from None
     except ValueError as error:
-        raise EnvelopeError(f"{field}: not JSON: {error}", field=field) from None
+        raise EnvelopeError.at(field, f"not JSON: {error}") from None
+
+
+def read_object(
+    text: str | bytes, *, field: str, bytes_max: int = JSON_BYTES_MAX, commas_max: int = _TEXT_COMMAS_MAX
+) -> dict[str, Any]:
+    """``read_json`` of what must be an object."""
+    found = read_json(text, field=field, bytes_max=bytes_max, commas_max=commas_max)
+    if not isinstance(found, dict):
+        raise EnvelopeError.at(field, f"expected an object, found {kind_of(found)}")
+    return found
 
 
 class NoValue:
@@ -208,8 +219,8 @@ def quoted(text: object, most: int = _QUOTED_MAX) -> str:
 
 def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
     """The error of what passes a limit on how much is read."""
-    return EnvelopeTooLarge(
-        f"{field}: {found:,} {what}; at most {limit:,} are read", field=field, limit=limit, found=found
+    return EnvelopeTooLarge.at(
+        field, f"{found:,} {what}; at most {limit:,} are read", limit=limit, found=found
     )
 
 
@@ -325,7 +336,7 @@ class _Freezer:
 def text_problem(text: str) -> str | None:
     """What makes a text unfit to be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
     if "\0" in text:
-        return "holds a NUL character, which databases refuse; remove it"
+        return NUL
     if not text.isascii():
         try:
             text.encode()
@@ -369,13 +380,13 @@ def _decoded(raw: bytes, field: str, bytes_max: int) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise EnvelopeError(f"{field}: not UTF-8 at byte {error.start}", field=field) from None
+        raise EnvelopeError.at(field, f"not UTF-8 at byte {error.start}") from None
 
 
 def _check_structure(text: str, field: str, commas_max: int) -> None:
     """Refuse a text that would make the parser recurse or allocate without end, before it runs."""
     depth = deepest = commas = 0
-    for found in _STRUCTURE.finditer(text):
+    for found in STRUCTURE.finditer(text):
         mark = text[found.start()]
         if mark == ",":
             commas += 1

@@ -15,21 +15,20 @@ from importlib import resources
 from typing import Any
 
 from council.protocol.errors import ConfigError, EnvelopeError
-from council.protocol.jsondata import kind_of, quoted, text_problem
+from council.protocol.jsondata import DEPTH_MAX, kind_of, quoted, text_problem
 
 # An atom is one fact; what is longer is a document, and belongs into memory.
 ATOM_CHARS_MAX = 4_000
 SCHEMA_CHARS_MAX = 1_000_000
-# As deep as JSON may be; walking it by recursion stays far from Python's limit.
-DEPTH_MAX = 32
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
 # rules 6.4: what is permitted, safe, overridden or approved, the council and humans say, and what came of an
 # action says whoever ran it. A namespace before the name changes nothing.
 _RESERVED = frozenset({"permitted", "safe_action", "admin_override", "signed_approval"})
 _RESULTS = frozenset({"result", "results"})
+# With the texts and comments that brackets stand in as text.
 _BRACKETS = re.compile(
-    r'"(?:[^"\\]++|\\.)*+"?|\'(?:[^\'\\]++|\\.)*+\'?|`(?:[^`\\]++|\\.)*+`?|[\[\](){}]', re.DOTALL
+    r'"(?:[^"\\]++|\\.)*+"?|\'(?:[^\'\\]++|\\.)*+\'?|`(?:[^`\\]++|\\.)*+`?|#[^\n]*+|[\[\](){}]', re.DOTALL
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}|([\s\S]))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "`": "`", "\\": "\\", "\n": ""}
@@ -114,7 +113,7 @@ class Schema:
         try:
             tree = _parsed(text, "declarations", SCHEMA_CHARS_MAX)
         except EnvelopeError as error:
-            raise ConfigError(f"{where}: {error}", problems=(f"{where}: {error}",)) from None
+            raise ConfigError(f"{where}: {error}") from None
         for node in tree.children:
             line = node.children[0].line
             try:
@@ -123,8 +122,7 @@ class Schema:
                 if key in found:
                     raise EnvelopeError(f"{key[0]} with {key[1]} arguments is declared twice", field=where)
             except EnvelopeError as error:
-                problem = f"{where}, line {line}: {error}"
-                raise ConfigError(problem, problems=(problem,)) from None
+                raise ConfigError(f"{where}, line {line}: {error}") from None
             found[key] = declaration
         return Schema({**self.declared, **found})
 
@@ -306,7 +304,6 @@ _PARTS = {
     "fn:List": (1,),
     "fn:Struct": range(0, 10_000, 2),
 }
-_NAMED = ("/any", "/name", "/string", "/number", "/float64")
 
 
 def _is_reserved(predicate: str) -> bool:

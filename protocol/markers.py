@@ -24,12 +24,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from pydantic import ValidationError
-
 from council.protocol.envelope import Action
 from council.protocol.errors import CallerError, EnvelopeError
 from council.protocol.jsondata import read_json, too_large
-from council.protocol.models import malformed, unseen
+from council.protocol.models import unseen
 
 Marker = Literal["PLAN", "EXECUTE", "RESPONSE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"]
 Channel = Literal["cli_chat", "web_chat", "discord_chat", "council_chat", "shell", "memory"]
@@ -48,6 +46,7 @@ _BLANKS = " \t\r\n"
 # Every character that some reader or model takes for the end of a line.
 _LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 QUOTE = "> "
+TOOL_PATTERN = r"[A-Za-z_][A-Za-z0-9_.:/-]{0,199}"
 
 # rules 3.4, GCP 7.2: where a block may go; what is not named here goes nowhere.
 DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
@@ -204,8 +203,7 @@ def marker_head(marker: Marker, nonce: str | None) -> str:
     if nonce is None:
         return f"{marker}:"
     if not _NONCE.fullmatch(nonce):
-        problem = "nonce: expected 16 to 64 lower-case hex digits, made anew for each call"
-        raise EnvelopeError(problem, field="nonce")
+        raise EnvelopeError.at("nonce", "expected 16 to 64 lower-case hex digits, made anew for each call")
     return f"{marker}[{nonce}]:"
 
 
@@ -238,9 +236,7 @@ def as_text(text: str, *, nonce: str | None) -> str:
         return QUOTE + _LINE_ENDS.sub(lambda end: end[0] + QUOTE, text)
     marker_head("PLAN", nonce)
     if nonce in text.casefold():
-        raise EnvelopeError(
-            "nonce: stands in the text that it is to be told from; make another", field="nonce"
-        )
+        raise EnvelopeError.at("nonce", "stands in the text that it is to be told from; make another")
     return text
 
 
@@ -255,7 +251,7 @@ class CommandLine:
 
 
 # A brace with a key or its end behind it begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
-_TOOL_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_.:/-]{0,199})[ \t\r\n]*(\{[ \t\r\n]*[\"}].*)", re.DOTALL)
+_TOOL_CALL = re.compile(rf"({TOOL_PATTERN})[ \t\r\n]*(\{{[ \t\r\n]*[\"}}].*)", re.DOTALL)
 
 
 def read_execute(text: str) -> Action | CommandLine:
@@ -268,11 +264,7 @@ def read_execute(text: str) -> Action | CommandLine:
     text = text.strip(_BLANKS)
     call = _TOOL_CALL.fullmatch(text)
     if call is not None:
-        args = read_json(call[2], field="execute.args")
-        try:
-            return Action.model_validate({"tool": call[1], "args": args})
-        except ValidationError as error:
-            raise malformed(error) from None
+        return Action.checked({"tool": call[1], "args": read_json(call[2], field="execute.args")})
     if not text:
         problem = "is empty; expected `tool-name {json arguments}` or a command line"
     elif "\n" in text:
@@ -283,7 +275,7 @@ def read_execute(text: str) -> Action | CommandLine:
         problem = f"holds {found}, which nobody sees; write the command line without"
     else:
         return CommandLine(text)
-    raise EnvelopeError(f"execute: {problem}", field="execute")
+    raise EnvelopeError.at("execute", problem)
 
 
 _NUMBER = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,20})?|\.[0-9]{1,20}")

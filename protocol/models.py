@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, LiteralString, Self, cast
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -23,7 +24,16 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import CHARS_MAX, ITEMS_MAX, freeze, freeze_value, plain, quoted
+from council.protocol.jsondata import (
+    CHARS_MAX,
+    ITEMS_MAX,
+    JSON_BYTES_MAX,
+    NUL,
+    freeze,
+    freeze_value,
+    plain,
+    quoted,
+)
 
 # So many faults are listed; a reader mends the first ones anyway.
 PROBLEMS_MAX = 100
@@ -34,10 +44,20 @@ _TIMESTAMP = re.compile(
 )
 
 
+def refusal(problem: str, path: str = "", **facts: Any) -> PydanticCustomError:
+    """What a validator raises to say a fault in words of its own.
+
+    ``path`` leads to it inside the value; ``field`` names another field instead; ``limit`` and ``found`` go with
+    what is too large.
+    """
+    kind: LiteralString = "too_large" if "limit" in facts else "refused"
+    return PydanticCustomError(kind, "{problem}", {"problem": problem, "path": path, **facts})
+
+
 def no_nul(text: str) -> str:
     # rules 4.5: databases refuse it. A search is faster than a pattern by a microsecond for each ballot.
     if "\0" in text:
-        raise PydanticCustomError("nul", "holds a NUL character, which databases refuse; remove it")
+        raise refusal(NUL)
     return text
 
 
@@ -66,11 +86,11 @@ def _to_utc(moment: datetime) -> datetime:
     if moment.tzinfo is UTC and type(moment) is datetime:
         return moment
     if moment.utcoffset() is None:
-        raise PydanticCustomError("naive", "has no offset from UTC; give an aware time")
+        raise refusal("has no offset from UTC; give an aware time")
     try:
         m = moment.astimezone(UTC)
     except (OverflowError, ValueError):
-        raise PydanticCustomError("out_of_range", "lies outside the years 1 to 9999 in UTC") from None
+        raise refusal("lies outside the years 1 to 9999 in UTC") from None
     return datetime(m.year, m.month, m.day, m.hour, m.minute, m.second, m.microsecond, UTC)
 
 
@@ -78,12 +98,9 @@ def _frozen(how: Callable[..., Any], value: object, *limits: int, **ways: bool) 
     """A JSON value, frozen; its faults as pydantic wants them, with the path inside the value beside."""
     try:
         return how(value, *limits, **ways)
-    except EnvelopeTooLarge as fault:
-        facts = {"path": fault.field, "problem": fault.message, "limit": fault.limit, "found": fault.found}
-        raise PydanticCustomError("too_large", "{problem}", facts) from None
     except EnvelopeError as fault:
-        facts = {"path": fault.field, "problem": fault.message}
-        raise PydanticCustomError("json_value", "{problem}", facts) from None
+        facts = {name: fault.facts[name] for name in ("limit", "found") if name in fault.facts}
+        raise refusal(fault.message, fault.field, **facts) from None
 
 
 def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> PlainValidator:
@@ -104,6 +121,15 @@ def json_value(items_max: int, chars_max: int) -> PlainValidator:
     return PlainValidator(frozen, json_schema_input_type=Any)
 
 
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# Behind a tuple: JSON's lists are read into it.
+AS_TUPLE = BeforeValidator(_as_tuple)
+# What is not negative equals its absolute value, except -0.0: one number, one encoding.
+NotNegative = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
+Confidence = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
 AS_PLAIN = PlainSerializer(plain, return_type=dict[str, Any])
 JsonObject = Annotated[Mapping[str, Any], json_object(), AS_PLAIN]
 EMPTY = freeze({})
@@ -123,11 +149,42 @@ class Model(BaseModel):
         hide_input_in_errors=True,
     )
 
+    @classmethod
+    def checked(cls, data: Mapping[str, Any]) -> Self:
+        """The model of this data. Raises EnvelopeError (EnvelopeTooLarge for a limit).
+
+        ``field`` is the dotted path of the first fault, ``problems`` a tuple of all of them in words.
+        """
+        try:  # pydantic-core's own entry: a third faster than model_validate, and this runs for each message
+            return cast(Self, cls.__pydantic_validator__.validate_python(data))
+        except ValidationError as error:
+            raise malformed(error) from None
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, but what is updated is validated too; raises pydantic's ValidationError."""
         if not update:
             return super().model_copy(deep=deep)
         return type(self).model_validate({**dict(self), **update})
+
+
+# As long as whatever holds it, which is limited when it is read and when it is written.
+LongText = Annotated[str, length(JSON_BYTES_MAX), AfterValidator(no_nul)]
+Anything = Annotated[Any, json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), PlainSerializer(plain)]
+
+
+class Open(Model):
+    """A model that is strict in what it knows, and keeps what it does not, frozen, to be written back unchanged."""
+
+    model_config = ConfigDict(extra="allow")
+    if TYPE_CHECKING:  # whose checkers would take it for an argument
+        __pydantic_extra__: dict[LongText, Anything] = Field(init=False)
+    else:
+        __pydantic_extra__: dict[LongText, Anything]
+
+    @property
+    def model_extra(self) -> dict[str, Any]:
+        """The keys that are not known here, with their frozen values; a copy."""
+        return dict(self.__pydantic_extra__)
 
 
 # From pydantic's errors to ours
@@ -142,7 +199,7 @@ def malformed(error: ValidationError) -> EnvelopeError:
     message = problems[0]
     if len(faults) > 1:
         message += f" (and {len(faults) - 1} more, see problems)"
-    if first["type"] in ("too_large", "string_too_long"):
+    if first["type"] in ("too_large", "too_long", "string_too_long"):
         context = first["ctx"]
         limit = context.get("limit", context.get("max_length"))
         found = context["found"] if "found" in context else len(first["input"])
@@ -180,11 +237,19 @@ def _words(fault: ErrorDetails) -> str:
     message = fault["msg"]
     if kind == "string_too_long":
         return f"{message}; it has {len(value):,}"
-    if kind in ("too_large", "json_value", "nul", "naive", "out_of_range", "parent"):
+    if kind == "too_long":
+        context = fault["ctx"]
+        return f"has {context['actual_length']:,} entries; at most {context['max_length']:,} are allowed"
+    if kind in ("too_large", "refused"):
         return message
     if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
         return f"{message}; found {value!r}"
     return f"{message}; found {quoted(value)}"
+
+
+def time_text(moment: datetime) -> str:
+    """A time in UTC as the protocol's documents write it: ``2025-07-11T19:22:00Z``."""
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def read_timestamp(text: str) -> datetime:

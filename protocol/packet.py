@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import FrozenDict, items_of, kind_of, quoted, read_json
+from council.protocol.jsondata import FrozenDict, items_of, kind_of, quoted, read_object
 from council.protocol.models import (
     AS_PLAIN,
+    AS_TUPLE,
+    Confidence,
     JsonObject,
     Model,
     Timestamp,
     json_object,
     length,
-    malformed,
     no_nul,
     read_timestamp,
+    refusal,
+    time_text,
 )
 
 SCHEMA_VERSION = "1.1.0"
@@ -62,15 +66,14 @@ def _moment(value: object) -> object:
         try:
             return read_timestamp(value)
         except EnvelopeError as error:
-            raise PydanticCustomError("time", "{problem}", {"problem": error.message}) from None
+            raise refusal(error.message.removeprefix("timestamp: ")) from None
     return value
 
 
 def _numbers(scores: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, score in scores.items():
         if isinstance(score, bool) or not isinstance(score, (int, float)):
-            problem = f"must be a number, found {kind_of(score)}"
-            raise PydanticCustomError("json_value", "{problem}", {"path": name, "problem": problem})
+            raise refusal(f"must be a number, found {kind_of(score)}", name)
     return scores
 
 
@@ -80,17 +83,11 @@ Word = Annotated[str, length(WORD_CHARS_MAX, 1), AfterValidator(no_nul)]
 Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
 Payload = Annotated[Mapping[str, Any], json_object(PAYLOAD_ITEMS_MAX, PACKET_BYTES_MAX), AS_PLAIN]
 Scores = Annotated[JsonObject, AfterValidator(_numbers)]
-Score = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
+ParentIds = Annotated[tuple[Id, ...], Field(max_length=PARENTS_MAX), AS_TUPLE]
+Words = Annotated[tuple[Word, ...], Field(max_length=TAGS_MAX), AS_TUPLE]
+Texts = Annotated[tuple[Text, ...], Field(max_length=STEPS_MAX), AS_TUPLE]
+Objects = Annotated[tuple[JsonObject, ...], Field(max_length=STEPS_MAX), AS_TUPLE]
 DerivationType = Literal["split", "merge", "transform", "inference"]
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _list(item: Any, most: int) -> Any:
-    """A list of at most so many; a tuple once it is read."""
-    return Annotated[tuple[item, ...], Field(max_length=most), BeforeValidator(_as_tuple)]
 
 
 class PacketMetadata(Model):
@@ -113,14 +110,14 @@ class PacketProvenance(Model):
 class PacketConfidence(Model):
     """How sure its writer is, 0..1, and why."""
 
-    score: Score
+    score: Confidence
     rationale: Text | None = None
 
 
 class PacketLineage(Model):
     """What it was derived from. ``generation`` and ``root_packet_id`` are completed on writing (rules 4.3)."""
 
-    parent_ids: _list(Id, PARENTS_MAX) = ()  # type: ignore[valid-type]
+    parent_ids: ParentIds = ()
     derivation_type: DerivationType | None = None
     generation: Annotated[int, Field(ge=0, le=GENERATION_MAX)] | None = None
     root_packet_id: Id | None = None
@@ -132,11 +129,11 @@ class StructuredReasoningBlock(Model):
     block_id: Id
     packet_id: Id
     extracted_features: JsonObject
-    inference_steps: _list(JsonObject, STEPS_MAX) = ()  # type: ignore[valid-type]
-    reasoning_tokens: _list(Text, STEPS_MAX) = ()  # type: ignore[valid-type]
-    decision_tokens: _list(Text, STEPS_MAX) = ()  # type: ignore[valid-type]
+    inference_steps: Objects = ()
+    reasoning_tokens: Texts = ()
+    decision_tokens: Texts = ()
     confidence_scores: Scores
-    memory_write_ops: _list(JsonObject, STEPS_MAX) = ()  # type: ignore[valid-type]
+    memory_write_ops: Objects = ()
     timestamp: Moment
 
 
@@ -151,39 +148,32 @@ class _Packet(Model):
     reasoning_block: StructuredReasoningBlock | None = None
     thread_id: Id | None = None
     lineage: PacketLineage | None = None
-    tags: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    tags: Words = ()
     ttl: Moment | None = None
 
     @classmethod
     def build(cls, /, **fields: Any) -> Self:
         """A packet of these fields. Raises EnvelopeError (EnvelopeTooLarge) that names the ``field``."""
-        try:
-            return cls.model_validate(fields)
-        except ValidationError as error:
-            raise malformed(error) from None
+        return cls.checked(fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """A packet as the document writes it. Raises EnvelopeError, EnvelopeTooLarge."""
         # Its objects are limited one by one; together they may hold as much as fits its bytes.
-        found = read_json(text, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=PACKET_BYTES_MAX)
-        if not isinstance(found, dict):
-            raise EnvelopeError(f"packet: expected an object, found {kind_of(found)}", field="packet")
-        return cls.build(**found)
+        return cls.checked(
+            read_object(text, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=PACKET_BYTES_MAX)
+        )
 
     def to_json(self) -> str:
         """The packet as the document writes it; what was not given is left out."""
-        return self._canonical().decode()
+        return self.canonical().decode()
 
-    def _canonical(self) -> bytes:
+    def canonical(self) -> bytes:
+        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between."""
         data = canonical_json(self).encode()
         if len(data) > PACKET_BYTES_MAX:
-            raise EnvelopeTooLarge(
-                f"packet: {len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept",
-                field="packet",
-                limit=PACKET_BYTES_MAX,
-                found=len(data),
-            )
+            problem = f"{len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept"
+            raise EnvelopeTooLarge.at("packet", problem, limit=PACKET_BYTES_MAX, found=len(data))
         return data
 
 
@@ -197,19 +187,16 @@ class PacketEnvelopeIn(_Packet):
         self,
         packet_id: UUID,
         timestamp: datetime,
-        parents: Sequence[PacketEnvelope] | Mapping[UUID, PacketLineage | None] = (),
+        parents: Mapping[UUID, PacketLineage | None] = MappingProxyType({}),
     ) -> PacketEnvelope:
         """The packet as it is kept: with ``packet_id`` and ``timestamp`` where it has none, and its lineage.
 
-        ``parents`` are the kept packets that ``lineage.parent_ids`` names, or their lineages by id. Raises
+        ``parents`` are the lineages of the kept packets that ``lineage.parent_ids`` names, by id. Raises
         EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
         """
         own_id = self.packet_id or packet_id
         fields = {name: getattr(self, name) for name in _Packet.model_fields}
-        lineages = parents
-        if not isinstance(lineages, Mapping):
-            lineages = {parent.packet_id: parent.lineage for parent in lineages}
-        fields["lineage"] = completed_lineage(self.lineage, own_id, lineages)
+        fields["lineage"] = completed_lineage(self.lineage, own_id, parents)
         return PacketEnvelope.build(**fields, packet_id=own_id, timestamp=self.timestamp or timestamp)
 
 
@@ -218,10 +205,6 @@ class PacketEnvelope(_Packet):
 
     packet_id: Id
     timestamp: Moment
-
-    def canonical(self) -> bytes:
-        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between."""
-        return self._canonical()
 
     def content_hash(self) -> str:
         """SHA-256 of ``canonical``, in hex."""
@@ -253,7 +236,7 @@ class PacketWriteResult(Model):
     """What became of a write: the tables it reached, or what went wrong."""
 
     packet_id: Id
-    written_tables: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    written_tables: Words = ()
     status: Literal["ok", "error"] = "ok"
     error_message: Text | None = None
 
@@ -268,8 +251,8 @@ class PacketStoreRow(Model):
     routing: JsonObject | None = None
     provenance: JsonObject | None = None
     thread_id: Id | None = None
-    parent_ids: _list(Id, PARENTS_MAX) = ()  # type: ignore[valid-type]
-    tags: _list(Word, TAGS_MAX) = ()  # type: ignore[valid-type]
+    parent_ids: ParentIds = ()
+    tags: Words = ()
     ttl: Moment | None = None
 
 
@@ -284,34 +267,26 @@ def completed_lineage(
         return None
     wanted = tuple(given.parent_ids)
     if own_id in wanted:
-        raise EnvelopeError(
-            "lineage.parent_ids: a packet can't be its own parent", field="lineage.parent_ids"
-        )
+        raise EnvelopeError.at("lineage.parent_ids", "a packet can't be its own parent")
     if len(set(wanted)) != len(wanted):
-        raise EnvelopeError("lineage.parent_ids: a parent stands there twice", field="lineage.parent_ids")
+        raise EnvelopeError.at("lineage.parent_ids", "a parent stands there twice")
     for parent_id in wanted:
         if parent_id not in parents:
-            raise EnvelopeError(
-                f"lineage.parent_ids: {parent_id} is not kept here; a parent is written before its children",
-                field="lineage.parent_ids",
-            )
+            problem = f"{parent_id} is not kept here; a parent is written before its children"
+            raise EnvelopeError.at("lineage.parent_ids", problem)
     lineages = [parents[parent_id] for parent_id in wanted]
     generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
     if generation > GENERATION_MAX:
-        raise EnvelopeError(
-            f"lineage.parent_ids: one is of generation {generation - 1:,}, and there are no more of them",
-            field="lineage.parent_ids",
-        )
+        problem = f"one is of generation {generation - 1:,}, and there are no more of them"
+        raise EnvelopeError.at("lineage.parent_ids", problem)
     root = own_id
     if lineages:
         root = (lineages[0].root_packet_id if lineages[0] else None) or wanted[0]
     for name, true in (("generation", generation), ("root_packet_id", root)):
         said = getattr(given, name)
         if said not in (None, true):
-            raise EnvelopeError(
-                f"lineage.{name}: {quoted(str(said))} contradicts its parents, which make it {true}; leave it out",
-                field=f"lineage.{name}",
-            )
+            problem = f"{quoted(str(said))} contradicts its parents, which make it {true}; leave it out"
+            raise EnvelopeError.at(f"lineage.{name}", problem)
     return PacketLineage(
         parent_ids=wanted,
         derivation_type=given.derivation_type,
@@ -327,7 +302,7 @@ def _value(value: object) -> Any:
     if isinstance(value, FrozenDict):
         return items_of(value)
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+        return time_text(value)
     assert isinstance(value, Model)
     return {name: inner for name, inner in vars(value).items() if inner is not None and inner != ()}
 

@@ -27,7 +27,8 @@ def _unset(value: object) -> object:
     return None if value in (0, "") and not isinstance(value, bool) else value
 
 
-Limit = Annotated[Annotated[int, Field(gt=0, le=2**63 - 1)] | None, BeforeValidator(_unset)]
+Positive = Annotated[int, Field(gt=0, le=2**63 - 1)]
+Limit = Annotated[Positive | None, BeforeValidator(_unset)]
 Seconds = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(_unset)]
 Model = Annotated[Word | None, BeforeValidator(_unset)]
 
@@ -49,8 +50,8 @@ class CoreLimits(Section):
 
     max_total_memory_mb: Limit = None
     max_concurrent_shards: Limit = None
-    max_facts_in_kernel: Annotated[int, Field(gt=0, le=2**63 - 1)] = FACTS_DEFAULT
-    max_derived_facts_limit: Annotated[int, Field(gt=0, le=2**63 - 1)] = DERIVED_FACTS_DEFAULT
+    max_facts_in_kernel: Positive = FACTS_DEFAULT
+    max_derived_facts_limit: Positive = DERIVED_FACTS_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-from council.protocol.envelope import Confidence, MsgId, Reason, RiskLevel, VoteWord
-from council.protocol.jsondata import CHARS_MAX, ITEMS_MAX, FrozenDict, freeze, plain
+from council.protocol.envelope import MsgId, Reason, RiskLevel, VoteWord
+from council.protocol.jsondata import FrozenDict, freeze, plain
 from council.protocol.mangle import ATOM_CHARS_MAX
-from council.protocol.models import Model, json_value, length, no_nul
+from council.protocol.models import (
+    AS_TUPLE,
+    Confidence,
+    NotNegative,
+    Open,
+    length,
+    no_nul,
+    refusal,
+    time_text,
+)
 from council.protocol.packet import Moment, Word
-
-VERSION = "1.2.0"
 
 # rules 6.1
 ATOMS_MAX = 2_000
@@ -56,33 +61,19 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
 SHARD_TYPES = ("coder", "tester", "reviewer", "researcher", "main")
 
 
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _many(item: Any, most: int) -> Any:
-    return Annotated[tuple[item, ...], Field(max_length=most), BeforeValidator(_as_tuple)]
-
-
 Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
 Trace = Annotated[str, length(TRACE_CHARS_MAX), AfterValidator(no_nul)]
 Update = Annotated[str, length(ATOM_CHARS_MAX, 1), AfterValidator(no_nul)]
 # rules 6.5: kind:name
 Key = Annotated[Word, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*:[^\n]+$")]
-Names = _many(Text, NAMES_MAX)
+Names = Annotated[tuple[Text, ...], Field(max_length=NAMES_MAX), AS_TUPLE]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Milliseconds = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
-Kept = Annotated[Any, json_value(ITEMS_MAX, CHARS_MAX)]
 
 
-class Section(Model):
-    """A part of an answer: strict in what it knows; what it does not know is kept, and written back unchanged."""
+class Section(Open):
+    """A part of an answer."""
 
-    model_config = ConfigDict(extra="allow", validate_by_name=True, validate_by_alias=True)
-    if TYPE_CHECKING:  # whose checkers would take it for an argument
-        __pydantic_extra__: dict[str, Kept] = Field(init=False)
-    else:
-        __pydantic_extra__: dict[str, Kept]
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     def data(self) -> FrozenDict:
         """It as a frozen JSON object, as an envelope carries it: what was given, and nothing else."""
@@ -120,7 +111,7 @@ class ExecutionMetadata(Section):
     """Section 6. ``tokens_used`` is the model's word: recorded, and settles nothing (rules 6.6)."""
 
     shard_type: Word | None = None
-    execution_time_ms: Count | Milliseconds | None = None
+    execution_time_ms: Count | NotNegative | None = None
     tokens_used: Count | None = None
     retry_count: Count | None = None
     blocked_by_constitution: bool = False
@@ -138,18 +129,16 @@ class StateTransition(Section):
     @classmethod
     def _one_beginning(cls, value: object) -> object:
         if isinstance(value, dict) and {"from", "from_"} <= value.keys():
-            raise PydanticCustomError(
-                "json_value", "{problem}", {"field": "from_", "problem": "stands beside from"}
-            )
+            raise refusal("stands beside from", field="from_")
         return value
 
 
 class ImpactAnalysis(Section):
     """Section 8: what the action would reach."""
 
-    files_affected: Names = ()  # type: ignore[valid-type]
-    dependencies_broken: Names = ()  # type: ignore[valid-type]
-    tests_impacted: Names = ()  # type: ignore[valid-type]
+    files_affected: Names = ()
+    dependencies_broken: Names = ()
+    tests_impacted: Names = ()
     estimated_scope: Literal["trivial", "minor", "major", "critical"] | None = None
 
 
@@ -176,12 +165,14 @@ class ControlPacket(Section):
     """The hidden half of an answer; ``mangle_updates`` is section 2 and ``reasoning_trace`` section 5."""
 
     intent_classification: IntentClassification | None = None
-    mangle_updates: _many(Update, ATOMS_MAX) = ()  # type: ignore[valid-type]
-    memory_operations: _many(MemoryOperation, OPERATIONS_MAX) = ()  # type: ignore[valid-type]
+    mangle_updates: Annotated[tuple[Update, ...], Field(max_length=ATOMS_MAX), AS_TUPLE] = ()
+    memory_operations: Annotated[tuple[MemoryOperation, ...], Field(max_length=OPERATIONS_MAX), AS_TUPLE] = ()
     self_correction: SelfCorrection | None = None
     reasoning_trace: Trace | None = None
     execution_metadata: ExecutionMetadata | None = None
-    state_transitions: _many(StateTransition, TRANSITIONS_MAX) = ()  # type: ignore[valid-type]
+    state_transitions: Annotated[
+        tuple[StateTransition, ...], Field(max_length=TRANSITIONS_MAX), AS_TUPLE
+    ] = ()
     impact_analysis: ImpactAnalysis | None = None
     safety_gates: SafetyGates | None = None
     learning_signals: LearningSignals | None = None
@@ -210,5 +201,5 @@ def as_data(value: Any) -> Any:
     if isinstance(value, tuple):
         return [as_data(inner) for inner in value]
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+        return time_text(value)
     return plain(value)

@@ -6,6 +6,7 @@ one council is worth nothing in another (rules 1.12). Knows nothing of what a se
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hmac
 import re
@@ -90,8 +91,7 @@ class Keyring:
         """Let ``sender`` speak. Raises NameTaken, and ConfigError for a name or key unfit."""
         if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
             form = "expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
-            problem = f"{quoted(sender)} is no sender's name: {form}"
-            raise ConfigError(problem, problems=(problem,))
+            raise ConfigError(f"{quoted(sender)} is no sender's name: {form}")
         if sender in self._keys:
             raise NameTaken(f"{sender} speaks in this council already; take another name", name=sender)
         self._keys[sender] = _checked_key(key, sender)
@@ -106,7 +106,7 @@ class Keyring:
     def matches(self, sender: str, key: Key) -> bool:
         """Whether ``key`` is the sender's, compared in constant time."""
         known = self._keys.get(sender)
-        return known is not None and hmac.compare_digest(known, key)
+        return known is not None and isinstance(key, bytes) and hmac.compare_digest(known, key)
 
     def greets(self, sender: str, said: bytes, council_id: str) -> bool:
         """Whether ``said`` is the greeting of ``sender``, who is known, in this council."""
@@ -139,14 +139,9 @@ class Keyring:
         try:
             return codec.read(found, payload) if found is not None else codec.decode(payload)
         except EnvelopeError as error:
-            head = codec.peek(payload)
-            error.facts.update(
-                authentic=True,
-                sender=head.sender,
-                msg_id=head.msg_id,
-                parent_id=head.parent_id,
-                type=head.type,
-            )
+            error.facts.update(authentic=True, sender=sender, msg_id=None, parent_id=None, type=None)
+            with contextlib.suppress(EnvelopeError):  # its head can't be read either; ``error`` says why
+                error.facts.update(codec.peek(payload)._asdict())
             raise
 
     def __contains__(self, sender: object) -> bool:
@@ -182,22 +177,18 @@ def _council_bytes(council_id: str) -> bytes:
         try:
             return council_id.encode()
         except UnicodeEncodeError:
-            problem = "a council's id holds half of a surrogate pair, which is no text"
-    else:
-        problem = f"a council's id is a text of 1 to {COUNCIL_ID_CHARS_MAX} characters"
-    raise ConfigError(problem, problems=(problem,))
+            raise ConfigError("a council's id holds half of a surrogate pair, which is no text") from None
+    raise ConfigError(f"a council's id is a text of 1 to {COUNCIL_ID_CHARS_MAX} characters")
 
 
 def _split(sealed: bytes, bytes_max: int = SEALED_BYTES_MAX) -> tuple[bytes, bytes]:
     if not isinstance(sealed, bytes):
-        raise EnvelopeError(f"envelope: expected sealed bytes, found {kind_of(sealed)}", field="envelope")
+        raise EnvelopeError.at("envelope", f"expected sealed bytes, found {kind_of(sealed)}")
     if len(sealed) > bytes_max:
         raise too_large("envelope", "bytes", bytes_max, len(sealed))
     if len(sealed) <= SIGNATURE_BYTES:
-        raise EnvelopeError(
-            f"envelope: {len(sealed)} bytes are less than a signature ({SIGNATURE_BYTES}) and an envelope",
-            field="envelope",
-        )
+        problem = f"{len(sealed)} bytes are less than a signature ({SIGNATURE_BYTES}) and an envelope"
+        raise EnvelopeError.at("envelope", problem)
     return sealed[:SIGNATURE_BYTES], sealed[SIGNATURE_BYTES:]
 
 
@@ -206,8 +197,9 @@ def _checked_key(key: object, sender: str) -> Key:
     if isinstance(key, bytes) and len(key) == KEY_BYTES:
         return key
     found = f"{len(key)} bytes" if isinstance(key, bytes) else kind_of(key)
-    problem = f"the key of {sender} is {found}; a key is {KEY_BYTES} random bytes (secrets.token_bytes)"
-    raise ConfigError(problem, problems=(problem,))
+    raise ConfigError(
+        f"the key of {sender} is {found}; a key is {KEY_BYTES} random bytes (secrets.token_bytes)"
+    )
 
 
 def _unknown(sender: str) -> UnknownSender:

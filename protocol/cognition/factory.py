@@ -168,8 +168,7 @@ def build_packet(
 
 def _usual(source: Source) -> Defaults:
     if source not in SOURCES:
-        problem = f"source: {quoted(source)} is none; known are {', '.join(SOURCES)}"
-        raise EnvelopeError(problem, field="source")
+        raise EnvelopeError.at("source", f"{quoted(source)} is none; known are {', '.join(SOURCES)}")
     return SOURCES[source]
 
 
@@ -180,10 +179,8 @@ def _or(given: T | None, usual: T) -> T:
 def _packet_id(new_id: Callable[[], str]) -> str:
     found = new_id()[:PACKET_ID_CHARS]
     if not re.fullmatch(f"[0-9a-f]{{{PACKET_ID_CHARS}}}", found):
-        problem = (
-            f"header.packet_id: new_id gave {quoted(found)}; expected {PACKET_ID_CHARS} lower-case hex digits"
-        )
-        raise EnvelopeError(problem, field="header.packet_id")
+        problem = f"new_id gave {quoted(found)}; expected {PACKET_ID_CHARS} lower-case hex digits"
+        raise EnvelopeError.at("header.packet_id", problem)
     return found
 
 
@@ -194,6 +191,6 @@ def _session(
     pattern = usual.direct_session if is_dm and usual.direct_session else usual.session
     for name, given in (("user", user_id), ("channel", channel_id)):
         if f"{{{name}}}" in pattern and not given:
-            problem = f"session_id: from {source}, give it or {name}_id, which it is made from"
-            raise EnvelopeError(problem, field="session_id")
-    return pattern.replace("{user}", user_id or "").replace("{channel}", channel_id or "")
+            problem = f"from {source}, give it or {name}_id, which it is made from"
+            raise EnvelopeError.at("session_id", problem)
+    return pattern.format(user=user_id, channel=channel_id)

@@ -9,29 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationError,
-)
+from pydantic import AfterValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
 from council.protocol.jsondata import INT_MAX, INT_MIN, JSON_BYTES_MAX, FrozenDict, kind_of, plain
-from council.protocol.models import AS_PLAIN, json_value, length, malformed, no_nul
-from council.protocol.models import Model as Strict
+from council.protocol.models import AS_PLAIN, AS_TUPLE, Open, json_value, refusal
 
 T = TypeVar("T")
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _number(value: object) -> Any:
@@ -48,47 +35,29 @@ def _number(value: object) -> Any:
 
 def _object(value: object) -> Any:
     if not isinstance(value, Mapping):
-        problem = f"must be an object, found {kind_of(value)}"
-        raise PydanticCustomError("json_value", "{problem}", {"path": "", "problem": problem})
+        raise refusal(f"must be an object, found {kind_of(value)}")
     return value
 
 
-# One text may be as long as the whole packet, which is limited when it is read and when it is written.
-Text = Annotated[str, length(JSON_BYTES_MAX), AfterValidator(no_nul)]
 Whole = Annotated[int, Field(ge=INT_MIN, le=INT_MAX)]
 Number = Annotated[float, PlainValidator(_number, json_schema_input_type=float)]
-Anything = Annotated[Any, json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), PlainSerializer(plain)]
 JsonObject = Annotated[
     Mapping[str, Any], json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), AfterValidator(_object), AS_PLAIN
 ]
-Many = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
+Many = Annotated[tuple[T, ...], AS_TUPLE]
 # By value and exactly: neither another case of it nor the member's name.
 BY_VALUE = Field(strict=False)
 
 
-class Part(Strict):
+class Part(Open):
     """A part of a packet. Read it from a mapping with ``from_dict``, change it with ``model_copy``."""
-
-    model_config = ConfigDict(extra="allow")
-    if TYPE_CHECKING:  # whose checkers would take it for an argument
-        __pydantic_extra__: dict[Text, Anything] = Field(init=False)
-    else:
-        __pydantic_extra__: dict[Text, Anything]
-
-    @property
-    def model_extra(self) -> dict[str, Any]:
-        """The keys that are not known here, with their frozen values; a copy."""
-        return dict(self.__pydantic_extra__)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The part that a mapping of JSON values says. Raises EnvelopeError with the path of each fault."""
         if not isinstance(data, Mapping):
             raise EnvelopeError(f"expected an object, found {kind_of(data)}", field="envelope")
-        try:
-            return cls.model_validate(data if isinstance(data, dict) else dict(data))
-        except ValidationError as error:
-            raise malformed(error) from None
+        return cls.checked(dict(data))
 
     def to_dict(self) -> dict[str, Any]:
         """It as JSON values, all new: the fields in order, null where nothing is, unknown keys last."""

@@ -15,11 +15,9 @@ from typing import TypeVar
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import Cheatsheet, Intent, RelevantHistorySnippet
-from council.protocol.cognition.states import advance
+from council.protocol.cognition.states import advance, not_dispatched
 from council.protocol.cognition.text import COMMON, WORD, telling_words, word_set
 from council.protocol.cognition.words import PacketState, SystemTask, ToolExecutionStatus
-from council.protocol.errors import NotDispatched
-from council.protocol.jsondata import quoted
 
 T = TypeVar("T")
 
@@ -215,27 +213,22 @@ def dispatch(packet: CognitionPacket, handlers: Mapping[SystemTask, Callable[[Co
     handler = handlers.get(task)
     if handler is None:
         known = ", ".join(sorted(handlers)) or "none"
-        raise _not_dispatched(packet, f"nobody does {task}; there are handlers for {known}")
+        raise not_dispatched(packet, task, f"nobody does {task}; there are handlers for {known}")
     status = packet.status
     if task is SystemTask.TOOL_EXECUTION:
         routing, place = packet.tool_routing, PacketState.AWAITING_TOOL
         if routing is None or routing.execution_status is not ToolExecutionStatus.APPROVED:
-            raise _not_dispatched(packet, "its tool is not approved; have it reviewed first")
+            raise not_dispatched(packet, task, "its tool is not approved; have it reviewed first")
     elif task is SystemTask.TOOL_ROUTING and not packet.header.model.allow_tools:
-        raise _not_dispatched(packet, "its model may use no tools (header.model.allow_tools)")
+        raise not_dispatched(packet, task, "its model may use no tools (header.model.allow_tools)")
     elif task is SystemTask.TRIGGER_ACTION and not packet.is_execution_safe():
-        raise _not_dispatched(
-            packet, "it would do more than look; its governance.safety allows that for a whitelist only"
+        raise not_dispatched(
+            packet, task, "it would do more than look; its governance.safety allows that for a whitelist only"
         )
     else:
         place = PacketState.PROCESSING
         if status.state is PacketState.INITIALIZED and not status.finalized:
             packet = advance(packet, place)
     if packet.status.finalized or packet.status.state is not place:
-        raise _not_dispatched(packet, f"it is {status.state}; {task} is done while it is {place}")
+        raise not_dispatched(packet, task, f"it is {status.state}; {task} is done while it is {place}")
     return handler(packet)
-
-
-def _not_dispatched(packet: CognitionPacket, why: str) -> NotDispatched:
-    task = str(packet.intent.system_task)
-    return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task=task)

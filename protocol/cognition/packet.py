@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from council.protocol.cognition.fields import Part, Text
+from council.protocol.cognition.fields import Part
 from council.protocol.cognition.parts import (
     Content,
     Context,
@@ -30,7 +30,8 @@ from council.protocol.cognition.parts import (
 )
 from council.protocol.cognition.words import VERSION
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import JSON_BYTES_MAX, kind_of, read_json, too_large
+from council.protocol.jsondata import JSON_BYTES_MAX, read_object, too_large
+from council.protocol.models import LongText as Text
 from council.protocol.packet import canonical_json
 
 # Actions that only look, and look at nothing outside: these alone need no leave.
@@ -88,10 +89,7 @@ class CognitionPacket(Part):
     @classmethod
     def from_json(cls, text: str | bytes, *, now: datetime | None = None) -> Self:
         """The packet that a JSON text holds; as ``from_dict``. At most 8 MiB are read."""
-        found = read_json(text, field="packet", commas_max=JSON_BYTES_MAX)
-        if not isinstance(found, dict):
-            raise EnvelopeError(f"packet: expected an object, found {kind_of(found)}", field="packet")
-        return cls.from_dict(found, now=now)
+        return cls.from_dict(read_object(text, field="packet", commas_max=JSON_BYTES_MAX), now=now)
 
     def to_json(self) -> str:
         """The packet as programs of this protocol write it, in one line of ASCII. Raises EnvelopeTooLarge."""
@@ -143,7 +141,7 @@ class CognitionPacket(Part):
 def moment(now: datetime) -> str:
     """A moment as a packet holds it: ISO 8601 in UTC, to the microsecond. Raises EnvelopeError for a naive one."""
     if now.utcoffset() is None:
-        raise EnvelopeError("now: has no offset from UTC; give an aware time", field="now")
+        raise EnvelopeError.at("now", "has no offset from UTC; give an aware time")
     return now.astimezone(UTC).isoformat(timespec="microseconds")
 
 

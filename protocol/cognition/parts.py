@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from council.protocol.cognition.fields import BY_VALUE, Anything, JsonObject, Many, Number, Part, Text, Whole
+from council.protocol.cognition.fields import BY_VALUE, JsonObject, Many, Number, Part, Whole
 from council.protocol.cognition.words import (
     GoalConfidence,
     Origin,
@@ -15,7 +15,8 @@ from council.protocol.cognition.words import (
     TargetEngine,
     ToolExecutionStatus,
 )
-from council.protocol.models import EMPTY
+from council.protocol.models import EMPTY, Anything
+from council.protocol.models import LongText as Text
 
 # Header
 

@@ -13,8 +13,9 @@ from typing import TypeVar
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import TokenUsage
-from council.protocol.cognition.words import PacketState
-from council.protocol.errors import IllegalMove
+from council.protocol.cognition.words import PacketState, SystemTask
+from council.protocol.errors import IllegalMove, NotDispatched
+from council.protocol.jsondata import quoted
 
 S = TypeVar("S", bound=StrEnum)
 _P = PacketState
@@ -78,3 +79,8 @@ def check_move(machine: str, state: S, to: S, allowed: Collection[S]) -> None:
         to=str(to),
         allowed=words,
     )
+
+
+def not_dispatched(packet: CognitionPacket, task: SystemTask, why: str) -> NotDispatched:
+    """The error of a packet that can't be handed on for a task."""
+    return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task=str(task))

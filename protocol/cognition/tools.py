@@ -12,9 +12,8 @@ from typing import Any
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import SelectedTool, ToolExecutionResult, ToolRoutingState
-from council.protocol.cognition.states import advance, check_move
-from council.protocol.cognition.words import PacketState, ToolExecutionStatus
-from council.protocol.errors import NotDispatched
+from council.protocol.cognition.states import advance, check_move, not_dispatched
+from council.protocol.cognition.words import PacketState, SystemTask, ToolExecutionStatus
 from council.protocol.jsondata import quoted
 
 # A review less sure than this does not approve; this itself does.
@@ -54,7 +53,9 @@ _PACKET_STATE: Mapping[ToolExecutionStatus, PacketState] = MappingProxyType(
 def request_tool(packet: CognitionPacket) -> CognitionPacket:
     """The packet waiting for a tool to be chosen. Raises IllegalMove; NotDispatched where its model may use none."""
     if not packet.header.model.allow_tools:
-        raise _not_dispatched(packet, "its model may use no tools (header.model.allow_tools)")
+        raise not_dispatched(
+            packet, SystemTask.TOOL_ROUTING, "its model may use no tools (header.model.allow_tools)"
+        )
     routing = packet.tool_routing or ToolRoutingState()
     _check_only(routing, _T.PENDING, _T.PENDING)
     routing = routing.model_copy(update={"needs_tool": True, "routing_requested": True})
@@ -68,7 +69,9 @@ def select_tool(
     known = packet.context.available_mcp_tools
     if known is not None and tool.tool_name not in known:
         names = ", ".join(known) or "none"
-        raise _not_dispatched(packet, f"{quoted(tool.tool_name)} is no tool it has; these are: {names}")
+        raise not_dispatched(
+            packet, SystemTask.TOOL_ROUTING, f"{quoted(tool.tool_name)} is no tool it has; these are: {names}"
+        )
     return _moved(packet, _T.AWAITING_CONFIDENCE, selected_tool=tool, alternative_tools=tuple(alternatives))
 
 
@@ -136,9 +139,7 @@ def _waiting(packet: CognitionPacket, state: PacketState) -> CognitionPacket:
 
 def _routing(packet: CognitionPacket) -> ToolRoutingState:
     if packet.tool_routing is None or not packet.tool_routing.routing_requested:
-        raise _not_dispatched(packet, "no tool was asked for; call request_tool first")
+        raise not_dispatched(
+            packet, SystemTask.TOOL_ROUTING, "no tool was asked for; call request_tool first"
+        )
     return packet.tool_routing
-
-
-def _not_dispatched(packet: CognitionPacket, why: str) -> NotDispatched:
-    return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task="ToolRouting")

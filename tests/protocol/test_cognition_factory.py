@@ -176,6 +176,12 @@ def test_two_users_do_not_share_a_session_for_want_of_a_name(
     assert caught.value.field == "session_id"
 
 
+def test_a_name_is_put_in_as_it_is() -> None:
+    """Mutation: filled in one after the other, a user called {channel} has the channel's session."""
+    found = built("voice_lite", user_id="{channel}", channel_id="c7")
+    assert found["header"]["session_id"] == "discord_voice_{channel}"
+
+
 @pytest.mark.parametrize("made", ["", "0123456", "ABCDEF01", "xyzxyzxy"])
 def test_an_id_is_eight_hex_digits(made: str) -> None:
     with pytest.raises(EnvelopeError, match="packet_id"):

@@ -18,15 +18,21 @@ from council.protocol.control import (
     MARKS_MAX,
     PACKET_BYTES_MAX,
     SURFACE_CHARS_MAX,
-    VERBS,
-    ControlPacket,
-    IntentClassification,
     Reading,
     read,
 )
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.protocol.jsondata import plain
-from council.protocol.sections import ATOMS_MAX, NAMES_MAX, OPERATIONS_MAX, TRACE_CHARS_MAX, TRANSITIONS_MAX
+from council.protocol.sections import (
+    ATOMS_MAX,
+    NAMES_MAX,
+    OPERATIONS_MAX,
+    TRACE_CHARS_MAX,
+    TRANSITIONS_MAX,
+    VERBS,
+    ControlPacket,
+    IntentClassification,
+)
 
 # The full schema of the document, with one of each where it lists choices.
 DOCUMENTED: dict[str, Any] = {
@@ -566,6 +572,14 @@ def test_an_answer_has_at_most_5_mib(letter: str) -> None:
         found = read(empty[:-2] + letter * length + '"}')
         assert found.parse_confidence == confidence
         assert len(found.surface) == SURFACE_CHARS_MAX
+
+
+def test_an_atom_nested_behind_a_comment_costs_that_atom_alone() -> None:
+    """Mutation: the quote in the comment hides the brackets, and the reading ends in a RecursionError."""
+    deep = "task_status(# it's deep\n" + "[" * 1_500 + "]" * 1_500 + ", /failed)"
+    found = packet_with(mangle_updates=[deep, "task_status(/a, /failed)"])
+    assert found.warnings == ("mangle_updates[0]: nested more than 32 deep; dropped",)
+    assert len(found.atoms) == 1
 
 
 def test_atoms_are_read_within_a_budget() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.protocol.control import Ballot, ControlPacket, Reading, Weighed, read, weigh
+from council.protocol.control import Reading, Weighed, read, weigh
 from council.protocol.envelope import REASON_CHARS_MAX
+from council.protocol.sections import Ballot, ControlPacket
 
 RISKS = ("low", "med", "high")
 BALLOT: dict[str, Any] = {"vote": "yes", "reason": "it holds", "confidence": 0.9, "risk_level": "low"}

@@ -24,11 +24,9 @@ from council.protocol.envelope import (
     Info,
     Proposal,
     Vote,
-    plain,
-    validate,
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import JSON_BYTES_MAX
+from council.protocol.jsondata import JSON_BYTES_MAX, plain
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
 PROPOSED = "b6a9f42e00112233"
@@ -70,7 +68,7 @@ def refused(given: dict[str, Any]) -> EnvelopeError:
     with pytest.raises(EnvelopeError) as caught:
         Envelope.build(**given)
     with pytest.raises(EnvelopeError) as again:
-        validate(given)
+        Envelope.checked(given)
     assert str(again.value) == str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).field == caught.value.field
     return caught.value
@@ -500,6 +498,14 @@ def test_half_an_object_is_no_markdown(word: str) -> None:
     with pytest.raises(EnvelopeError) as caught:
         Envelope.from_json(json.dumps({**DOCUMENT, "type": word, "content": text}))
     assert caught.value.field == "content"
+
+
+@pytest.mark.parametrize("before", ["\ufeff", "\u200b", "\u2060 "])
+def test_an_object_behind_what_nobody_sees_is_no_markdown(before: str) -> None:
+    """Mutation: only blanks are passed over, and the proposal is put to the vote without its action."""
+    text = before + json.dumps(CONTENTS["PROPOSAL"])
+    with pytest.raises(EnvelopeError, match="content: not JSON"):
+        Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": text}))
 
 
 @pytest.mark.parametrize("word", ["VOTE", "ESCALATION", "HEARTBEAT"])

@@ -205,6 +205,12 @@ def test_a_fault_is_named_by_its_field(data: dict[str, Any], field: str) -> None
     assert caught.value.field == field
 
 
+def test_instructions_stand_under_one_name() -> None:
+    """Mutation: of two tables one is passed over, and nobody is told."""
+    with pytest.raises(EnvelopeError, match="TASK_INSTRUCTIONS: stands beside task_instructions"):
+        Charter.build({**DOCUMENTED, **mine()})
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(EnvelopeError, match="charter: expected an object, found an array"):
         Charter.build([])  # type: ignore[arg-type]

@@ -47,6 +47,8 @@ def test_the_documents_examples_are_read_with_and_without_a_period(text: str) ->
         ("p([], [1, [/a]], [1,])", ((), (1, (Name("/a"),)), (1,))),
         ("p({}, {/b: 1, /a: [2]})", (Struct(()), Struct(((Name("/a"), (2,)), (Name("/b"), 1))))),
         ("p(1) # said in passing", (1,)),
+        ("p(1) # " + "[" * 99, (1,)),
+        ("p('# no comment')", ("# no comment",)),
     ],
 )
 def test_arguments_are_what_the_grammar_says(text: str, args: tuple[Any, ...]) -> None:
@@ -102,6 +104,8 @@ def test_arguments_are_what_the_grammar_says(text: str, args: tuple[Any, ...]) -
         ("p(" + "9" * 3_000 + ")", "64 bits"),
         ("p(1.0e999)", "too large a number"),
         ("p(" + "[" * DEPTH_MAX + "]" * DEPTH_MAX + ")", "nested more than 32"),
+        ("p(# it's \n" + "[" * 1_900 + "]" * 1_900 + ")", "nested more than 32"),
+        ('p(# "\n' + "[" * DEPTH_MAX + "]" * DEPTH_MAX + ")", "nested more than 32"),
         ('p("' + "x" * ATOM_CHARS_MAX + '")', "at most 4,000"),
         ("p(\n/a\n%)", "character 1 of line 3"),
     ],

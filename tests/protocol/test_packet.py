@@ -68,7 +68,7 @@ BLOCK: dict[str, Any] = {
 def packet(number: int, *parents: PacketEnvelope, **more: Any) -> PacketEnvelope:
     lineage = {"parent_ids": [parent.packet_id for parent in parents]}
     given = PacketEnvelopeIn.build(packet_type="event", payload={"n": number}, lineage=lineage, **more)
-    return given.completed(UUID(int=number), NOW, parents)
+    return given.completed(UUID(int=number), NOW, {parent.packet_id: parent.lineage for parent in parents})
 
 
 def test_the_documents_packet_comes_through_unchanged() -> None:
@@ -132,6 +132,21 @@ def test_a_fault_is_named_by_its_field(field: str, value: object, named: str) ->
     with pytest.raises(EnvelopeError) as caught:
         PacketEnvelope.build(**{**DOCUMENTED, field: value})
     assert caught.value.field.startswith(named)
+
+
+@pytest.mark.parametrize("field", ["timestamp", "ttl"])
+def test_what_is_no_time_is_told_once_under_its_own_name(field: str) -> None:
+    with pytest.raises(EnvelopeError) as caught:
+        PacketEnvelope.build(**{**DOCUMENTED, field: "2025-12-14"})
+    assert str(caught.value) == f"{field}: '2025-12-14' is no time; expected one like 2025-07-11T19:22:00Z"
+
+
+def test_a_list_past_its_limit_is_too_large() -> None:
+    """As a text and an object are. Mutation: a plain EnvelopeError, without limit and found."""
+    with pytest.raises(EnvelopeTooLarge) as caught:
+        PacketEnvelope.build(**{**DOCUMENTED, "tags": ["x"] * 101})
+    assert (caught.value.field, caught.value.limit, caught.value.found) == ("tags", 100, 101)
+    assert str(caught.value) == "tags: has 101 entries; at most 100 are allowed"
 
 
 @pytest.mark.parametrize("missing", ["packet_id", "packet_type", "timestamp", "payload"])
@@ -245,7 +260,7 @@ def test_a_packet_that_was_completed_is_completed_to_the_same() -> None:
     """Mutation: what a store gave back could not be written to another."""
     root = packet(1)
     child = packet(2, root)
-    again = PacketEnvelopeIn.from_json(child.to_json()).completed(C, NOW, [root])
+    again = PacketEnvelopeIn.from_json(child.to_json()).completed(C, NOW, {A: root.lineage})
     assert again == child
 
 
@@ -264,7 +279,7 @@ def test_a_lineage_that_is_not_true_is_refused(lineage: dict[str, Any], problem:
     root = packet(1)
     given = PacketEnvelopeIn.build(packet_type="event", payload={}, packet_id=C, lineage=lineage)
     with pytest.raises(EnvelopeError, match=problem) as caught:
-        given.completed(D, NOW, [root])
+        given.completed(D, NOW, {A: root.lineage})
     assert caught.value.field.startswith("lineage.")
 
 

@@ -174,6 +174,17 @@ def test_a_signed_ballot_that_does_not_parse_says_whose_it_is(ring: Keyring) -> 
     assert (error.msg_id, error.parent_id) == ("00ff00ff00ff00ff", PROPOSED)
 
 
+def test_a_signed_envelope_whose_head_is_malformed_is_still_its_senders(ring: Keyring) -> None:
+    """Mutation: an error of the head hides the one that names the field, and whose envelope it was."""
+    found = msgpack.unpackb(codec.encode(vote()))
+    found[2] = "x" * 100
+    with pytest.raises(EnvelopeError) as caught:
+        ring.open(seal(msgpack.packb(found), sender_key=LITE, council_id="north"), "north")
+    error = caught.value
+    assert (error.field, error.authentic, error.sender) == ("msg_id", True, "lite")
+    assert (error.msg_id, error.parent_id, error.type) == (None, None, None)
+
+
 def test_what_is_not_authentic_does_not_say_so(ring: Keyring) -> None:
     for sealed in (b"", bytes(SIGNATURE_BYTES), bytes(200)):
         with pytest.raises(EnvelopeError) as caught:
@@ -253,6 +264,15 @@ def test_keys_are_32_bytes(ring: Keyring, key: Any) -> None:
         with pytest.raises(ConfigError, match="32 random bytes") as caught:
             use()
         assert "kkk" not in str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sender", "key", "is_its"),
+    [("lite", LITE, True), ("lite", PRIME, False), ("ghost", LITE, False), ("lite", "L" * KEY_BYTES, False)],
+)
+def test_a_key_is_its_senders_or_not(ring: Keyring, sender: str, key: Any, is_its: bool) -> None:
+    """Mutation: what is no bytes ends in a TypeError of the comparison."""
+    assert ring.matches(sender, key) is is_its
 
 
 @pytest.mark.parametrize("council_id", ["", "x" * 201, "\ud800", None, b"north"])
