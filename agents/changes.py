@@ -3,28 +3,23 @@
 ``read_changes`` takes any text whatever and gives a ``Reading``. What it could not read is named in
 ``Reading.faults``, never dropped in silence: a seat that judges the rest must be able to say so.
 
-``diffscan`` finds where diffs and fences are; ``unidiff`` parses each diff; this module says what it is.
+``diffscan`` finds where diffs, hunks and fences are; this module says what each of them is.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal
-
-from unidiff.errors import UnidiffParseError
-from unidiff.patch import PatchedFile, PatchSet
+from typing import Literal
 
 from council.agents.diffscan import NULL, PREFIX, Scanner, Section, plain_name, shown, unquote
-
-__all__ = ["CodeBlock", "FileChange", "Hunk", "Line", "Reading", "read_changes", "shown"]
 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
 
-_INDEX = re.compile(r"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
+_INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: [0-7]{6})?$")
 WIDE_CONTEXT_LINES = 25  # nobody asks for so much context unless they ask for the whole file
 
 
@@ -75,16 +70,16 @@ class FileChange:
 
     ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False when some hunk of the
     file could not be read; ``Reading.faults`` says which. Paths are as the author wrote them: they may be
-    absolute or climb with "..", and are for showing, never for opening.
+    absolute or climb with "..", and are for showing, never for opening. ``is_link``: it is a symbolic link, and
+    its one line is the path that it leads to.
     """
 
     path: str
     old_path: str | None
     kind: Kind
     is_binary: bool = False
+    is_link: bool = False
     hunks: tuple[Hunk, ...] = ()
-    old_mode: str | None = None
-    new_mode: str | None = None
     is_whole: bool = False
     is_complete: bool = True
     line: int = 0
@@ -115,15 +110,23 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text holds of code, and what of it could not be read."""
+    """What a text holds of code, and what of it could not be read. ``prose`` is the text with its diffs blanked
+    out, line for line: what is neither a diff nor could be read as one.
+    """
 
     files: tuple[FileChange, ...] = ()
     blocks: tuple[CodeBlock, ...] = ()
     faults: tuple[str, ...] = ()
+    prose: str = field(default="", compare=False)
 
     def with_more(self, other: Reading) -> Reading:
-        """Both readings as one."""
-        return Reading(self.files + other.files, self.blocks + other.blocks, self.faults + other.faults)
+        """Both readings as one, with the prose of the first."""
+        return replace(
+            self,
+            files=self.files + other.files,
+            blocks=self.blocks + other.blocks,
+            faults=self.faults + other.faults,
+        )
 
 
 def read_changes(text: str) -> Reading:
@@ -135,39 +138,24 @@ def read_changes(text: str) -> Reading:
     for section in scanner.sections:
         try:
             files.append(_build(section))
-        except (UnidiffParseError, ValueError) as error:
-            scanner.fault(f"line {section.line}: this diff can't be read: {shown(str(error))}")
+        except ValueError as error:
+            scanner.fault(f"line {section.line}: this diff can't be read: {error}")
             continue
         if "index" in section.extended:
             hashed.add(len(files) - 1)
     blocks = tuple(
         CodeBlock(fence.language, fence.code(), fence.line, fence.has_diff) for fence in scanner.fences
     )
-    return Reading(tuple(_judge_wholeness(files, hashed)), blocks, tuple(scanner.faults))
-
-
-def _parse(section: Section) -> PatchedFile:
-    """The section as unidiff sees it. Raises UnidiffParseError or ValueError."""
-    if section.old_name is not None and section.new_name is not None:
-        head = [f"--- {section.old_name}\n", f"+++ {section.new_name}\n"]
-        lines = [*head, *(line for hunk in section.hunks for line in hunk)]
-    else:
-        lines = [f"{section.git_header}\n"]
-    patch = PatchSet(lines)
-    if len(patch) != 1:
-        raise ValueError(f"expected one file, found {len(patch)}")
-    return patch[0]
+    prose = "\n".join(scanner.prose)
+    return Reading(tuple(_judge_wholeness(files, hashed)), blocks, tuple(scanner.faults), prose)
 
 
 def _build(section: Section) -> FileChange:
-    parsed = _parse(section)
+    """Raises ValueError where the section's header can't be read."""
     extended = section.extended
-    old, new = _names(section, parsed)
-    hunks = tuple(_hunk(found) for found in parsed)
+    old, new = _names(section)
+    hunks = tuple(_hunk(*found) for found in section.hunks)
     index = _INDEX.match(extended.get("index", ""))
-    same_mode = index[3] if index else None
-    old_mode = extended.get("old mode") or extended.get("deleted file mode") or same_mode
-    new_mode = extended.get("new mode") or extended.get("new file mode") or same_mode
     kind: Kind = "modified"
     if old is None or "new file mode" in extended or _is_plain_creation(section, hunks):
         kind = "added"
@@ -180,52 +168,55 @@ def _build(section: Section) -> FileChange:
         old_path=None if kind == "added" else old,
         kind=kind,
         is_binary=section.is_binary,
+        is_link=any(fact.endswith("120000") for fact in extended.values()),  # git's mode of a link
         hunks=hunks,
-        old_mode=None if kind == "added" else old_mode,
-        new_mode=None if kind == "deleted" else new_mode,
         is_complete=section.is_complete,
         line=section.line,
     )
-    return replace(change, is_whole=_is_surely_whole(change, index[2] if index else None))
+    return replace(change, is_whole=_is_surely_whole(change, index[1] if index else None))
 
 
 def _is_plain_creation(section: Section, hunks: tuple[Hunk, ...]) -> bool:
     """Whether a diff that is not git's, and so has no mode, makes the file."""
-    if (
-        section.git_header is not None
-        or len(hunks) != 1
-        or (hunks[0].old_start, hunks[0].new_start) != (0, 1)
-    ):
+    if section.git_header is not None or len(hunks) != 1:
         return False
-    return all(line.tag == "+" for line in hunks[0].lines)
+    starts = hunks[0].old_start, hunks[0].new_start
+    return starts == (0, 1) and all(line.tag == "+" for line in hunks[0].lines)
 
 
-def _hunk(found: Any) -> Hunk:
+def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
     lines: list[Line] = []
-    for item in found:
-        if item.line_type == "\\":
-            lines[-1:] = [replace(line, ending="") for line in lines[-1:]]
+    old_no, new_no = old_start, new_start
+    for line in raw:
+        if line[0] == "\\":  # "No newline at end of file", in whatever language git speaks
+            lines[-1:] = [replace(last, ending="") for last in lines[-1:]]
             continue
-        ending = "\r\n" if item.value.endswith("\r\n") else "\n"
-        tag: Tag = item.line_type if item.line_type in ("+", "-") else " "
-        text = item.value.removesuffix(ending)
-        lines.append(Line(tag, text, item.source_line_no, item.target_line_no, ending))
-    return Hunk(found.source_start, found.target_start, tuple(lines))
+        text, ending = (line[1:-1], "\r\n") if line.endswith("\r") else (line[1:], "\n")
+        if line[0] == "+":
+            lines.append(Line("+", text, None, new_no, ending))
+        elif line[0] == "-":
+            lines.append(Line("-", text, old_no, None, ending))
+        else:
+            lines.append(Line(" ", text, old_no, new_no, ending))
+        old_no += line[0] != "+"
+        new_no += line[0] != "-"
+    return Hunk(old_start, new_start, tuple(lines))
 
 
 # Names
 
 
-def _names(section: Section, parsed: PatchedFile) -> tuple[str | None, str | None]:
-    """(old, new) paths; None for a side that does not exist."""
+def _names(section: Section) -> tuple[str | None, str | None]:
+    """(old, new) paths; None for a side that does not exist. Raises ValueError where there is one name alone."""
     extended = section.extended
     old_moved = extended.get("rename from", extended.get("copy from"))
     new_moved = extended.get("rename to", extended.get("copy to"))
     if old_moved is not None and new_moved is not None:
         return unquote(old_moved), unquote(new_moved)
-    old, new = plain_name(parsed.source_file), plain_name(parsed.target_file)
-    if section.git_header is not None and section.old_name is None:
-        old, new = _split_git_header(section.git_header.removeprefix("diff --git ")) or (old, new)
+    if section.old_name is not None and section.new_name is not None:
+        old, new = plain_name(section.old_name), plain_name(section.new_name)
+    else:
+        old, new = _split_git_header((section.git_header or "").removeprefix("diff --git "))
     has_prefixes = all(name == NULL or PREFIX.match(name) for name in (old, new))
     if NULL not in (old, new) and old[:2] == new[:2]:
         has_prefixes = False  # git --no-prefix on a folder that is called "a"
@@ -237,13 +228,16 @@ def _names(section: Section, parsed: PatchedFile) -> tuple[str | None, str | Non
     return sides[0], sides[1]
 
 
-def _split_git_header(names: str) -> tuple[str, str] | None:
-    """Both names where they are the same but for their prefixes, as they are unless a file is renamed."""
+def _split_git_header(names: str) -> tuple[str, str]:
+    """Both names: mostly the same but for their prefixes, and otherwise parted by the last blank."""
     half = len(names) // 2
-    if names[half : half + 1] != " ":
-        return None
     old, new = unquote(names[:half]), unquote(names[half + 1 :])
-    return (old, new) if old == new or old[2:] == new[2:] else None
+    if names[half : half + 1] == " " and old[2:] == new[2:]:
+        return old, new
+    old, blank, new = names.rpartition(" ")
+    if not blank:
+        raise ValueError(f"expected two names, found {shown(names)}")
+    return unquote(old), unquote(new)
 
 
 # Wholeness

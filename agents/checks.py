@@ -37,16 +37,10 @@ _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|
 _SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
 _SURROUNDINGS = table("version platform python")  # a check of these guards nothing of the user's
 NEIGHBOURS_MAX = 8  # statements before and after a check by which one tells whether its place is still there
-_OPPOSITES = (
-    (ast.Eq, ast.NotEq),
-    (ast.Lt, ast.GtE),
-    (ast.Gt, ast.LtE),
-    (ast.Is, ast.IsNot),
-    (ast.In, ast.NotIn),
-)
-_INVERSE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    side: other for pair in _OPPOSITES for side, other in (pair, pair[::-1])
-}
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
+}  # fmt: skip
+_INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -69,9 +63,7 @@ class Check:
     subject: str = ""  # the one name whose presence it asks for, if that is all it asks
     clause: ast.expr | None = None
     raises: str = ""  # the exception, where the code stops by one
-    is_implied: bool = (
-        False  # `if good: return it`, and a refusal behind it: it may stand in, and need not stay
-    )
+    is_implied: bool = False  # `if good: return it` before a refusal: it may stand in, and need not stay
 
     @property
     def function(self) -> str:

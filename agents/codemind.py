@@ -29,36 +29,33 @@ import ast
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
-from council.agents import datafiles
-from council.agents.changes import CodeBlock, FileChange, Reading, read_changes, shown
+from council.agents import datafiles, scripts
+from council.agents.actions import CODE_KEYS, read_action
+from council.agents.changes import CodeBlock, FileChange, Reading, read_changes
 from council.agents.dangers import Danger, fresh_dangers
+from council.agents.diffscan import shown
 from council.agents.fragments import Piece, Sides, parse, sides_of
 from council.agents.guards import vanished_checks
 from council.agents.linters import Linted, Report, lint
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.names import is_surely_used
-from council.agents.policy import CODE_KEYS, is_python, is_python_tool, is_test, listed, observed
+from council.agents.personal import words
+from council.agents.policy import is_python, is_test, listed, observed, written_file
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; of the others the number
 LINT_SECONDS_MAX = 20.0  # a review of an ordinary diff takes about one
 NAMES_TRIED_MAX = 20  # undefined names that are looked at closely: one that is certain is enough
 NAMED_CHARS_MAX = 200_000  # of a file in which that is done
-ACTION_DEPTH_MAX = 6  # of lists and maps in an action's arguments
 METHOD = "(static checks: syntax, ruff, bandit)"
 
-_PYTHON = {".py", ".pyi", ".pyw"}
 _PYTHON_NAMES = {"python", "py", "python3", "py3"}
 _PROSE_NAMES = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
 # Of the repaired text of a fragment only these can be said; the rest needs the whole file.
 _FRAGMENT_RULES = ("F50", "F52", "F601", "F602", "F63", "B002", "B012", "B020", "B025", "B029")
-_COMPILE_RULES = ("invalid-syntax", "F701", "F702", "F704", "F706", "F707")
-_SMALL_RULES = ("B015", "B018", "B023", "B030", "B032", "F601", "F602")
 # What dangers.py judges, by bandit's number; bandit's word is then cited, not counted a second time.
 _SAME = {
     "eval": ("B102", "B307"), "shell": ("B602", "B604", "B605"), "sql": ("B608",), "pickle": ("B301", "B302"),
@@ -68,16 +65,10 @@ _JUDGED_OTHERWISE = {rule for rules in _SAME.values() for rule in rules}
 # What the programs that run such a file put there: notebooks, Sphinx, Jupyter's and Spark's own, gettext.
 _GIVEN = {"_", "get_ipython", "get_config", "display", "spark", "sc", "dbutils", "tags", "reveal_type"}
 _SECRET = re.compile("passw|secret|token|sign")
-_BANDIT_GRAVE = ("B201", "B502", "B505", "B507", "B613")
-_BANDIT_SMALL = (
-    "B306",
-    "B324",
-    "B504",
-    "B702",
-    "B313",
-    "B314",
-    "B318",
-)  # a weak hash is right for a cache key
+# What can't be compiled is sure, and what bandit rates high mostly so.
+_GRAVE = words("invalid-syntax F701 F702 F704 F706 F707 B201 B502 B505 B507 B613")
+# Among them a weak hash, which is right for a cache key.
+_SMALL = words("B015 B018 B023 B030 B032 F601 F602 B306 B313 B314 B318 B324 B504 B702")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,28 +107,18 @@ class CodeMind:
 
 
 def _reading_of(case: Case) -> Reading:
-    reading = read_changes(case.body)
-    arguments = (case.action or {}).get("args")
-    if isinstance(arguments, Mapping):
-        for more in _readings_of_arguments(arguments, is_python_tool(case.action), 0):
+    """The diffs of its body and its action's arguments, the files that it writes, and the Python that it runs."""
+    reading, action = read_changes(case.body), read_action(case.action)
+    for argument in action.args:
+        key, text, path = argument
+        more = read_changes(text)
+        if more.files or more.faults:
             reading = reading.with_more(more)
+        elif action.writes(argument):
+            reading = reading.with_more(Reading(files=(written_file(argument),)))
+        elif (action.runs_python or scripts.is_python(path)) and key.lower() in CODE_KEYS:
+            reading = reading.with_more(Reading(blocks=(CodeBlock("python", text, 0),)))
     return reading
-
-
-def _readings_of_arguments(arguments: Mapping[str, Any], is_code: bool, depth: int) -> Iterator[Reading]:
-    """Diffs in any argument, and Python where the tool or a path beside it says that it is some."""
-    names = [str(arguments.get(key, "")) for key in ("path", "file", "filename", "file_path")]
-    path = next(filter(None, names), "")
-    is_code = is_code or PurePosixPath(path).suffix in _PYTHON
-    for key, value in arguments.items():
-        if isinstance(value, Mapping) and depth < ACTION_DEPTH_MAX:
-            yield from _readings_of_arguments(value, is_code, depth + 1)
-        elif isinstance(value, str):
-            reading = read_changes(value)
-            if reading.files or reading.faults:
-                yield reading
-            elif is_code and str(key).lower() in CODE_KEYS:
-                yield Reading(blocks=(CodeBlock("python", value, 0),))
 
 
 # What is found
@@ -188,8 +169,8 @@ def _examine(reading: Reading, timeout_s: float) -> _Examination:
 
 def _read_file(change: FileChange, seen: _Examination) -> None:
     path = shown(change.path)
-    if change.is_binary:
-        seen.unjudged.append(f"{path} (binary)")
+    if change.is_binary or change.is_link:
+        seen.unjudged.append(f"{path} ({'binary' if change.is_binary else 'a symbolic link'})")
     elif not change.hunks:
         seen.judged += 1  # a rename, a mode, an empty file: there is no code in it
     elif change.kind == "deleted":
@@ -345,16 +326,14 @@ def _is_certain(report: Report, piece: Piece) -> bool:
 
 
 def _weigh(report: Report, piece: Piece) -> tuple[RiskLevel, bool]:
-    """How grave a linter's finding is: what can't be compiled is sure, what bandit rates high mostly so."""
+    """How grave a linter's finding is, and whether it is sure."""
     if is_test(piece.path) and report.tool == "bandit":
         return "low", False
-    if report.rule in _COMPILE_RULES:
+    if report.rule in _GRAVE:
         return "high", True
     if report.rule == "B324" and _SECRET.search(piece.text.split("\n")[report.line - 1].lower()):
         return "med", False
-    if report.rule in _BANDIT_GRAVE:
-        return "high", True
-    if report.rule in _BANDIT_SMALL or report.rule in _SMALL_RULES:
+    if report.rule in _SMALL:
         return "low", False
     return "med", report.tool == "ruff" and report.rule.startswith("F")
 

@@ -11,16 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from council.agents.checks import dotted
 from council.agents.fragments import Piece
+from council.agents.mind import RiskLevel
 from council.agents.names import Names, joined, keyword, last_of
 from council.agents.personal import words
 from council.agents.secrets import find_tokens, named_secret
 from council.agents.shellrules import SHELLS, base_name
-
-Risk = Literal["low", "med", "high"]
 
 KEY_CHARS_MIN = 16  # shorter texts hold no key that shows by itself
 
@@ -69,7 +67,7 @@ class Danger:
     end_line: int
     rule: str
     message: str
-    risk: Risk
+    risk: RiskLevel
     sure: bool
     key: str
 
@@ -118,7 +116,7 @@ def _is_fed(node: ast.AST, names: Names) -> bool:
     return isinstance(node, ast.Call) and any(_FED.search(names.behind(value)) for value in node.args[:2])
 
 
-_Verdict = tuple[str, str, Risk, bool]
+_Verdict = tuple[str, str, RiskLevel, bool]
 
 
 def _judge(node: ast.AST, names: Names) -> Iterator[_Verdict]:
@@ -204,7 +202,7 @@ def _judge_loading(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         # Bytes from nowhere in sight may come from outside; a file that is opened here is the program's own.
         is_open = last == "loads" and not _LOCAL.search(behind)
         what = "from outside" if is_foreign else "whose origin is not visible"
-        risk: Risk = "high" if is_foreign or is_open else "med"
+        risk: RiskLevel = "high" if is_foreign or is_open else "med"
         yield "pickle", f"{name} of data {what} can run any code", risk, is_foreign
     if module in ("yaml", "ruamel.yaml"):
         loader = keyword(call, "Loader") or (call.args[1] if len(call.args) > 1 else None)

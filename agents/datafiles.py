@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import re
 import tomllib
@@ -67,24 +65,18 @@ def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     at, numbers = 0, []
-    told = [
-        re.sub(r"^(\s*)[%!].*", r"\1pass", line) for line in code.split("\n")
-    ]  # a notebook's own commands
     for line in code.split("\n"):
         said = json.dumps(line)[1:-1]
         at = next((n for n in range(at, min(at + 1_000, len(lines))) if said in lines[n]), at)
         numbers.append(at + 1)
-    return "\n".join(told), tuple(numbers)
+    return re.sub(r"(?m)^([^\S\n]*)[%!].*", r"\1pass", code), tuple(numbers)  # a notebook's own commands
 
 
 def _yaml_fault(text: str) -> SyntaxFault | None:
-    if importlib.util.find_spec("yaml") is None:
-        return SyntaxFault(0, "PyYAML is not installed", sure=False)
-    yaml = importlib.import_module("yaml")  # it comes with bandit, so no requirement of ours names it
-    try:
-        deque(
-            yaml.parse(text, Loader=yaml.SafeLoader), 0
-        )  # events alone: no tag is looked up, no alias followed
+    import yaml
+
+    try:  # events alone: no tag is looked up, no alias followed
+        deque(yaml.parse(text, Loader=yaml.SafeLoader), 0)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"

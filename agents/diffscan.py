@@ -27,7 +27,6 @@ _EXTENDED = (
 )  # fmt: skip
 _FACTS = {"old mode", "rename to", "copy to", "new file mode", "deleted file mode"}
 NULL = "/dev/null"
-_NO_NEWLINE = "\\ No newline at end of file\n"  # git translates it, unidiff reads the English words alone
 _ESCAPE = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
@@ -40,14 +39,14 @@ def shown(text: str) -> str:
 
 @dataclass(slots=True)
 class Section:
-    """The lines of one file's diff, while they are collected."""
+    """The lines of one file's diff, while they are collected; a hunk is its two starts and its lines."""
 
     line: int
     git_header: str | None = None
     extended: dict[str, str] = field(default_factory=dict)
     old_name: str | None = None
     new_name: str | None = None
-    hunks: list[list[str]] = field(default_factory=list)
+    hunks: list[tuple[int, int, list[str]]] = field(default_factory=list)
     is_binary: bool = False
     is_complete: bool = True
 
@@ -87,12 +86,23 @@ class Scanner:
                 f"of {text.count(chr(10)) + 1:,} lines and {len(text):,} characters"
             )
             del self._lines[LINES_MAX:]
+        self.prose = self._lines.copy()
 
     def run(self) -> None:
-        """Fills ``sections``, ``fences`` and ``faults``."""
-        while self._at < len(self._lines):
-            if not (self._take_section() or self._take_odd_diff() or self._take_fence()):
-                self._consume()
+        """Fills ``sections``, ``fences`` and ``faults``, and blanks the diffs out of ``prose``."""
+        is_damaged = False
+        while (start := self._at) < len(self._lines):
+            known = len(self.faults)
+            if self._take_section() or self._take_odd_diff():
+                is_damaged = len(self.faults) > known
+                self.prose[start : self._at] = [""] * (self._at - start)
+            elif self._take_fence():
+                is_damaged = False
+            else:  # what follows a damaged diff and looks like its lines is of it; what it adds is read all the same
+                line = self._consume()
+                is_damaged &= line.startswith((" ", "+", "-", "\\"))
+                if is_damaged and line[0] != "+":
+                    self.prose[start] = ""
         self._close_fence()
 
     def fault(self, message: str) -> None:
@@ -206,6 +216,8 @@ class Scanner:
             section.new_name = self._consume().removesuffix("\r").removeprefix("+++ ")
             while self._take_hunk(section):
                 pass
+            if not section.hunks and self._runs_on():
+                self._hunk_fault(section, self._at + 1, "its header is missing")
         else:
             self._take_binary(section)
         if self._fence:
@@ -235,7 +247,7 @@ class Scanner:
         if counts is None:
             return self._hunk_fault(section, at, "its header can't be read: " + shown(header))
         old_left, new_left = (int(counts[group] or 1) for group in (2, 4))
-        lines = [counts[0] + "\n"]
+        lines: list[str] = []
         if not old_left and not new_left:
             return self._hunk_fault(section, at, "its header promises no lines")
         while old_left or new_left:
@@ -249,13 +261,14 @@ class Scanner:
             old_left -= tag in " -"
             new_left -= tag in " +"
             self._consume()
-            lines.append(_NO_NEWLINE if tag == "\\" else (line if line.strip("\r") else " " + line) + "\n")
-        while (self._peek() or "").startswith("\\ "):
-            lines.append(_NO_NEWLINE)
+            is_trimmed = not line.strip("\r")  # what trims blank lines trims their tag, too
+            lines.append(" " + line if is_trimmed else line)
+        while (line := self._peek() or "").startswith("\\ "):
+            lines.append(line)
             self._consume()
         if self._runs_on():
             self._hunk_fault(section, at, "it is longer than its header says")
-        section.hunks.append(lines)
+        section.hunks.append((int(counts[1]), int(counts[3]), lines))
         return True
 
     def _runs_on(self) -> bool:

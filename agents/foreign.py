@@ -48,7 +48,7 @@ _SH_C = (
 # outside, "eval" and "sh -c" unless it is a literal.
 _CALLS: dict[str, tuple[tuple[Kind, re.Pattern[str]], ...]] = {
     "js": (
-        ("run", re.compile(r"(?:(?<![\w$.])|\b(?:child_process|childProcess|cp)\.)exec(?:Sync)?\(")),
+        ("run", re.compile(r"(?:(?<![\w$.])|\b(?:child_process(?:[\"']\))?|childProcess|cp)\.)exec(?:Sync)?\(")),
         ("sh -c", re.compile(rf"\b(?:spawn|execFile)(?:Sync)?\(\s{{0,9}}{_SH_C}")),
         ("eval", re.compile(r"(?<![\w$.])eval\(|\bnew Function\(")),
     ),

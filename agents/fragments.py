@@ -238,14 +238,12 @@ def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Piece 
 
 def _holds_code(tree: ast.Module) -> bool:
     """Whether this is code and not prose that happens to parse, as `word` or `a, b` does."""
-    return any(isinstance(node, _CODE) and not _is_supposed(node) for node in ast.walk(tree))
-
-
-def _is_supposed(node: ast.AST) -> bool:
-    """Whether a repair put it in."""
-    match node:
-        case ast.Call(func=ast.Name(id="f")) | ast.If(test=ast.Constant()):
-            return True
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="f")) | ast.If(test=ast.Constant()):
+                pass  # a repair put it in
+            case _ if isinstance(node, _CODE):
+                return True
     return False
 
 

@@ -86,25 +86,22 @@ class _NewSide:
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
-        self.functions: set[str] = set()
-        self._defined: dict[str, list[ast.AST]] = {}
-        self._fresh = [True] * len(self.checks)
+        self.functions: dict[str, list[ast.AST]] = {}  # and classes
         self.compared = 0
+        self._fresh = [True] * len(self.checks)
         self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
         self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): what it names
-        self._statements: dict[str, list[ast.stmt]] = {}
+        self._normal: dict[str, set[str]] = {}  # the statements of a file
         for piece in pieces:
-            nodes = list(ast.walk(piece.tree))
-            self._statements.setdefault(piece.path, []).extend(n for n in nodes if isinstance(n, ast.stmt))
-            self._names.setdefault("\0" + piece.path, set()).update(names_in(piece.tree))
-            for node in nodes:
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    self.functions.add(node.name)
-                    self._defined.setdefault(node.name, []).append(node)
-                    self._names.setdefault(node.name, set()).update(names_in(node))
-            simple = (n for n in nodes if isinstance(n, ast.stmt) and not hasattr(n, "body"))
+            statements = [node for node in ast.walk(piece.tree) if isinstance(node, ast.stmt)]
+            simple = (node for node in statements if not hasattr(node, "body"))
+            self._normal.setdefault(piece.path, set()).update(map(ast.dump, statements))
             self._words.setdefault(piece.path, []).extend(map(words_of, simple))
-        self._normal = {path: set(map(ast.dump, nodes)) for path, nodes in self._statements.items()}
+            self._names.setdefault("\0" + piece.path, set()).update(names_in(piece.tree))
+            for node in statements:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    self.functions.setdefault(node.name, []).append(node)
+                    self._names.setdefault(node.name, set()).update(names_in(node))
         self._all = set().union(*self._normal.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
@@ -164,11 +161,9 @@ class _NewSide:
 
     def guards_otherwise(self, check: Check) -> bool:
         """Whether what a check looked at is still looked at there: by a lookup that raises the same, or a type."""
-        self.compared += len(self._defined.get(check.function, ()))
-        return any(
-            _looks_up(function, check) or _validates(function, check)
-            for function in self._defined.get(check.function, ())
-        )
+        functions = self.functions.get(check.function, ())
+        self.compared += len(functions)
+        return any(_looks_up(function, check) or _validates(function, check) for function in functions)
 
     def gets_anew(self, check: Check) -> bool:
         """Whether what a check asked to be there now comes from elsewhere, which may ask for itself."""

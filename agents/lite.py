@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from council.agents.changes import shown
+from council.agents.diffscan import shown
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
 from council.agents.policy import UNREAD, Sight, listed, look, observed, readable
 

@@ -1,7 +1,8 @@
 """Looks through a case for what policy forbids: secrets, personal data, dangerous commands. Does not vote.
 
-Lite and Prime share it. Only what a change adds is judged, never what it removes. Where shell text hides
-in other files (Makefiles, Dockerfiles, CI, Python calls) is known by scripts.py.
+Lite and Prime share it. Only what a change adds is judged, never what it removes; a file that an action writes
+is judged as one that is added. Where shell text hides in other files (Makefiles, Dockerfiles, CI, Python calls)
+is known by scripts.py.
 """
 
 from __future__ import annotations
@@ -10,26 +11,26 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from council.agents import foreign, scripts
-from council.agents.changes import FileChange, Hunk, Reading, read_changes, shown
+from council.agents.actions import CODE_KEYS, Action, Argument, holds_diff, read_action
+from council.agents.changes import FileChange, Hunk, Line, Reading, read_changes
+from council.agents.diffscan import shown
+from council.agents.foreign import Weight
 from council.agents.mind import Case, Observation, Stream
 from council.agents.remoterules import Grade
 from council.agents.secrets import LENIENT_KINDS, Finding, find_private
 from council.agents.shell import ShellReading, read_shell
 from council.agents.shellrules import Scene
 
-Weight = Literal["fault", "concern", "mention"]
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: a list of people, no longer somebody's signature
 SHELL_CHARS_MAX = 150_000  # in one case: hostile text of this length takes a few seconds, scripts 0.2 s
 NOTES_MAX = 200  # a reason names a few; a case with more is settled by the gravest
-ARG_DEPTH_MAX = 8  # nesting of an action's arguments that is walked
-ARGS_MAX = 2_000  # values of an action's arguments that are read
 
 _TESTS = re.compile(
     r"(?:^|/)(?:tests?|testing|spec|specs|__tests__|testdata|fixtures?|mocks?|e2e)/|(?:^|/)(?:test_[^/]{1,200}|conftest\.py)$|"
@@ -113,7 +114,7 @@ def is_docs(path: str) -> bool:
 
 def is_python(change: FileChange) -> bool:
     """Whether a file is Python that can be read: by its name, or by a first line that says so."""
-    lines = change.hunks[0].lines if change.hunks and not change.is_binary else ()
+    lines = change.hunks[0].lines if change.hunks and not (change.is_binary or change.is_link) else ()
     first = next((line.text for line in lines if (line.new_no or line.old_no) == 1), "")
     return bool(lines) and scripts.is_python(change.path, first)
 
@@ -124,48 +125,32 @@ def is_generated(change: FileChange) -> bool:
     return bool(_GENERATED.search(change.path) or _GENERATED_HEAD.search(head))
 
 
-def action_texts(action: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """(key, text) of every text in an action's arguments, nested ones too; lists of words as one line."""
-    out: list[tuple[str, str]] = []
-    stack: list[tuple[str, Any, int]] = [("args", (action or {}).get("args"), 0)]
-    while stack and len(out) < ARGS_MAX:
-        key, value, depth = stack.pop()
-        if isinstance(value, str):
-            out.append((key, value))
-        elif depth >= ARG_DEPTH_MAX:
-            continue
-        elif isinstance(value, Mapping):
-            stack.extend((str(k), v, depth + 1) for k, v in reversed(list(value.items())[:ARGS_MAX]))
-        elif isinstance(value, list | tuple):
-            if value and all(isinstance(item, str) for item in value):
-                out.append((key, shlex.join(value)))
-            else:
-                stack.extend((key, item, depth + 1) for item in reversed(list(value)[:ARGS_MAX]))
-        elif value is not None:
-            out.append((key, str(value)[:200]))
-    return out
-
-
 def look(case: Case) -> Sight:
     """Everything policy sees in a case. Never raises for what a case says."""
-    args = action_texts(case.action)
+    action = read_action(case.action)
     reading = read_changes(case.body)
-    for _, text in args:
-        if "\n@@ " in text or text.startswith("diff --git "):
+    by_action = [written_file(argument) for argument in action.args if action.writes(argument)]
+    told = []  # the arguments without their diffs, of which only what they add is judged
+    for argument in action.args:
+        text = argument.text
+        if holds_diff(text):
             more = read_changes(text)
-            reading = reading.with_more(more)
+            reading, text = reading.with_more(more), more.prose
+        if not action.writes(argument):
+            told.append(f"{argument.key} = {json.dumps(text)}")
     shell = _Shell([*reading.faults, *filter(None, map(_unreadable, reading.files))])
-    notes = [note for change in reading.files for note in _in_file(change, shell)]
+    notes = [note for change in (*reading.files, *by_action) for note in _in_file(change, shell)]
     notes += _in_prose(case, reading, shell)
-    notes += _in_action(case, args, shell)
+    for finding in _real("\n".join(told)):
+        weight: Weight = "fault" if finding.grade == "sure" else "mention"
+        notes.append(_note(weight, finding, "the action's arguments"))
+    notes += _in_action(action, shell)
     notes = sorted(dict.fromkeys(notes), key=lambda note: _RANK[note.weight])[:NOTES_MAX]
     written = [change for change in reading.files if not is_generated(change)]
     live = [change for change in written if change.kind != "deleted"]
     gone = [change for change in written if change.kind == "deleted"]
     is_pruned = any(_SOURCE.search(change.path) and not is_test(change.path) for change in gone)
-    gone_tests = (
-        () if is_pruned else tuple(c.path for c in gone if is_test(c.path) and _SOURCE.search(c.path))
-    )
+    gone_tests = (c.path for c in gone if not is_pruned and is_test(c.path) and _SOURCE.search(c.path))
     return Sight(
         reading,
         tuple(notes),
@@ -174,7 +159,7 @@ def look(case: Case) -> Sight:
         sum(len(change.removed) for change in written),
         tuple(c.path for c in live if _SOURCE.search(c.path) and not is_test(c.path)),
         tuple(c.path for c in live if is_test(c.path)),
-        gone_tests,
+        tuple(gone_tests),
         tuple(c.path for c in reading.files if is_generated(c)),
         tuple(c.path for c in reading.files if c.is_binary and c.kind != "deleted" and not _unreadable(c)),
     )
@@ -239,6 +224,13 @@ class _Shell:
         return result
 
 
+def written_file(argument: Argument) -> FileChange:
+    """A file that an action writes, as a diff would add it."""
+    lines = enumerate(argument.text.split("\n"), start=1)
+    hunk = Hunk(0, 1, tuple(Line("+", text, None, number) for number, text in lines))
+    return FileChange(argument.path, None, "added", hunks=(hunk,), is_whole=True)
+
+
 def _real(text: str, *, assignments: bool = True) -> list[Finding]:
     return [finding for finding in find_private(text, assignments=assignments) if finding.grade != "fake"]
 
@@ -255,7 +247,9 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
         return  # what a deleted file held is judged by what is left: see Sight.gone_tests
     path, lines = shown(change.path), change.added
     text = "\n".join(line for _, line in lines)
-    found = _real(text, assignments=not is_generated(change))
+    # What a text says of itself ("do not edit") switches no check off.
+    has_tools_name = _GENERATED.search(change.path) is not None
+    found = _real(text, assignments=not has_tools_name)
     persons = {text[f.start : f.end] for f in found if f.family == "personal" and f.grade == "likely"}
     for finding in found:
         number, line = lines[finding.line - 1]
@@ -264,7 +258,7 @@ def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     if not (is_docs(change.path) or is_fixture):  # documentation shows commands, nobody runs them
         yield from _in_scripts(change, shell)
         yield from _in_tests(change)
-        if not is_generated(change):
+        if not has_tools_name:
             for spot in foreign.dangers(change, is_test=is_test(change.path)):
                 yield Note(spot.weight, spot.family, spot.what, f"{path}:{spot.line}")
 
@@ -350,9 +344,7 @@ def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:
 
 def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
     """Secrets in the words themselves; commands in fenced blocks and on lines that are commands."""
-    first = min((change.line for change in reading.files), default=0)
-    body = "\n".join(case.body.split("\n")[: first - 1]) if first > 0 else case.body
-    for place, text in (("summary", case.summary), ("body", body)):
+    for place, text in (("summary", case.summary), ("body", reading.prose)):
         for finding in _real(text):
             likely: Weight = "concern" if finding.family == "secret" else "mention"
             weight = "fault" if finding.grade == "sure" else likely
@@ -362,7 +354,7 @@ def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
             continue
         for script, _ in scripts.in_block(block.language, block.code):
             yield from _in_script(script, f"code block, line {block.line}", shell)
-    for line in scripts.commands_in_prose(f"{case.summary}\n{body}"):
+    for line in scripts.commands_in_prose(f"{case.summary}\n{reading.prose}"):
         for note in _in_script(line, "text", shell):
             if note.weight == "fault":
                 yield note  # of words that only may be a command, nothing less counts
@@ -376,56 +368,20 @@ def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
         yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, place)
 
 
-_SHELL_TOOLS = re.compile(
-    r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run)(?:$|[^a-z])"
-)
-_SHELL_KEYS = re.compile(r"^(?:command|commands|cmd|script|shell|run|argv|line)$")
-_SQL_KEYS = re.compile(r"^(?:sql|query|statement|statements)$")
-_SQL_TOOLS = re.compile(
-    r"(?:^|[^a-z])(?:db|database|sql|psql|postgres\w{0,3}|mysql|sqlite\d?|bigquery|snowflake)(?:$|[^a-z])"
-)
-_SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
-_PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
-CODE_KEYS = {"code", "content", "contents", "source", "text", "script", "body"}
+def _in_action(action: Action, shell: _Shell) -> Iterator[Note]:
+    for argument in action.args:
+        place = f"the action's {argument.key[:40]!r}"
+        for script in _run_by(action, argument):
+            yield from _in_script(script, place, shell)
 
 
-def is_shell_tool(action: Mapping[str, Any] | None) -> bool:
-    """Whether an action runs commands, by its tool's name or its arguments' keys."""
-    if not action:
-        return False
-    tool = _tool(action)
-    keys = (key.lower() for key, _ in action_texts(action))
-    return bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys))
-
-
-def _tool(action: Mapping[str, Any]) -> str:
-    """An action's tool in lower case, its words apart."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(action.get("tool", "")))[:200].lower()
-
-
-def is_python_tool(action: Mapping[str, Any] | None) -> bool:
-    """Whether an action runs Python, by its tool's name or an argument that names the language."""
-    languages = [
-        value for key, value in action_texts(action) if key.lower() in {"language", "lang", "kernel"}
-    ]
-    return bool(_PYTHON_TOOLS.search(_tool(action or {}))) or any(
-        value.lower().startswith(("python", "ipython")) for value in languages
-    )
-
-
-def _in_action(case: Case, args: list[tuple[str, str]], shell: _Shell) -> Iterator[Note]:
-    text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in args)
-    for finding in _real(text):
-        yield _note("fault" if finding.grade == "sure" else "mention", finding, "the action's arguments")
-    runs, is_code = is_shell_tool(case.action), is_python_tool(case.action)
-    is_sql = bool(_SQL_TOOLS.search(_tool(case.action or {})))
-    for key, value in args:
-        low, place = key.lower(), f"the action's {key[:40]!r}"
-        if is_code and low in CODE_KEYS:
-            for script, _ in scripts.in_block("python", value):
-                yield from _in_script(script, place, shell)
-        elif (is_sql or _SQL_KEYS.match(low)) and (low != "query" or is_sql or _SQL_START.match(value)):
-            if " " in value:
-                yield from _in_script(f"psql -c {shlex.join([value])}", place, shell)
-        elif (runs and not _SQL_KEYS.match(low)) or _SHELL_KEYS.match(low):
-            yield from _in_script(value, place, shell)
+def _run_by(action: Action, argument: Argument) -> Iterator[str]:
+    """The shell text that an argument is, or holds as code or as SQL."""
+    key, text = argument.key.lower(), argument.text
+    if action.runs_python and key in CODE_KEYS:
+        yield from (script for script, _ in scripts.in_block("python", text))
+    elif action.runs_sql_in(key, text):
+        if " " in text:
+            yield f"psql -c {shlex.join([text])}"
+    elif action.runs_shell_in(key):
+        yield text

@@ -38,23 +38,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from council.agents.changes import shown
+from council.agents.actions import read_action
 from council.agents.dangers import fresh_dangers
+from council.agents.diffscan import shown
 from council.agents.fragments import sides_of
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
-from council.agents.policy import (
-    UNREAD,
-    Sight,
-    action_texts,
-    is_docs,
-    is_python,
-    is_shell_tool,
-    is_test,
-    listed,
-    look,
-    observed,
-    readable,
-)
+from council.agents.policy import UNREAD, Sight, is_docs, is_python, is_test, listed, look, observed, readable
 from council.agents.stakes import Stakes, weigh
 
 CORE_RULES = (  # GCP 3.1
@@ -75,6 +64,7 @@ _SENSITIVE = re.compile(
     re.IGNORECASE,
 )
 _DOCS_ONLY = re.compile(
+    r"(?<!\bno )(?<!\bnot )(?<!\bnot a )"
     r"\b(?:(?:docs?|documentation|comments?|typos?|readme)[ -]only|only (?:docs?|documentation|comments?|typos?)\b)",
     re.IGNORECASE,
 )
@@ -181,12 +171,13 @@ class Prime:
     def _claims(self, case: Case, sight: Sight) -> Opinion | None:
         """What the text claims against what is there; and a command for which no reason is given."""
         claim = case.summary[:500]
-        if _DOCS_ONLY.search(claim) and sight.sources and "no " not in claim.lower():
+        if _DOCS_ONLY.search(claim) and sight.sources:
             paths = _some(sight.sources)
             reason = f"{self._quote(1)}: it says that only documentation changes, but source does ({paths})"
             return _says("no", reason, 0.6, "med")
-        if is_shell_tool(case.action) and not case.body.strip():
-            commands = [text for _, text in action_texts(case.action)]
+        action = read_action(case.action)
+        if action.runs_shell and not case.body.strip():
+            commands = [argument.text for argument in action.args]
             bare = case.summary.strip().strip("`")
             if (len(bare.split()) < 3 or bare in commands) and not all(map(_READ_ONLY.match, commands)):
                 return _says("no", f"{self._quote(0)}: a command is to run, and nothing says why", 0.6, "med")

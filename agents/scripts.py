@@ -158,7 +158,7 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 
 def _exec_form(text: str) -> str:
-    """What an instruction runs; the words of ``["a", "b"]`` as one line."""
+    """What an instruction or a key runs; the words of ``["a", "b"]`` as one line."""
     try:
         argv = json.loads(text) if text.startswith("[") else None
     except (ValueError, RecursionError):
@@ -189,7 +189,7 @@ def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
             continue
         indent, rest = len(match.group(1)) + len(match.group(2) or ""), match.group(4).strip()
         if rest and not re.match(r"[|>][-+0-9]{0,2}(?:\s|$)", rest):
-            yield _script([(number, rest.strip("\"'") if rest[:1] in "\"'" else rest)])
+            yield _script([(number, rest.strip("\"'") if rest[:1] in "\"'" else _exec_form(rest))])
             continue
         block: list[tuple[int, str]] = []
         while at < len(lines):

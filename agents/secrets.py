@@ -26,10 +26,9 @@ from itertools import chain, takewhile
 from typing import Literal
 
 from council.agents import personal
-from council.agents.personal import words
+from council.agents.personal import Grade, words
 
 Family = Literal["secret", "personal"]
-Grade = Literal["sure", "likely", "fake"]
 
 TEXT_CHARS_MAX = 2_000_000  # as much as the largest proposal holds; a scan of it stays below a second
 FINDINGS_MAX = 200  # a ballot names a handful; a dump of a million addresses is settled by the first 200
@@ -67,10 +66,11 @@ def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
     more findings the first 200 real and 200 fake ones. Never raises.
     """
     text = text[:TEXT_CHARS_MAX]
-    sources = [_shaped(text), _connection_strings(text), _headers(text), _personal(text)]
-    if assignments:
-        sources.insert(3, _assigned(text))
-    return _settled(text, sources)
+    named = _assigned(text) if assignments else iter(())
+    persons = (
+        _finding(kind, "personal", grade, value, start) for kind, grade, value, start in personal.find(text)
+    )
+    return _settled(text, [_shaped(text), _connection_strings(text), _headers(text), named, persons])
 
 
 def find_tokens(text: str) -> list[Finding]:
@@ -403,11 +403,3 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     if len(value) >= 10 and has_digit and classes >= 2 and entropy(value) >= 3.0:
         return "likely"
     return None
-
-
-# Personal data
-
-
-def _personal(text: str) -> Iterator[Finding]:
-    for kind, grade, value, start in personal.find(text):
-        yield _finding(kind, "personal", grade, value, start)

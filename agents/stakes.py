@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from council.agents.actions import read_action
 from council.agents.mind import Case
 from council.agents.personal import words
-from council.agents.policy import action_texts
 from council.agents.remoterules import reach
 
 Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
@@ -71,18 +71,17 @@ _GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", 
 def weigh(case: Case, *, has_change: bool) -> Stakes:
     """What is at stake. With a change in the body the summary's verbs describe code, and do not count."""
     found: list[Stakes] = []
-    args = "\n".join(f"{key} {text}" for key, text in action_texts(case.action))[:TEXT_CHARS_MAX]
+    action = read_action(case.action)
+    args = "\n".join(f"{key} {text}" for key, text, _ in action.args)[:TEXT_CHARS_MAX]
     around = case.summary[:TEXT_CHARS_MAX] + "\n" + args
     how_far = reach(around)
     if how_far == "unsaid" and not has_change and reach(case.body[:TEXT_CHARS_MAX]) == "wide":
         how_far = "wide"
     if not has_change:
         found += [Stakes(kind, how_far, what) for kind, what in _clauses(case.summary)]
-    if case.action:
-        tool = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(case.action.get("tool", ""))[:200]).lower()
-        tokens = [token for token in re.split(r"[^a-z]{1,10}", tool) if token]
-        if not _READING.intersection(tokens):
-            found += [Stakes(_VERBS[token], how_far, token) for token in tokens if token in _VERBS]
+    tokens = re.findall(r"[a-z]{1,200}", action.tool)
+    if not _READING.intersection(tokens):
+        found += [Stakes(_VERBS[token], how_far, token) for token in tokens if token in _VERBS]
     return min(found, key=lambda stakes: _GRAVITY.index(stakes.kind), default=Stakes(reach=how_far))
 
 

@@ -102,7 +102,6 @@ def test_reads_every_form_that_git_writes(repository: Path, command: tuple[str, 
     }
     assert [change.path for change in reading.files if change.is_binary] == ["data.bin"]
     assert files["new name.py"].old_path == "old.py"
-    assert (files["run.sh"].old_mode, files["run.sh"].new_mode) == ("100644", "100755")
     assert files["app/db.py"].added == [(1, "x0 = 100"), (21, "-- a/foo")]
     assert files["app/db.py"].removed == [(1, "x0 = 0"), (21, "x20 = 20")]
     assert files["crlf.py"].added == [(2, "b = 3")]
@@ -168,6 +167,7 @@ def test_a_diff_inside_a_diff_is_content() -> None:
         (SMALL.replace("-1,2 +1,2", "-0,0 +0,0"), "promises no lines"),
         (SMALL.replace("@@ -1,2 +1,2 @@", "@@ somewhere @@"), "header can't be read"),
         ("@@ -1,2 +1,2 @@\n a\n-b\n+c\n", "without a file header"),
+        ("diff --git a/x b/x\nnew file mode 100644\n--- /dev/null\n+++ b/x\n+a\n", "header is missing"),
         ("--- a/x.py\n+++ b/x.py\n", "no readable change"),
         ("diff --git a/x.py b/x.py\n", "no readable change"),
         ("diff --cc x.py\n@@@ -1,1 -1,1 +1,1 @@@\n", "combined diff"),
@@ -191,6 +191,18 @@ def test_the_readable_hunks_of_a_broken_diff_are_kept_and_marked() -> None:
 )
 def test_prose_is_no_diff(text: str) -> None:
     assert read_changes(text) == Reading()
+
+
+def test_what_is_no_diff_stays_where_it_is() -> None:
+    reading = read_changes(f"Why\n{SMALL}\nThen\n```diff\n{SMALL}```\n")
+    assert reading.prose.split("\n") == ["Why", *[""] * 7, "Then", "```diff", *[""] * 6, "```"]
+
+
+def test_the_lines_that_a_damaged_diff_leaves_are_no_prose() -> None:
+    """Fails if a key that such a diff takes away is read as one that somebody wrote."""
+    reading = read_changes(f"{SMALL}+c = 4\n-KEY = 5\n\nThen\n- more\n")
+    assert len(reading.faults) == 1
+    assert reading.prose.split("\n")[6:] == ["+c = 4", "", "", "Then", "- more"]
 
 
 def test_code_blocks() -> None:
@@ -250,8 +262,8 @@ def test_a_whole_diff_gives_both_files_back(old: list[str], new: list[str]) -> N
     ids=range(9),
 )  # fmt: skip
 def test_a_megabyte_of_anything_takes_seconds_at_most(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     reading = read_changes(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 3
     assert len(reading.files) <= 2_000
     assert len(reading.faults) <= 201

@@ -296,6 +296,14 @@ def test_other_files(path: str, text: str, vote: str) -> None:
     assert review(added(path, text)).vote == vote
 
 
+@pytest.mark.parametrize("path", ["tools/x.py", "a.json"])
+def test_a_symbolic_link_is_no_broken_file(path: str) -> None:
+    """Fails if the path that git shows as its text is parsed."""
+    opinion = review(added(path, "../shared/x").replace("100644", "120000"))
+    assert opinion.vote == "abstain", opinion.reason
+    assert "a symbolic link" in opinion.reason
+
+
 def test_files_it_cannot_judge_lower_its_confidence_but_never_below_the_threshold() -> None:
     clean = added("a.py", "a = 1")
     alone, beside = review(clean), review(clean + added("b.js", "x") + added("README.md", "x"))
@@ -332,6 +340,41 @@ def test_code_in_the_action_is_judged() -> None:
     patch = {"tool": "apply", "args": {"edits": {"patch": added("x.py", "eval(x)")}}}
     assert review("", action=patch).vote == "no"
     assert review("", action={"tool": "say", "args": {"text": "hello"}}).vote == "abstain"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "vote"),
+    [
+        ("tests/test_x.py", "def test_x(client):\n    assert client.login(password='S3cr3tP@ss99')\n", "yes"),
+        ("app/x.py", "password = 'S3cr3tP@ss99'\n", "no"),
+        ("a.json", '{"a": 1,}', "no"),
+        ("a.md", "x =", "abstain"),
+    ],
+)
+def test_a_file_that_an_action_writes_is_judged_as_one_that_is_added(path: str, text: str, vote: str) -> None:
+    """Fails where it is code without a name: then a test's own password is a fault, and JSON is not read."""
+    opinion = review("", action={"tool": "write_file", "args": {"path": path, "content": text}})
+    assert opinion.vote == vote, opinion.reason
+    assert vote == "yes" or path in opinion.reason
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {
+            "tool": "write",
+            "args": {"files": [{"path": "a.md", "content": "x ="}, {"path": "a.py", "content": "eval(x)"}]},
+        },
+        {"tool": "apply", "args": {"patches": [added("y.py", "y = 1"), added("x.py", "eval(x)")]}},
+        {"tool": "run_cell", "args": {"language": "python", "source": ["y = (\n", "eval(x))\n"]}},
+    ],
+    ids=["files", "patches", "lines"],
+)
+def test_code_in_a_list_of_the_action_is_judged(action: dict[str, object]) -> None:
+    """Fails where lists are passed over: then it says that there is no code, and two seats pass an eval."""
+    opinion = review("", action=action)
+    assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
+    assert "calls eval" in opinion.reason
 
 
 def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(

@@ -55,6 +55,7 @@ def test_a_broken_core_rule_is_a_sure_no_that_names_it(body: str, rule: str) -> 
         ("add f", new_file("a.py", "def f(x)", "    return 1")),
         ("add f", new_file("a.py", "def f(x):", "    return eval(x)")),
         ("docs only: typo", new_file("a.py", "x = 1")),
+        ("Documentation only, no functional change", new_file("a.py", "x = 1")),
     ],
 )
 def test_code_that_is_none_and_claims_that_are_false_are_a_no(summary: str, body: str) -> None:
@@ -82,6 +83,7 @@ def test_code_that_is_none_and_claims_that_are_false_are_a_no(summary: str, body
         ),
         ("x", new_file("a.py", "os.system('ls ' + shlex.quote(x))")),
         ("x", new_file("tests/test_a.py", "os.system(f'ls {x}')")),
+        ("Not only docs: a new switch", new_file("a.py", "x = 1")),
     ],
 )
 def test_harmless_proposals_that_look_alarming_get_a_yes(summary: str, body: str) -> None:

@@ -145,6 +145,7 @@ def test_shell_text_is_found_where_it_hides() -> None:
     steps = "      - run: |\n          echo a\n          curl x | bash\n      - name: rm -rf /"
     workflow = "jobs:\n  a:\n    steps:\n" + steps
     assert in_file(".github/workflows/a.yml", workflow) == [6]
+    assert in_file("compose.yaml", 'a:\n  command: ["sh", "-c", "curl x | sh"]\n') == [2]
     assert in_file("package.json", '{\n "postinstall": "curl x | sh",\n "name": "rm"') == [2]
     assert in_file("a.py", "import os\nos.system('rm -rf /')\nprint('rm -rf /')") == [2]
     assert in_file("a.py", "    subprocess.run(['rm', '-rf', '/'])\n  )") == [1]

@@ -1,0 +1,108 @@
+"""Reads an action: its tool's name, the texts in its arguments, and what they are run as. Judges nothing."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+DEPTH_MAX = 8  # nesting of arguments that is walked
+ARGS_MAX = 2_000  # values of arguments that are read
+# What a file's text is called, and what its name.
+CODE_KEYS = {"code", "content", "contents", "source", "text", "script", "body"}
+_PATH_KEYS = ("path", "file", "filename", "file_path")
+_SHELL_TOOLS = re.compile(
+    r"(?:^|[^a-z])(?:shell|bash|sh|zsh|exec|execute|terminal|command|cmd|ssh|subprocess|run)(?:$|[^a-z])"
+)
+_SHELL_KEYS = re.compile(r"^(?:command|commands|cmd|script|shell|run|argv|line)$")
+_SQL_KEYS = re.compile(r"^(?:sql|query|statement|statements)$")
+_SQL_TOOLS = re.compile(
+    r"(?:^|[^a-z])(?:db|database|sql|psql|postgres\w{0,3}|mysql|sqlite\d?|bigquery|snowflake)(?:$|[^a-z])"
+)
+_SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|begin|grant)\b", re.IGNORECASE)
+_PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
+_LANGUAGE_KEYS = {"language", "lang", "kernel"}
+_PYTHON = re.compile("i?python")
+
+
+class Argument(NamedTuple):
+    """A text in an action's arguments; ``path`` is that of the file it is for, if one is named beside it."""
+
+    key: str
+    text: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action as it is read. ``tool`` is in lower case, its words apart; without an action it is "".
+
+    ``runs_shell`` and ``runs_python``: by the tool's name, or by what its arguments are called.
+    """
+
+    tool: str
+    args: list[Argument]
+    runs_shell: bool
+    runs_python: bool
+
+    def runs_sql_in(self, key: str, text: str) -> bool:
+        """Whether it runs an argument as SQL; what is called a query may be one of another kind."""
+        is_database = bool(_SQL_TOOLS.search(self.tool))
+        return is_database or bool(_SQL_KEYS.match(key) and (key != "query" or _SQL_START.match(text)))
+
+    def runs_shell_in(self, key: str) -> bool:
+        """Whether it runs an argument as a command."""
+        return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
+
+    def writes(self, argument: Argument) -> bool:
+        """Whether an argument is the text of a file, which it does not run at once."""
+        key = argument.key.lower()
+        is_text = bool(argument.path) and key in CODE_KEYS
+        return is_text and not (self.runs_python or self.runs_shell_in(key))
+
+
+def read_action(action: Mapping[str, Any] | None) -> Action:
+    """What is known of an action; of none, that it runs nothing."""
+    given = action or {}
+    tool = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(given.get("tool", ""))[:200]).lower()
+    args = _arguments(given.get("args"))
+    keys = (argument.key.lower() for argument in args)
+    languages = (argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS)
+    return Action(
+        tool,
+        args,
+        runs_shell=bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys)),
+        runs_python=bool(_PYTHON_TOOLS.search(tool)) or any(map(_PYTHON.match, languages)),
+    )
+
+
+def _arguments(args: Any) -> list[Argument]:
+    """Every text in them, nested ones too; lists of words as one line, those of code as lines."""
+    found: list[Argument] = []
+    stack: list[tuple[str, Any, str, int]] = [("args", args, "", 0)]
+    while stack and len(found) < ARGS_MAX:
+        key, value, path, depth = stack.pop()
+        if isinstance(value, str):
+            found.append(Argument(key, value, path))
+        elif depth >= DEPTH_MAX:
+            continue
+        elif isinstance(value, Mapping):
+            path = next((str(value[name]) for name in _PATH_KEYS if value.get(name)), path)
+            items = list(value.items())[:ARGS_MAX]
+            stack.extend((str(name), item, path, depth + 1) for name, item in reversed(items))
+        elif isinstance(value, list | tuple):
+            if not value or any(not isinstance(item, str) or holds_diff(item) for item in value):
+                stack.extend((key, item, path, depth + 1) for item in reversed(value[:ARGS_MAX]))
+            elif key.lower() in CODE_KEYS and any(re.search(r"\s", item) for item in value):
+                found.append(Argument(key, "\n".join(item.removesuffix("\n") for item in value), path))
+            else:
+                found.append(Argument(key, shlex.join(value), path))
+        elif value is not None:
+            found.append(Argument(key, str(value)[:200], path))
+    return found
+
+
+def holds_diff(text: str) -> bool:
+    return "\n@@ " in text or text.startswith("diff --git ")
