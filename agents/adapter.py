@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import ssl
+import traceback
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +87,7 @@ class ProviderCalls(ModelCalls):
             )
         except (UserError, ValueError, TypeError, ImportError) as error:
             what = f"pydantic-ai can't make it of provider {endpoint.provider}: {error}"
-            raise endpoint.error(what.replace(key, "…")) from None
+            raise endpoint.error(self._keyless(what)) from None
 
     async def _call(
         self, client: _Client, dialect: Dialect, prompt: Prompt, hear: Hear | None
@@ -107,7 +109,10 @@ class ProviderCalls(ModelCalls):
             raise self._endless(prompt, heard) from None
         except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
             if heard.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
-                what = f"{self.endpoint.provider}'s SDK failed at it ({type(error).__name__})"
+                # Its words may be the prompt's, or the key.
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
+                what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
                 again = not isinstance(error, AssertionError | NotImplementedError)
                 raise Failed(what, again=again, used=None) from None
         return self._whole(prompt, heard)
@@ -150,7 +155,8 @@ class ProviderCalls(ModelCalls):
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
-            return Failed(f"pydantic-ai won't ask it: {error}", again=False, used=NOTHING, status=501)
+            what = self._keyless(f"pydantic-ai won't ask it: {error}")
+            return Failed(what, again=False, used=NOTHING, status=501)
         if isinstance(error, exceptions.ModelConnectionError):
             began = error.phase not in ("pool", "connect")
             return self._unreached(began=began, silent=isinstance(error, exceptions.ModelTimeoutError))
@@ -217,21 +223,8 @@ def _form(dialect: Dialect, prompt: Prompt) -> ModelRequestParameters:
 
     if dialect.form != "json_schema" or not prompt.schema:
         return ModelRequestParameters()
-    schema = OutputObjectDefinition(_one_type_each(dict(prompt.schema)), name=prompt.task, strict=True)
+    schema = OutputObjectDefinition(dict(prompt.schema), name=prompt.task, strict=True)
     return ModelRequestParameters(output_mode="native", output_object=schema)
-
-
-def _one_type_each(schema: Any) -> Any:
-    """A schema whose parts have one type each, which is all that some SDKs know, and all understand."""
-    if isinstance(schema, list):
-        return [_one_type_each(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: _one_type_each(part) for key, part in schema.items()}
-    if isinstance(kinds := found.get("type"), list):
-        del found["type"]
-        found["anyOf"] = [{"type": kind} for kind in kinds]
-    return found
 
 
 def _is_from(error: BaseException, kind: type[BaseException]) -> bool:

@@ -26,6 +26,8 @@ from council.protocol.sections import VERBS, ImpactAnalysis, MemoryOperation, Se
 CONFIDENCES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
 
 _TEXT: dict[str, Any] = {"type": "string"}
+# Not ["string", "null"]: some servers and SDKs know one type for each part alone.
+_TEXT_OR_NULL: dict[str, Any] = {"anyOf": [_TEXT, {"type": "null"}]}
 
 
 def _one_of(words: Iterable[Any], kind: str = "string") -> dict[str, Any]:
@@ -56,9 +58,7 @@ _PACKET = _object(
     mangle_updates=_many(_TEXT),
     memory_operations=_many(_object(op=_words_of(MemoryOperation, "op"), key=_TEXT, value=_TEXT)),
     impact_analysis=_object(estimated_scope=_words_of(ImpactAnalysis, "estimated_scope")),
-    safety_gates=_object(
-        requires_user_approval={"type": "boolean"}, dangerous_action_blocked={"type": ["string", "null"]}
-    ),
+    safety_gates=_object(requires_user_approval={"type": "boolean"}, dangerous_action_blocked=_TEXT_OR_NULL),
 )
 
 
@@ -78,7 +78,7 @@ SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
         "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
         # Of the other stages (GCP 6), as their blocks would be.
         "plan": _object(plan=_many(_TEXT)),
-        "observe": _object(interrupt={"type": ["string", "null"]}),
+        "observe": _object(interrupt=_TEXT_OR_NULL),
         "act": _object(response=_TEXT),
         "verify": _object(summary=_TEXT, verify=_one_of(get_args(Outcome))),
     }

@@ -14,6 +14,7 @@ import contextlib
 import email.utils
 import math
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,6 +44,8 @@ PAUSE_MAX_S = 8.0
 # A token is rarely more than a word; the longest are rows of blanks or dashes, some dozen characters.
 CHARS_A_TOKEN_MAX = 64
 SAID_CHARS_MAX = 300  # of a server's own words in an error
+# What begins like the key is the key, or what a server shows of it.
+KEY_SHOWN_MAX = 8
 _TOO_LONG = "the prompt is too long for it"
 
 # Is given an answer piece by piece, as it comes; None where all of it is void, as it broke off and begins anew.
@@ -51,6 +54,12 @@ Hear = Callable[[str | None], None]
 # By these a refusal is known to be of a form of answer, and by those of a prompt that is too long.
 _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
 _OF_A_LENGTH = ("context_length", "context length", "context size", "context window", "maximum context")
+# llama.cpp can't read what its model wrote: by chance, or for good, as model and template don't fit. Each such call
+# has written a whole answer.
+_OF_AN_ANSWER = ("does not match the expected", "failed to parse input")
+UNREAD_MAX = 2
+# What says that a server did not begin: it is not up yet, or has too much to do.
+_BUSY = (503, 529)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,8 @@ class ModelCalls:
         overruns = [asdict(each) for each in prompt.overruns]
         worst = endpoint.cost(prompt.tokens, prompt.written_max(endpoint.max_output_tokens))
         async with self._open() as client:
+            known = dialect = self._dialect
             while True:
-                dialect = self._dialect
                 said = {**told, "overruns": overruns} if overruns else told
                 call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **said)
                 overruns = []  # told once
@@ -171,6 +180,7 @@ class ModelCalls:
                 try:
                     with spans.chat(endpoint, prompt.task):
                         answer, used = await self._call(client, dialect, prompt, hear)
+                    self._learn(known, dialect, troubles)
                     return answer
                 except Failed as failure:
                     used, failed = failure.used, failure
@@ -179,7 +189,10 @@ class ModelCalls:
                 troubles.append(failed.what)
                 if hear is not None:
                     hear(None)
-                if self._learned(dialect, failed):
+                if (simpler := self._simpler(dialect, failed)) is not None:
+                    # Or another call has learned it meanwhile.
+                    dialect = simpler if self._dialect == known else self._dialect
+                    known = self._dialect
                     continue
                 attempt += 1
                 await self._before_next(failed, attempt, until_s)
@@ -188,7 +201,8 @@ class ModelCalls:
         """Waits until it may be tried again. Raises ModelError where that is of no use, or too late."""
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
-        if attempt == ATTEMPTS_MAX:
+        unread = any(words in failed.what.casefold() for words in _OF_AN_ANSWER)
+        if attempt == (UNREAD_MAX if unread else ATTEMPTS_MAX):
             raise self.endpoint.error(f"{failed.what}; given up after {attempt} attempts", failed.status)
         pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_MAX_S) * (1 - random.random() / 2)
         if failed.after_s is not None:
@@ -202,23 +216,23 @@ class ModelCalls:
         log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
         await self._pause(pause_s)
 
-    def _learned(self, used: Dialect, failed: Failed) -> bool:
-        """Whether the server does not understand something that it need not be asked with; it is then left out."""
+    def _simpler(self, dialect: Dialect, failed: Failed) -> Dialect | None:
+        """The dialect without what the server says that it does not understand, and need not be asked with."""
         if failed.status not in (400, 404, 415, 422, 501) or failed.what.startswith(_TOO_LONG):
-            return False
+            return None
         may_change = self.endpoint.answer_format == "auto"
-        simpler = used.without(failed.what.casefold(), may_change_form=may_change)
-        if simpler is None:
-            return False
-        if self._dialect == used:  # else another call has learned it meanwhile
-            self._dialect = simpler
+        return dialect.without(failed.what.casefold(), may_change_form=may_change)
+
+    def _learn(self, known: Dialect, dialect: Dialect, troubles: list[str]) -> None:
+        """Remembers what was left out once it helped: a refusal of another thing may hold the same words."""
+        if dialect != known == self._dialect:
+            self._dialect = dialect
             log.warning(
                 "the model's server does not understand something",
                 model=str(self.endpoint),
-                said=failed.what,
-                now=str(simpler),
+                said=troubles[-1],
+                now=str(dialect),
             )
-        return True
 
     # One call
 
@@ -244,14 +258,8 @@ class ModelCalls:
                 raise self._failure(error) from None
         except wire.TooMuch:
             raise self._endless(prompt, heard) from None
-        except (
-            ValueError,
-            TypeError,
-            AttributeError,
-            LookupError,
-            RecursionError,
-        ) as error:  # within the SDK
-            if heard.finish is None:
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+            if heard.finish is None:  # within the SDK
                 what = f"it sent what is no stream of chunks ({type(error).__name__})"
                 raise Failed(what, again=True, used=None) from None
         return self._whole(prompt, heard)
@@ -330,7 +338,7 @@ class ModelCalls:
         status: int = error.status_code
         said, after_s = self._said(error), _retry_after_s(error.response.headers)
         about = f"{said} {error.code or ''}".casefold()
-        used = None if status >= 500 or status == 408 else NOTHING
+        used = NOTHING if status in _BUSY or (status < 500 and status != 408) else None
         again = status in (408, 409, 425, 429) or status >= 500
         if status in (401, 403):  # without the server's words, which may show the key
             which = self.endpoint.api_key_env or self.endpoint.api_key_file
@@ -353,23 +361,25 @@ class ModelCalls:
         return Failed(what, again=again, used=used, after_s=after_s, status=status)
 
     def _said(self, error: Any) -> str:
-        """The server's own words, without the key should they show it."""
+        """The server's own words."""
         body = error.body
         said = body.get("message") if isinstance(body, dict) else None
-        words = str(said if isinstance(said, str) else error.message)
+        words = self._keyless(str(said if isinstance(said, str) else error.message))
+        return f"; it says {quoted(words, SAID_CHARS_MAX)}" if words else ""
+
+    def _keyless(self, words: str) -> str:
+        """The words without the key, or all but its end, should they show it."""
         with contextlib.suppress(ModelError):
             key = self.endpoint.key()
-            words = words if key == NO_KEY else words.replace(key, "…")
-        return f"; it says {quoted(words, SAID_CHARS_MAX)}" if words else ""
+            words = words if key == NO_KEY else re.sub(re.escape(key[:KEY_SHOWN_MAX]) + r"\S*", "…", words)
+        return words
 
     # The client
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
         """The client, which all calls under way share; the last one closes it."""
-        if (
-            self._tls is None
-        ):  # importing the SDK and reading certificates takes a second, in which seats must beat
+        if self._tls is None:  # the SDK and certificates take a second to load, in which seats must beat
             self._tls = await asyncio.to_thread(self._prepare)
         if self._client is None:
             self._client = self._new_client(self._tls)

@@ -104,6 +104,14 @@ class Endpoint:
         except OSError as error:
             raise self.error(f"the file {name} with its key can't be read: {error.strerror}") from None
 
+    @property
+    def key_in_clear(self) -> bool:
+        """Whether its key would go over a network for all on it to read."""
+        named = self.api_key_env or self.api_key_file
+        return (
+            named is not None and urlsplit(self.base_url).scheme == "http" and not is_loopback(self.base_url)
+        )
+
     def error(self, what: str, status: int | None = None) -> ModelError:
         """What went wrong with this model, as an error that names it."""
         return ModelError(f"{self}: {what}", model=self.model, where=self.base_url, status=status)

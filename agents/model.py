@@ -23,7 +23,7 @@ from council.agents.prompt import Execution, Halt, Prompt, Prompter
 from council.agents.purse import Purse, SpendingMind
 from council.agents.stages import Telling, Verification, stages_for
 from council.agents.taking import Taking, Unusable, checked
-from council.agents.voice import Voice
+from council.agents.voice import HALTS_MAX, Voice
 from council.protocol.errors import CallDenied, MindError, ModelError, TokenBudgetError
 from council.protocol.mangle import Schema
 
@@ -88,7 +88,8 @@ class ModelMind:
         self._voice: Voice | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.endpoint, self.prompter, self.stages, self.predicates, self._pause)
+        made = partial(ModelMind, stages=self.stages, predicates=self.predicates, pause=self._pause)
+        return made, (self.endpoint, self.prompter)
 
     def __repr__(self) -> str:
         return f"ModelMind({self.endpoint})"
@@ -105,53 +106,31 @@ class ModelMind:
         """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError, and the ballot is lost."""
         if "plan" in stages_for(case, self.stages):
             return await self._within(case, lambda work: self._deliberated(case, work))
-        return await self._within(
-            case, lambda work: self._ask(case, self.prompter.ballot(case), self._opinion, work)
-        )
+        return await self._answered(case, self.prompter.ballot(case), self._opinion)
 
     async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
         """The model's ruling, shown all ballots (rules 1.8). Raises as ``review`` does."""
-        return await self._within(
-            case,
-            lambda work: self._ask(case, self.prompter.ruling(case, ballots), self._ruling, work),
-        )
+        return await self._answered(case, self.prompter.ruling(case, ballots), self._ruling)
 
     async def observe(self, case: Case, stream: Stream) -> Observation:
         """What the model makes of another seat's work. Raises as ``review`` does: then it has made nothing of it.
 
         It is a call of its own, asked once, and leaves nothing behind for its own ballot (rules 6.7).
         """
-        return await self._within(
-            case,
-            lambda work: self._ask(
-                case,
-                self.prompter.observe(case, stream, marked=self._marked),
-                stages.observation,
-                work,
-                asks_again=False,
-            ),
-        )
+        prompt = self.prompter.observe(case, stream, marked=self._marked)
+        return await self._answered(case, prompt, stages.observation, asks_again=False)
 
     async def act(self, case: Case, done: Execution) -> str:
         """What the user is told of what was run, or of what failed (GCP 6). Raises as ``review`` does."""
-        return await self._within(
-            case,
-            lambda work: self._ask(
-                case, self.prompter.act(case, done, marked=self._marked), stages.response, work
-            ),
-        )
+        return await self._answered(case, self.prompter.act(case, done, marked=self._marked), stages.response)
 
     async def verify(self, case: Case, state: str) -> Verification:
         """Whether ``state``, found after the run, is what was wanted (GCP 6).
 
         Raises as ``review`` does, also where the answer does not say: whoever acts on it takes that for no success.
         """
-        return await self._within(
-            case,
-            lambda work: self._ask(
-                case, self.prompter.verify(case, state, marked=self._marked), stages.verification, work
-            ),
-        )
+        prompt = self.prompter.verify(case, state, marked=self._marked)
+        return await self._answered(case, prompt, stages.verification)
 
     @property
     def _marked(self) -> bool:
@@ -166,7 +145,7 @@ class ModelMind:
         Where it heeds no more, it calls for Prime: the council may have counted otherwise (rules 1.8).
         """
         halt: Halt | None = None
-        for _ in range(stages.INTERRUPTS_MAX):
+        for _ in range(HALTS_MAX):
             try:
                 return await self._unless_halted(case, work, self._planned(case, work, halt))
             except _Halted as halted:
@@ -175,7 +154,7 @@ class ModelMind:
                 why = f"its plan was halted, and there was no time for another: {halt.reason}"
                 return _escalated(await self._unplanned(case, work), why)
         assert halt is not None
-        why = f"its plans were halted {stages.INTERRUPTS_MAX} times, the last for: {halt.reason}"
+        why = f"its plans were halted {HALTS_MAX} times, the last for: {halt.reason}"
         return _escalated(await self._planned(case, work, halt), why)
 
     async def _unless_halted(self, case: Case, work: _Work, review: Coroutine[Any, Any, Opinion]) -> Opinion:
@@ -233,6 +212,14 @@ class ModelMind:
 
     # Asking
 
+    async def _answered(
+        self, case: Case, prompt: Awaitable[Prompt], taken: Taking[T], *, asks_again: bool = True
+    ) -> T:
+        """What is taken from the answer to this one prompt."""
+        return await self._within(
+            case, lambda work: self._ask(case, prompt, taken, work, asks_again=asks_again)
+        )
+
     async def _within(self, case: Case, done: Callable[[_Work], Awaitable[T]]) -> T:
         """What is done within the time that the case and the endpoint leave."""
         limit_s = case.time_left_s - min(MARGIN_S, case.time_left_s / 10)
@@ -257,6 +244,7 @@ class ModelMind:
     ) -> T:
         """What is taken from the answer; one that ``says`` is said by the voice as it comes."""
         prompt, first = self._told(prompted if isinstance(prompted, Prompt) else await prompted), ""
+        shown = prompt.messages  # by others: its own answer, which it is shown when asked again, it may mend
         if self._purse is None:
             raise MindError(
                 f"{self.endpoint}: it has no purse to pay from: hand it one with take_purse, as a seat does",
@@ -267,7 +255,7 @@ class ModelMind:
             hear = None if telling is None else telling.hear
             answer = await self._calls.answer(prompt, self._purse, work.until_s, work.troubles, hear)
             try:
-                found = checked(case, prompt, answer, taken)
+                found = checked(case, replace(prompt, messages=shown), answer, taken)
             except Unusable as unusable:
                 problem, final = str(unusable), unusable.final
             else:
@@ -305,13 +293,3 @@ def _escalated(opinion: Opinion, why: str) -> Opinion:
     return replace(
         opinion, escalate="; ".join(filter(None, (why, opinion.escalate)))[: stages.REASON_CHARS_MAX]
     )
-
-
-def _rebuilt(
-    endpoint: Endpoint,
-    prompter: Prompter,
-    setting: stages.Setting,
-    predicates: Schema | None,
-    pause: Callable[[float], Awaitable[None]],
-) -> ModelMind:
-    return ModelMind(endpoint, prompter, stages=setting, predicates=predicates, pause=pause)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from council.agents.mind import Case, Stream
-from council.agents.voice import OBSERVATIONS_MAX
+from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
 
 # So much more must have been said before a mind looks again: a paragraph. What is whole it looks at in any case.
 LOOK_CHARS = 600
@@ -23,8 +23,6 @@ CASES_MAX = 2_000
 # Of cases and of what was heard about them; above, the oldest are forgotten.
 CHARS_MAX = 32 * 2**20
 GAP = "\n[some of it was not heard]\n"
-# rules 1.8: so many halts in a row, and Prime rules on it; what is said after them is looked at no more.
-HALTS_MAX = 3
 
 
 @dataclass(slots=True)

@@ -21,26 +21,13 @@ TEXT_CHARS_MAX = 20_000
 FILES_MAX = 100  # one for each seat and task is a handful
 
 # What must stand in a file, and nothing else may; a role has none.
+_STAGES = ("plan", "observe", "act", "verify")
+_PLAIN = ("ballot", "ballot_answer", "ruling", "ruling_answer", "refine", "halted", "act", "closing", "retry")
 PLACES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
+    dict.fromkeys((*_PLAIN, *(f"{stage}_answer" for stage in _STAGES)), frozenset[str]())
+    | dict.fromkeys((f"{stage}_marked" for stage in _STAGES), frozenset({"marker"}))
+    | {
         "sections": frozenset({"nonce", "canary"}),
-        "ballot": frozenset(),
-        "ballot_answer": frozenset(),
-        "ruling": frozenset(),
-        "ruling_answer": frozenset(),
-        "refine": frozenset(),
-        "plan_answer": frozenset(),
-        "plan_marked": frozenset({"marker"}),
-        "halted": frozenset(),
-        "observe_answer": frozenset(),
-        "observe_marked": frozenset({"marker"}),
-        "act": frozenset(),
-        "act_answer": frozenset(),
-        "act_marked": frozenset({"marker"}),
-        "verify_answer": frozenset(),
-        "verify_marked": frozenset({"marker"}),
-        "closing": frozenset(),
-        "retry": frozenset(),
         "compressor": frozenset({"nonce", "target_tokens", "text"}),
     }
 )

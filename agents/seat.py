@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from council.agents import letters, purse
+from council.agents import spans as tracing
 from council.agents.exchange import Mailbox, Reply
 from council.agents.mind import (
     Case,
@@ -35,13 +36,12 @@ from council.agents.mind import Ruling as MindRuling
 from council.agents.observing import Heard, Hearing
 from council.agents.prompt import overruns_of
 from council.agents.purse import Denial, SeatPurse, SpendingMind
-from council.agents.spans import Spans
-from council.agents.spans import work as traced
 from council.agents.threads import Threads, in_words, short
 from council.agents.voice import SeatVoice, SpeakingMind, sayable
 from council.protocol import signing
-from council.protocol.envelope import Envelope, Info, Proposal, plain
+from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import CouncilError
+from council.protocol.jsondata import plain
 
 # Ballots a seat can cast again word for word when it is asked again after a lost reply. More than a council
 # has open, so that none of those is reviewed twice.
@@ -101,7 +101,7 @@ class SeatHost:
         new_id: Callable[[], str],
         heartbeat_s: float = 30.0,
         concurrent_max: int = 16,
-        spans: Spans | None = None,
+        spans: tracing.Spans | None = None,
     ) -> None:
         self.name = name
         self._mind = mind
@@ -118,11 +118,10 @@ class SeatHost:
         self._spans = spans
         self._heartbeat_s = heartbeat_s
         self._mailbox = Mailbox()
-        self._purse = SeatPurse(name, self._info)
+        self._purse = SeatPurse(name, self._ask)
         if isinstance(mind, SpendingMind):
             self._purse.hand_to(mind)
-        # Rounds of an earlier life of this seat began before.
-        self._voice = SeatVoice(self._casts, self._say_piece, int(wall().timestamp() * 1_000))
+        self._voice = SeatVoice(self._casts, self._say_piece)
         if isinstance(mind, SpeakingMind):
             mind.take_voice(self._voice)
         self._hearing = Hearing(hears=isinstance(mind, ObservingMind))
@@ -152,6 +151,7 @@ class SeatHost:
         ``boot`` is the number of this run, which each heartbeat names (as ``parent_id``); ``send`` is given
         the sealed heartbeat and a name for it that people can read.
         """
+        self._voice.begin_run(boot)
         self._attendance += 1
         attendance, beat = self._attendance, 0
         self._end_attendance()
@@ -301,9 +301,10 @@ class SeatHost:
             )
         told = {"stream": heard.seat, "stage": heard.stage, "round": work.round, "whole": work.whole}
         told["interrupt"] = thought.interrupt
-        _, send = self._info(work.proposal_id, "observation", told, thought.reason)
+        sealed = self._info(work.proposal_id, "observation", told, thought.reason)
         heard.looked(work.round, whole=work.whole, interrupt=thought.interrupt)
-        send()  # also of a round that is over: the council counts what a seat does, not what it does last
+        # Also of a round that is over: the council counts what a seat does, not what it does last.
+        self._mailbox.put(sealed)
         self._done(work)
 
     # The work
@@ -313,7 +314,7 @@ class SeatHost:
         try:
             await self._slots.acquire()
             work.has_slot = True
-            with traced(self._spans, self.name, work.proposal_id, work.kind):
+            with tracing.work(self._spans, self.name, work.proposal_id, work.kind):
                 thought = await self._think(work, think)
             if not work.given_up and work.heard is not None:
                 self._say_observed(work, work.heard, thought)
@@ -390,11 +391,9 @@ class SeatHost:
         self._mailbox.put(sealed)
 
     def _fail(self, work: _Work, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
-        data: dict[str, Any] = {"proposal_id": work.proposal_id, "task": work.kind}
-        if overruns:  # rules 2.4: they stand in the journal, also where no call was made with that prompt
-            data["overruns"] = overruns
-        content = {"kind": "fault", "text": sayable(why[:2_000]), "data": data}
-        self._say(work, self._sealed(type="INFO", role="voter", parent_id=work.proposal_id, content=content))
+        # rules 2.4: they stand in the journal, also where no call was made with that prompt.
+        told = {"task": work.kind} | ({"overruns": overruns} if overruns else {})
+        self._say(work, self._info(work.proposal_id, "fault", told, why))
 
     def _sealed_thought(self, work: _Work, thought: Any) -> bytes:
         """The thought, signed. Raises EnvelopeError or TypeError for what is no opinion, or no ruling."""
@@ -424,27 +423,29 @@ class SeatHost:
             type="INFO", content={"kind": "ruling", "text": thought.reason, "data": data}, **fields
         )
 
-    def _sealed(self, **fields: Any) -> bytes:
-        msg_id = fields.pop("msg_id", None) or self._new_id()
-        envelope = Envelope.build(msg_id=msg_id, timestamp=self._wall(), sender=self.name, **fields)
-        return signing.sign(envelope, self._key, self._council_id)
+    def _sealed(self, msg_id: str = "", **fields: Any) -> bytes:
+        about = {"msg_id": msg_id or self._new_id(), "timestamp": self._wall(), "sender": self.name}
+        return signing.sign(Envelope.build(**about, **fields), self._key, self._council_id)
 
     def _casts(self, proposal_id: str) -> bool:
         """Whether its mind is at work on a ballot."""
         return (proposal_id, "ballot") in self._work
 
     def _say_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
-        self._info(proposal_id, "stream", data, text)[1]()
+        self._mailbox.put(self._info(proposal_id, "stream", data, text))
+
+    def _ask(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:
+        """What the purse asks or settles: its id, and what leaves it for the council."""
+        msg_id = self._new_id()
+        sealed = self._info(proposal_id, kind, data, msg_id=msg_id)
+        return msg_id, lambda: self._mailbox.put(sealed)
 
     def _info(
-        self, proposal_id: str, kind: str, data: Mapping[str, Any], text: str = ""
-    ) -> tuple[str, Callable[[], None]]:
-        """An INFO of the seat's own, about a proposal: its id, and what leaves it for the council."""
-        msg_id = self._new_id()
+        self, proposal_id: str, kind: str, data: Mapping[str, Any], text: str = "", **fields: Any
+    ) -> bytes:
+        """An INFO of the seat's own, about a proposal."""
         content = {"kind": kind, "text": sayable(text[:2_000]), "data": {"proposal_id": proposal_id, **data}}
-        fields: dict[str, Any] = {"type": "INFO", "role": "voter", "parent_id": proposal_id}
-        sealed = self._sealed(msg_id=msg_id, content=content, **fields)
-        return msg_id, lambda: self._mailbox.put(sealed)
+        return self._sealed(type="INFO", role="voter", parent_id=proposal_id, content=content, **fields)
 
     def _remember(self, key: tuple[str, str], sealed: bytes) -> None:
         if key in self._said:

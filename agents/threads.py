@@ -45,13 +45,12 @@ class Threads:
             outcome: tuple[Any, Exception | None]
             try:
                 outcome = (context.run(think), None)
-            except StopIteration as error:  # futures refuse to carry it
-                outcome = (None, RuntimeError(_text_of(error, repr)))
             except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
-                outcome = (
-                    None,
-                    error if isinstance(error, Exception) else RuntimeError(_text_of(error, repr)),
-                )
+                if not isinstance(error, Exception) or isinstance(
+                    error, StopIteration
+                ):  # no future takes these
+                    error = RuntimeError(_text_of(error, repr))
+                outcome = (None, error)
             try:
                 loop.call_soon_threadsafe(settle, *outcome)
             except RuntimeError:

@@ -11,15 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-# Calls of ``observe`` for one seat's work on one proposal, all its stages and restarts: they may cost money. Three
-# halts of what is whole must be among them (rules 1.8), and some looks at what is being said.
+# rules 1.8: the third halt in a row has Prime rule on it; further ones would only keep the seat from voting.
+HALTS_MAX = 3
+# Calls of ``observe`` for one seat's work on one proposal, all its stages and restarts: they may cost money. So many
+# halts of what is whole must be among them, and some looks at what is being said.
 OBSERVATIONS_MAX = 6
 # So much is said at once: some sentences. Less would be a message for each token, more would come too late.
 PIECE_CHARS = 240
-# What one seat may say about one proposal: many times a plan. What is above is not heard.
-STREAM_CHARS_MAX = 32_000
+# What one seat may say about one proposal, and of it in one round: many times a plan. What is above is not heard; a
+# plan that is made anew after each halt (rules 1.8) is, however long those before it were.
 PIECES_MAX = 200
+ROUND_CHARS_MAX = 11_000
 STAGE_CHARS_MAX = 40
+# Rounds are numbered above those of a seat's earlier runs, by the council's count of these: nodes' clocks differ.
+ROUNDS_A_RUN = 2**32
 CUT = "\n[cut: it says more than is listened to]"
 
 
@@ -53,9 +58,10 @@ def sayable(text: str) -> str:
 
 @dataclass(slots=True)
 class _Round:
-    """One telling of one stage: its number, how much of it was sent, and what waits to be."""
+    """One telling of one stage: its number, how much of it was said, how much sent, and what waits to be."""
 
     number: int
+    chars: int = 0
     at: int = 0
     waiting: str = ""
 
@@ -70,7 +76,6 @@ class _Speech:
 
     cut: int
     rounds: dict[str, _Round] = field(default_factory=dict)
-    chars: int = 0
     pieces: int = 0
     halt: asyncio.Future[str] | None = None
     unheard: str | None = None
@@ -80,35 +85,34 @@ class _Speech:
 class SeatVoice:
     """The voice of a seat. ``say_piece`` sends a piece, given its proposal, its text and its facts.
 
-    ``at_work`` tells whether the mind works on a ballot for a proposal: about others nothing is heard. Rounds are
-    numbered from ``first`` on, which is above those of the seat's earlier lives.
+    ``at_work`` tells whether the mind works on a ballot for a proposal: about others nothing is heard.
     """
 
     def __init__(
         self,
         at_work: Callable[[str], bool],
         say_piece: Callable[[str, str, Mapping[str, Any]], None],
-        first: int = 1,
     ) -> None:
         self._at_work = at_work
         self._say_piece = say_piece
-        self._last = first - 1
+        self._last = 0
         self._speeches: dict[str, _Speech] = {}
 
     # What the mind calls
 
     def say(self, proposal_id: str, stage: str, text: str) -> None:
         speech = self._speech(proposal_id)
-        if speech is None or speech.hushed or not text or speech.chars >= STREAM_CHARS_MAX:
+        if speech is None or speech.hushed or not text:
             return
-        clean = sayable(text)
-        room = STREAM_CHARS_MAX - speech.chars
-        speech.chars += len(clean)
         stage = stage[:STAGE_CHARS_MAX]
         now = speech.rounds.get(stage)
         if now is None:
             self._last += 1
             now = speech.rounds[stage] = _Round(self._last)
+        clean, room = sayable(text), ROUND_CHARS_MAX - now.chars
+        if room < 0:
+            return  # it is cut
+        now.chars += len(clean)
         now.waiting += clean if len(clean) <= room else clean[:room] + CUT
         while len(now.waiting) >= PIECE_CHARS:  # each of them takes from it, if only to drop
             self._send(proposal_id, speech, stage, whole=False)
@@ -148,6 +152,10 @@ class SeatVoice:
             speech.hushed = True
         else:
             speech.unheard = why
+
+    def begin_run(self, number: int) -> None:
+        """The council counts this as the seat's run of that number."""
+        self._last = max(self._last, number * ROUNDS_A_RUN)
 
     def close(self, proposal_id: str) -> None:
         """The work on it is over."""

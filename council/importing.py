@@ -51,11 +51,14 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     if find_spec(needed) is None:
         why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[{extra}]'"
         raise MindError(why, seat=seat.name, mind=MODEL_MIND)
+    endpoint = endpoint_of(seat)
+    if endpoint.key_in_clear:
+        log.warning("a key goes over the network in clear: use https", seat=seat.name, to=endpoint.base_url)
     if council is None:
-        return ModelMind(endpoint_of(seat), prompter_of(seat), stages=seat.stages)
+        return ModelMind(endpoint, prompter_of(seat), stages=seat.stages)
     papers = papers_of(council)
-    prompter = prompter_of(seat, _steps(council), papers.of(seat.name))
-    return ModelMind(endpoint_of(seat), prompter, stages=seat.stages, predicates=papers.schema())
+    prompter = prompter_of(seat, steps_of(council), papers.of(seat.name))
+    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=papers.schema())
 
 
 def prompter_of(
@@ -109,7 +112,7 @@ def endpoint_of(seat: SeatConfig) -> Endpoint:
     )
 
 
-def _steps(council: CouncilConfig) -> tuple[Step, ...]:
+def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
     """rules 2.4: Lite, then Prime, where a model is behind them; where one is behind both, it is asked once.
 
     Each is asked as its own seat asks it, whoever's text it is, and so with its own key alone.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from council import importing
 from council.agents.endpoint import Endpoint
@@ -16,7 +17,7 @@ from council.agents.model import ModelMind
 from council.config import CouncilConfig, SeatConfig, build_mind, describe, load
 from council.protocol.errors import ConfigError, MindError
 from council.protocol.profiles import import_config
-from council.runtime.inline import rules_of
+from council.runtime.parts import rules_of
 from council.settings import MODEL_KEYS, MODEL_MIND, of_profile
 
 URL = "http://127.0.0.1:11434/v1"
@@ -143,6 +144,24 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importing, "find_spec", lambda name: None)
     with pytest.raises(MindError, match=re.escape("pip install 'council-runtime[models]'")):
         build_mind(SeatConfig(name="lite", model="m", base_url=URL))
+
+
+@pytest.mark.parametrize(
+    ("address", "key", "warned"),
+    [
+        ("http://10.0.0.9:8000/v1", {"api_key_env": "K"}, True),
+        ("HTTP://models.example/v1", {"api_key_file": "/k"}, True),
+        ("https://models.example/v1", {"api_key_env": "K"}, False),
+        (URL, {"api_key_env": "K"}, False),
+        ("http://10.0.0.9:8000/v1", {}, False),
+    ],
+)
+def test_a_key_that_goes_over_the_network_in_clear_is_warned_of(
+    address: str, key: dict[str, Any], warned: bool
+) -> None:
+    with capture_logs() as logged:
+        build_mind(SeatConfig(name="lite", model="m", base_url=address, **key))
+    assert [each["to"] for each in logged if "in clear: use https" in each["event"]] == [address] * warned
 
 
 def test_python_may_leave_the_mind_out_too() -> None:

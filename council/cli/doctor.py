@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from council.cli import reach
-from council.cli.report import Report
+from council.cli.report import Report, log_aside
 from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
@@ -71,7 +71,8 @@ def _charter(config: CouncilConfig) -> Finding:
     from council.chartering import chartered, papers_of
 
     try:
-        identity = papers_of(chartered(config)).charter.identity
+        with log_aside():
+            identity = papers_of(chartered(config)).charter.identity
     except ConfigError as error:
         return "fail", "charter", "; ".join(map(line, error.problems))
     return "ok", "charter", f"identity {identity.content_hash()[:12]}, from {config.charter or 'what ships'}"
@@ -225,20 +226,12 @@ def _ray(where: reach.Where, report: Report) -> Finding:
         if file is not None:
             return "warn", "Ray", f"not started: {_not_tried(seat.base_url or seat.mind, file)}"
     where.launch = True
-    return _timed("Ray", lambda: _launch(where, report))
-
-
-def _launch(where: reach.Where, report: Report) -> None:
-    with reach.opened(where, report) as (council, _):
-        council.status()
-
-
-def _timed(what: str, act: Callable[[], None]) -> Finding:
     began = time.monotonic()
     try:
-        act()
+        with reach.opened(where, report) as (council, _):
+            council.status()
     except CouncilError as error:
-        return "fail", what, line(error.message)
+        return "fail", "Ray", line(error.message)
     except Exception as error:  # noqa: BLE001 - whatever Ray raises is the finding
-        return "fail", what, f"does not start: {line(str(error)) or type(error).__name__}"
-    return "ok", what, f"a council started and ended in {span(time.monotonic() - began)}"
+        return "fail", "Ray", f"does not start: {line(str(error)) or type(error).__name__}"
+    return "ok", "Ray", f"a council started and ended in {span(time.monotonic() - began)}"

@@ -13,7 +13,7 @@ import typer
 from council.cli import proposing
 from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
-from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.report import DONE, REJECTED, Report, UsageFault, log_aside
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +31,7 @@ COLUMNS: dict[str, Callable[[str], bool]] = {
     "again": lambda task: task in ("plan again", "ballot again", "ruling again"),
     "halted": lambda task: " anew" in task,
     "observing": lambda task: task == "observe",
+    "shortening": lambda task: task == "compress",
 }
 
 
@@ -74,7 +75,8 @@ def estimate(
     report = Report(as_json=json)
     proposal = _proposal(summary, body, action, file, history, risk)
     configured = Where(config).loaded().config
-    found = asyncio.run(estimated(configured, proposal))
+    with log_aside():
+        found = asyncio.run(estimated(configured, proposal))
     code = DONE if found.works else REJECTED
     return report.result({"estimate": found.plain()}, None if json else _shown(found), code)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from council.cli.options import Json
-from council.cli.report import DONE, Report, UsageFault
+from council.cli.report import DONE, Report, UsageFault, log_aside
 
 if TYPE_CHECKING:
     from council.cli.servers import Listing
@@ -243,10 +243,11 @@ def _unbuilt(loaded: Loaded) -> list[str]:
     from council.importing import build_mind
     from council.protocol.errors import CouncilError
 
-    wrong: Mapping[str, Any] = {}
-    for seat in loaded.config.seats:
-        try:
-            build_mind(seat)
-        except CouncilError as error:
-            wrong = {**wrong, error.message.partition(": ")[2]: None}
+    wrong: dict[str, None] = {}
+    with log_aside():
+        for seat in loaded.config.seats:
+            try:
+                build_mind(seat)
+            except CouncilError as error:
+                wrong[error.message.partition(": ")[2]] = None
     return list(wrong)

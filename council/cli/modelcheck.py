@@ -11,13 +11,13 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
 from council.agents.answers import SCHEMAS
-from council.agents.calls import Answer, calls_for
-from council.agents.endpoint import Endpoint, shared
+from council.agents.calls import Answer, Form, calls_for
+from council.agents.endpoint import Endpoint, is_loopback, shared
 from council.agents.model import ModelMind
 from council.agents.prompt import Message, Prompt
 from council.agents.purse import Cost
@@ -29,9 +29,7 @@ from council.importing import build_mind
 from council.protocol.errors import CouncilError, ModelError, Unreachable
 from council.settings import SeatConfig, did_you_mean
 
-Level = Literal["ok", "warn", "fail"]
 Finding = tuple[str, str, str]
-Form = Literal["json_schema", "json_object", "text"]
 
 # A model that its server still has to load takes so long; doctor waits for all of them at once.
 CALL_S = 30.0
@@ -79,40 +77,44 @@ async def _no_pause(_: float) -> NoReturn:
 
 def examine(seats: Sequence[SeatConfig], *, offline: bool) -> Iterator[Finding]:
     """The findings on these seats, each of which is backed by a model. Raises nothing."""
-    minds: dict[str, ModelMind] = {}
-    for seat in seats:
-        try:
-            mind = build_mind(seat)
-            assert isinstance(mind, ModelMind)
-            mind.endpoint.key()
-            minds[seat.name] = mind
-        except CouncilError as error:
-            yield "fail", f"seat {seat.name}", _without(error.message, f"seat {seat.name}: ")
+    with _quiet():
+        minds = {seat.name: _mind(seat) for seat in seats}
+    endpoints = {name: mind.endpoint for name, mind in minds.items() if isinstance(mind, ModelMind)}
     tried: Mapping[Endpoint, Tried] = {}
     if not offline:
         with _quiet():
-            tried = asyncio.run(_try_all({mind.endpoint for mind in minds.values()}))
+            tried = asyncio.run(_try_all(set(endpoints.values())))
         tried = _with_listings(tried)
     for seat in seats:
-        if seat.name in minds:
-            yield from _findings(seat, minds[seat.name].endpoint, tried.get(minds[seat.name].endpoint))
-    yield from _together(seats, [mind.endpoint for mind in minds.values()])
+        mind = minds[seat.name]
+        if isinstance(mind, ModelMind):
+            yield from _findings(seat, mind.endpoint, tried.get(mind.endpoint))
+        else:
+            yield "fail", f"seat {seat.name}", line(mind.removeprefix(f"seat {seat.name}: "))
+    yield from _together(seats, list(endpoints.values()))
+
+
+def _mind(seat: SeatConfig) -> ModelMind | str:
+    """A seat's mind, whose key is there; or why there is none."""
+    try:
+        mind = build_mind(seat)
+        assert isinstance(mind, ModelMind)
+        mind.endpoint.key()
+        return mind
+    except CouncilError as error:
+        return error.message
 
 
 def _together(seats: Sequence[SeatConfig], endpoints: Sequence[Endpoint]) -> Iterator[Finding]:
     """What concerns several seats."""
     unpriced = [each for each in endpoints if each.usd_per_million_input is None]
-    models = sorted({each.model for each in unpriced if not servers.is_local(each.base_url)})
+    models = sorted({each.model for each in unpriced if not is_loopback(each.base_url)})
     if models:
         mend = "usd_per_million_input and usd_per_million_output have dollars counted and capped"
         yield "warn", "prices", f"not known of {line(', '.join(models))}: {mend}"
     for label, names in shared((each.name, each.model, each.vendor, each.base_url) for each in seats):
         if not label.startswith("server"):
             yield "warn", "votes", f"{', '.join(names)} share {line(label)}: their votes are not independent"
-
-
-def _without(text: str, head: str) -> str:
-    return line(text.removeprefix(head))
 
 
 # The calls
@@ -139,43 +141,25 @@ async def _try_all(endpoints: set[Endpoint]) -> dict[Endpoint, Tried]:
 
 
 async def _try(endpoint: Endpoint) -> Tried:
-    """One call, and one more for each form of answer that the server refuses."""
-    forms: tuple[Form, ...] = ("json_schema", "json_object", "text")
-    if endpoint.answer_format != "auto":
-        forms = (endpoint.answer_format,)
-    first = ""
-    for form in forms:
-        tried, status = await _call(endpoint, form)
-        if tried.answer is not None or status not in (400, 404, 415, 422, 501):
-            return tried
-        if status != 501:  # a form that was not even asked for says less than what comes of another
-            first = first or tried.trouble
-    return Tried(trouble=first or tried.trouble)
-
-
-async def _call(endpoint: Endpoint, form: Form) -> tuple[Tried, int | None]:
+    """One call, and one more for each form of answer that the server says it does not know."""
     limit_s = min(CALL_S, endpoint.timeout_s)
-    asked = replace(
-        endpoint,
-        answer_format=form,
-        max_output_tokens=min(OUTPUT_TOKENS, endpoint.max_output_tokens),
-        timeout_s=limit_s,
-    )
+    most = min(OUTPUT_TOKENS, endpoint.max_output_tokens)
+    calls = calls_for(replace(endpoint, max_output_tokens=most, timeout_s=limit_s), _no_pause)
     prompt = Prompt("ballot", "doctor", (Message("user", _ASKED),), SCHEMAS["ballot"], len(_ASKED))
-    purse, troubles, status = _OwnPurse(), list[str](), None
+    purse, troubles = _OwnPurse(), list[str]()
     began = time.monotonic()
     try:
         async with asyncio.timeout(limit_s + 5):  # the SDK is loaded first
             until_s = asyncio.get_running_loop().time() + 2 * CALL_S
-            answer = await calls_for(asked, _no_pause).answer(prompt, purse, until_s, troubles)
-        return Tried(answer, form, "", purse.used, time.monotonic() - began), None
+            answer = await calls.answer(prompt, purse, until_s, troubles)
+        return Tried(answer, calls.form, "", purse.used, time.monotonic() - began)
     except _Enough:
         trouble = troubles[-1]
     except ModelError as error:
-        trouble, status = (troubles or [error.message])[-1], error.facts.get("status")
+        trouble = (troubles or [error.message])[-1]
     except TimeoutError:
         trouble = f"it did not finish {OUTPUT_TOKENS} tokens within {limit_s:g} s"
-    return Tried(trouble=trouble), status
+    return Tried(trouble=trouble)
 
 
 def _with_listings(tried: Mapping[Endpoint, Tried]) -> dict[Endpoint, Tried]:
@@ -212,7 +196,7 @@ def _findings(seat: SeatConfig, endpoint: Endpoint, tried: Tried | None) -> Iter
     prices = (endpoint.usd_per_million_input, endpoint.usd_per_million_output)
     known = [f"${price:g}" for price in prices if price is not None]
     well.append(f"{' and '.join(known)} a million tokens" if known else "no price")
-    if key and endpoint.base_url.startswith("http://") and not servers.is_local(endpoint.base_url):
+    if endpoint.key_in_clear:
         wrong.append(("warn", f"{what} key", "it goes over the network in clear: use https"))
     if tried is not None and failed:
         yield "fail", what, line(f"{endpoint}: {tried.trouble}")

@@ -58,11 +58,6 @@ class Listing:
         return self.models.get(model, self.models.get(f"{model}:latest"))
 
 
-def is_local(base_url: str) -> bool:
-    """Whether it is this machine."""
-    return is_loopback(base_url)
-
-
 def ask(base_url: str, key: str | None, until_s: float) -> Listing:
     """What a server has, asked until that moment of the monotonic clock. Raises Unreachable, without the key."""
     base_url = base_url.rstrip("/")
@@ -160,7 +155,7 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 def _get(url: str, key: str | None, until_s: float) -> Any:
     """A JSON document. Raises Unreachable."""
     # No proxy knows the servers of this machine.
-    proxies = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    proxies = [urllib.request.ProxyHandler({})] if is_loopback(url) else []
     headers = {"accept": "application/json"} | ({} if key is None else {"authorization": f"Bearer {key}"})
     try:
         request = urllib.request.Request(url, headers=headers)

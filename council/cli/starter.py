@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from council.agents.endpoint import is_loopback, shared
 from council.cli.report import UsageFault
-from council.cli.servers import Listing, Window, is_local
+from council.cli.servers import Listing, Window
 
 SEATS = {
     "prime": "breaks ties, and rules on what is escalated",
@@ -130,8 +131,6 @@ def hosted(variables: Iterable[str]) -> list[Choice]:
 
 def sharing(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[str]]:
     """The seats that share a model, vendor or server, each group with what it shares (rules 1.1)."""
-    from council.agents.endpoint import shared
-
     groups: dict[tuple[str, ...], list[str]] = {}
     for what, seats in shared((each.seat, each.model, each.vendor, each.base_url) for each in choices):
         groups.setdefault(seats, []).append(what)
@@ -183,7 +182,7 @@ _OTHERS_MAX = 20
 
 
 def _time(choices: Sequence[Choice]) -> list[str]:
-    if any(is_local(each.base_url) for each in choices):
+    if any(is_loopback(each.base_url) for each in choices):
         why = [
             "# How long the seats may deliberate. They share this machine, and the first call loads the model."
         ]
@@ -195,7 +194,7 @@ def _caps(choices: Sequence[Choice]) -> list[str]:
     calls = 2 * (2 * len(SEATS) + 1)  # each plan, each ballot and the ruling, and once more
     most = sum(_limits(each)[0] + _limits(each)[1] for each in choices or [Choice("", "", "")] * len(SEATS))
     worst = most * 4 + most // len(SEATS) * 2
-    paid = any(not is_local(each.base_url) for each in choices)
+    paid = any(not is_loopback(each.base_url) for each in choices)
     return [
         "# The most that models may use up, prompts and answers together. A call that might go past it is not made.",
         f"# With the limits below one proposal takes {worst:,} tokens at worst, in {calls} calls, if no observer",
@@ -253,7 +252,7 @@ def _seat(choice: Choice) -> list[str]:
     ]
     if choice.window is not None:
         lines += [_beside(f"context_window = {choice.window}", f"of both together: {choice.window_is}")]
-    if is_local(choice.base_url):
+    if is_loopback(choice.base_url):
         lines += [
             _beside("timeout_s = 120", "how long the server may be silent while it loads, or serves others")
         ]

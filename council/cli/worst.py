@@ -2,7 +2,7 @@
 
 Each prompt is put together by the seat's own builder and counted by its own counter, with nonces that take as many
 tokens as nonces can. What nobody knows yet (the plan that a ballot is given by, the ballots that a ruling is shown,
-the stream that is observed) counts as all that has room.
+the stream that is observed) counts as all that has room; what Lite and Prime may be asked to shorten of it does not.
 """
 
 from __future__ import annotations
@@ -10,15 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from council.agents.mind import Case
-    from council.agents.prompt import Prompt
-    from council.agents.prompt_builder import PromptBuilder
-    from council.agents.purse import Cost
-    from council.protocol.envelope import Envelope
-    from council.settings import CouncilConfig, SeatConfig
+from council.agents.assembly import SEAM_TOKENS
+from council.agents.calls import ATTEMPTS_MAX
+from council.agents.compressing import Compressor
+from council.agents.endpoint import Endpoint
+from council.agents.ladder import Request, Step
+from council.agents.mind import Case, ShownBallot, Turn
+from council.agents.prompt import Halt, Prompt
+from council.agents.prompt_builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, PromptBuilder, case_text
+from council.agents.stages import stages_for
+from council.agents.tokens import counter_for
+from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
+from council.chartering import papers_of
+from council.importing import endpoint_of, prompter_of, steps_of
+from council.protocol.envelope import Envelope, Proposal
+from council.protocol.errors import OperatorError, TokenBudgetError
+from council.protocol.identity import history_limit
+from council.protocol.jsondata import plain
+from council.runtime.parts import rules_of
+from council.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig, SeatConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +119,7 @@ class Estimate:
 
 
 async def estimated(config: CouncilConfig, proposal: Envelope) -> Estimate:
-    """What the seats of this configuration may use up on a proposal. Raises MindError."""
-    from council.agents.calls import ATTEMPTS_MAX
-    from council.agents.mind import Case, Turn
-    from council.agents.stages import INTERRUPTS_MAX
-    from council.protocol.envelope import Proposal
-    from council.protocol.jsondata import plain
-
+    """What the seats of this configuration may use up on a proposal. Raises MindError and ConfigError."""
     content = proposal.content
     assert isinstance(content, Proposal)
     action = None if content.action is None else plain(content.action.model_dump())
@@ -122,27 +128,19 @@ async def estimated(config: CouncilConfig, proposal: Envelope) -> Estimate:
     case = Case(proposal.msg_id, proposal.sender, *about, history=turns)
     seats = [await _seat(seat, config, case) for seat in config.seats]
     caps = tuple(_caps(config, seats))
-    return Estimate(tuple(seats), caps, config.quorum, ATTEMPTS_MAX, INTERRUPTS_MAX)
+    return Estimate(tuple(seats), caps, config.quorum, ATTEMPTS_MAX, HALTS_MAX)
 
 
 async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost:
-    from council.agents.tokens import counter_for
-    from council.chartering import papers_of
-    from council.importing import build_mind, prompter_of
-    from council.protocol.errors import TokenBudgetError
-    from council.settings import DEFAULT_SEATS, MODEL_MIND
-
     if seat.mind != MODEL_MIND:
         ships = seat.mind in [each.mind for each in DEFAULT_SEATS]
         return SeatCost(seat.name, "static" if ships else "own")
-    mind: Any = build_mind(seat)
-    prompter = prompter_of(seat, charter=papers_of(config).of(seat.name))  # whose ladder asks no model
+    prompter = prompter_of(seat, steps_of(config), papers_of(config).of(seat.name))
     assert seat.model is not None
     counter = counter_for(seat.model, seat.tokenizer).tokenizer
     found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.mtu)
-    cost = mind.endpoint.cost if seat.usd_per_million_input is not None else None
     try:
-        calls = await _Calls(seat, config, case, prompter, cost).all()
+        calls = await _Calls(seat, config, case, prompter).all()
     except TokenBudgetError as error:
         return replace(found, problem=error.message)
     return replace(found, calls=tuple(calls))
@@ -151,32 +149,33 @@ async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost
 class _Calls:
     """A seat's calls, as they are found."""
 
-    def __init__(
-        self,
-        seat: SeatConfig,
-        config: CouncilConfig,
-        case: Case,
-        prompter: PromptBuilder,
-        cost: Callable[[int, int], Cost] | None,
-    ) -> None:
+    def __init__(self, seat: SeatConfig, config: CouncilConfig, case: Case, prompter: PromptBuilder) -> None:
         prompter.new_nonce = _longest_nonces()
-        self._seat, self._config, self._case, self._prompter, self._cost = seat, config, case, prompter, cost
+        prompter.steps = tuple(map(self._only_asked, prompter.steps))
+        self._seat, self._config, self._case, self._prompter = seat, config, case, prompter
         self._found: list[Call] = []
+        self._asked: list[tuple[str, Endpoint, int, int]] = []
+
+    def _only_asked(self, step: Step) -> Step:
+        """A step of the ladder that says what its model would be asked, and asks nothing: so the next is due, too."""
+        assert isinstance(step.ask, Compressor)
+        endpoint = step.ask.endpoint
+
+        async def ask(request: Request) -> str:
+            written = min(request.output_tokens_max, endpoint.max_output_tokens)
+            self._asked.append((step.how, endpoint, request.tokens, written))
+            raise OperatorError("no model is asked")
+
+        return replace(step, ask=ask)
 
     async def all(self) -> list[Call]:
         """A vote's calls, what observing takes, and a ruling for Prime. Raises TokenBudgetError: no room to vote."""
-        from council.agents.mind import ShownBallot
-        from council.agents.stages import INTERRUPTS_MAX
-        from council.agents.voice import OBSERVATIONS_MAX
-        from council.protocol.errors import TokenBudgetError
-        from council.runtime.inline import rules_of
-
         observer, name = rules_of(self._config).observer, self._seat.name
         if _plans(self._seat, self._case):
             await self._vote(certain=True)
             # rules 3.1: a halt may come in the last of the calls for a vote, and then all are made anew.
             if observer not in ("", name):
-                await self._vote(halted=True, times=INTERRUPTS_MAX)
+                await self._vote(halted=True, times=HALTS_MAX)
         else:
             await self._add("ballot", await self._prompter.ballot(self._case), certain=True)
         speakers = [each for each in self._config.seats if each.name != name and _speaks(each, self._case)]
@@ -193,10 +192,6 @@ class _Calls:
 
     async def _vote(self, *, halted: bool = False, certain: bool = False, times: int = 1) -> None:
         """Plan and ballot, in each form that its server may take."""
-        from council.agents.prompt import Halt
-        from council.agents.prompt_builder import PROBLEM_TOKENS_MAX
-        from council.protocol.errors import TokenBudgetError
-
         form, anew = self._seat.answer_format, " anew" if halted else ""
         forms = {"auto": (False, True), "text": (True,)}.get(form, (False,))
         halt, more = (Halt("x", "x"), PROBLEM_TOKENS_MAX) if halted else (None, 0)
@@ -221,11 +216,7 @@ class _Calls:
         times: int = 1,
     ) -> None:
         """A call, and the same once more where its answer can't be taken; one that ``fills`` takes all the room."""
-        from council.agents.assembly import SEAM_TOKENS
-        from council.agents.prompt_builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, case_text
-        from council.protocol.errors import TokenBudgetError
-        from council.protocol.identity import history_limit
-
+        self._shortened(certain=certain, times=times)
         tokens = prompt.tokens + more
         # A history that has to be shortened takes some tokens more where the nonce takes less.
         if fills or any(step.field == "history" for step in prompt.overruns):  # rules 2.1, 2.2
@@ -237,28 +228,36 @@ class _Calls:
             again = await self._prompter.again(prompt, "", "")
             tokens += again.tokens - prompt.tokens + ANSWER_TOKENS_MAX + PROBLEM_TOKENS_MAX + SEAM_TOKENS
             self._call(f"{task} again", tokens, times=times)
+            self._shortened(times=times)
+
+    def _shortened(self, *, certain: bool = False, times: int = 1) -> None:
+        """The calls for what no sentence of can be left out; Prime's where Lite's was in vain (rules 2.4)."""
+        for how, endpoint, read, written in self._asked:
+            first = how == self._prompter.steps[0].how
+            cost = _money(endpoint, read, written)
+            self._found.append(
+                Call("compress", read, written, read + written, cost, certain and first, times)
+            )
+        self._asked.clear()
 
     def _call(self, task: str, tokens: int, *, certain: bool = False, times: int = 1) -> None:
-        tokens, written = (
-            min(tokens, self._prompter.mtu),
-            self._seat.max_output_tokens,
-        )  # rules 2: no prompt has more
-        money = None if self._cost is None else self._cost(tokens, written).microusd
+        # rules 2: no prompt has more.
+        tokens, written = min(tokens, self._prompter.mtu), self._seat.max_output_tokens
+        money = _money(endpoint_of(self._seat), tokens, written)
         self._found.append(Call(task, tokens, written, tokens + written, money, certain, times))
+
+
+def _money(endpoint: Endpoint, read: int, written: int) -> int | None:
+    return None if endpoint.usd_per_million_input is None else endpoint.cost(read, written).microusd
 
 
 def _speaks(seat: SeatConfig, case: Case) -> bool:
     """Whether there may be something to observe of the seat: of a mind of a user's own nobody knows."""
-    from council.settings import DEFAULT_SEATS, MODEL_MIND
-
     return _plans(seat, case) or seat.mind not in (MODEL_MIND, *(each.mind for each in DEFAULT_SEATS))
 
 
 def _plans(seat: SeatConfig, case: Case) -> bool:
     """Whether the seat's model makes a plan, which it says aloud."""
-    from council.agents.stages import stages_for
-    from council.settings import MODEL_MIND
-
     return seat.mind == MODEL_MIND and "plan" in stages_for(case, seat.stages)
 
 
@@ -276,20 +275,16 @@ def _longest_nonces() -> Callable[[], str]:
 
 def _caps(config: CouncilConfig, seats: Sequence[SeatCost]) -> list[Cap]:
     """The caps that are set, beside what may be taken of them."""
-    from council.runtime.inline import rules_of
-
     budget = rules_of(config).budget
     own = dict(budget.seats)
     asked = [("proposal", budget.proposal, list(seats)), ("council", budget.council, list(seats))]
     asked += [(f"seat {seat.seat}", own.get(seat.seat, budget.seat), [seat]) for seat in seats if seat.calls]
     found = []
     for whose, caps, of in asked:
-        if caps.tokens is not None:
-            first, worst = (sum(each.tokens(certain=certain) for each in of) for certain in (True, False))
-            found.append(Cap(whose, "tokens", caps.tokens, first, worst))
-        if caps.microusd is not None:
-            first, worst = (
-                sum(each.microusd(certain=certain) or 0 for each in of) for certain in (True, False)
-            )
-            found.append(Cap(whose, "microusd", caps.microusd, first, worst))
+        for unit in ("tokens", "microusd"):
+            if (limit := getattr(caps, unit)) is not None:
+                takes = [
+                    sum(getattr(each, unit)(certain=certain) or 0 for each in of) for certain in (True, False)
+                ]
+                found.append(Cap(whose, unit, limit, *takes))
     return found

@@ -11,8 +11,8 @@ import pytest
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.agents.purse import Cost, Purse, SpendingMind
 from council.protocol.envelope import Envelope, Info
-from council.protocol.envelope import plain as as_data
 from council.protocol.errors import CallDenied, MindError
+from council.protocol.jsondata import plain as as_data
 from tests.agents.test_seat import Bench, fault_of
 from tests.runtime.harness import run
 

@@ -22,7 +22,7 @@ from council.agents.seat import SeatHost
 from council.agents.threads import HUNG_THREADS_MAX
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vote
-from council.protocol.envelope import plain as as_data
+from council.protocol.jsondata import plain as as_data
 from council.protocol.signing import Keyring
 from tests.runtime.harness import run, until
 

@@ -15,14 +15,15 @@ from council.agents.voice import (
     CUT,
     PIECE_CHARS,
     PIECES_MAX,
+    ROUND_CHARS_MAX,
+    ROUNDS_A_RUN,
     STAGE_CHARS_MAX,
-    STREAM_CHARS_MAX,
     SeatVoice,
     SpeakingMind,
     Voice,
 )
 from council.protocol.envelope import Info, Vote
-from council.protocol.envelope import plain as as_data
+from council.protocol.jsondata import plain as as_data
 from tests.agents.test_seat import Bench
 from tests.runtime.harness import run
 
@@ -32,10 +33,10 @@ PID = "aaaaaaaa"
 class Spoken:
     """A voice, and what it says."""
 
-    def __init__(self, first: int = 1) -> None:
+    def __init__(self) -> None:
         self.working = {PID}
         self.pieces: list[tuple[str, dict[str, Any]]] = []
-        self.voice = SeatVoice(self.working.__contains__, self._piece, first)
+        self.voice = SeatVoice(self.working.__contains__, self._piece)
 
     def _piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         assert proposal_id == PID
@@ -84,14 +85,16 @@ def test_what_was_never_said_has_no_end() -> None:
     assert spoken.pieces == []
 
 
-def test_each_telling_is_a_round_of_its_own_above_those_of_earlier_lives() -> None:
-    spoken = Spoken(first=1_000)
+def test_each_telling_is_a_round_of_its_own_above_those_of_earlier_runs() -> None:
+    spoken = Spoken()
+    spoken.voice.begin_run(3)
+    spoken.voice.begin_run(2)  # told late
     for text in ("first", "second"):
         spoken.voice.say(PID, "plan", text)
         spoken.voice.end(PID, "plan")
     assert [(text, data["round"], data["at"]) for text, data in spoken.pieces] == [
-        ("first", 1_000, 0),
-        ("second", 1_001, 0),
+        ("first", 3 * ROUNDS_A_RUN + 1, 0),
+        ("second", 3 * ROUNDS_A_RUN + 2, 0),
     ]
 
 
@@ -103,7 +106,8 @@ def test_whatever_a_mind_says_is_bounded_and_can_be_sent(said: list[tuple[str, b
         if ends:
             spoken.voice.end(PID, "s" * 99)
     assert len(spoken.pieces) <= PIECES_MAX
-    assert sum(len(text) for text, _ in spoken.pieces) <= STREAM_CHARS_MAX + len(CUT)
+    for number in {data["round"] for _, data in spoken.pieces}:
+        assert len(spoken.heard(number)) <= ROUND_CHARS_MAX + len(CUT)
     for text, data in spoken.pieces:
         assert len(text) <= PIECE_CHARS
         assert "\0" not in text.encode().decode()
@@ -112,10 +116,24 @@ def test_whatever_a_mind_says_is_bounded_and_can_be_sent(said: list[tuple[str, b
 
 def test_what_is_too_much_is_cut_and_says_so() -> None:
     spoken = Spoken()
-    spoken.voice.say(PID, "plan", "x" * (STREAM_CHARS_MAX + 1))
+    spoken.voice.say(PID, "plan", "x" * ROUND_CHARS_MAX)
+    spoken.voice.say(PID, "plan", "y")
     spoken.voice.say(PID, "plan", "never heard")
     spoken.voice.end(PID, "plan")
-    assert spoken.heard(1) == "x" * STREAM_CHARS_MAX + CUT
+    assert spoken.heard(1) == "x" * ROUND_CHARS_MAX + CUT
+
+
+def test_a_plan_that_is_made_anew_is_heard_however_long_those_before_it_were() -> None:
+    """Mutation: one endless plan, and what the seat plans after its halt nobody observes (rules 1.8)."""
+    spoken = Spoken()
+    for number in range(1, 4):
+        for _ in range(10):
+            spoken.voice.say(PID, "plan", "x" * ROUND_CHARS_MAX)
+        spoken.voice.end(PID, "plan")
+        spoken.voice.interrupt(PID, number, "not so")
+    spoken.voice.say(PID, "plan", "rm -rf /")
+    spoken.voice.end(PID, "plan")
+    assert spoken.pieces[-1] == ("rm -rf /", {"stage": "plan", "round": 4, "at": 0, "whole": True})
 
 
 def test_a_mind_that_ends_and_begins_for_ever_is_not_heard_for_ever() -> None:
@@ -241,15 +259,22 @@ class Speaker:
 
 
 def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
+    """Mutation: rounds are numbered by its clock, and on a node whose clock is behind nothing is heard of it."""
+
+    async def unheard(sealed: bytes, name: str) -> None:
+        return None
+
     async def scenario() -> None:
         mind = Speaker()
         assert isinstance(mind, SpeakingMind)
         bench = Bench(mind)
+        attending = asyncio.ensure_future(bench.host.attend(3, unheard))
+        await asyncio.sleep(0)
         (first,) = [bench.opened(each) for each in await bench.calls([bench.proposal()])]
         assert isinstance(first.content, Info)
         data = as_data(first.content.data)
         number = data["round"]
-        assert number == 1_767_323_045_000  # the milliseconds of the clock: above those of earlier lives
+        assert number == 3 * ROUNDS_A_RUN + 1  # above those of earlier runs, whatever the clock says
         assert (first.content.kind, first.content.text, first.parent_id) == ("stream", "plan 0", PID)
         assert data == {"proposal_id": PID, "stage": "plan", "round": number, "at": 0, "whole": True}
         halt = bench.info("interrupt", text="that deletes all", observer="prime", round=number)
@@ -261,6 +286,7 @@ def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
         assert not bench.host._voice._speeches
         late = bench.info("interrupt", text="too late", observer="prime", round=number + 2)
         assert await bench.host.exchange([late]) == (False, [])
+        attending.cancel()
 
     run(scenario())
 

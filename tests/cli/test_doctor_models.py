@@ -215,6 +215,22 @@ def test_a_window_that_prompt_and_answer_do_not_fit(cli: Cli) -> None:
     assert mend in found["seat lite window"][1]
 
 
+def test_what_a_launch_warns_of_stands_beside_the_result(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: the log goes where the JSON goes."""
+    monkeypatch.setenv("THEIR_KEY", SECRET)
+    profiles = tmp_path / "config.json"
+    profiles.write_text(
+        '{"shard_profiles": {"lite": {"model": "m"}}, "core_limits": {"max_total_memory_mb": 100}}', "utf-8"
+    )
+    settings("http://models.example/v1", 'api_key_env = "THEIR_KEY"')
+    file = Path("council.toml")
+    file.write_text(f'profiles = "{profiles}"\n{file.read_text("utf-8")}', encoding="utf-8")
+    code, found = examined(cli, "--offline")
+    assert (code, found["seat lite key"][0]) == (0, "warn")
+
+
 def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modelcheck, "CALL_S", 0.3)
     began = time.monotonic()

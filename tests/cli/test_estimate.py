@@ -19,8 +19,7 @@ from council.agents import calls
 from council.agents.mind import Case, ShownBallot, Turn
 from council.agents.prompt import Halt
 from council.agents.prompt_builder import case_text
-from council.agents.stages import INTERRUPTS_MAX
-from council.agents.voice import OBSERVATIONS_MAX
+from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
 from council.cli import estimate
 from council.cli.worst import SeatCost, estimated
 from council.config import CouncilConfig, load
@@ -45,10 +44,10 @@ def _the_sdk_is_loaded() -> None:
 
 
 def configured(base_url: str = NOWHERE, *, model: str = "qwen3:8b", **own: Any) -> CouncilConfig:
-    """Three seats on a model, each key of ``own`` a seat's, or the council's where it ends in _max."""
+    """Three seats on a model, "" for one each; ``own`` are keys of each, or the council's where they end in _max."""
     flags: dict[str, Any] = {key: own.pop(key) for key in list(own) if key.endswith("_max")}
     for seat in SEATS:
-        given = {"model": model, "base_url": base_url, **own}
+        given = {"model": model or seat, "base_url": base_url, **own}
         flags |= {f"seats.{seat}.{key}": value for key, value in given.items()}
     return load(Path("/dev/null"), env={}, flags=flags).config
 
@@ -66,12 +65,15 @@ def tokens(cost: SeatCost) -> dict[str, int]:
     return {call.task: call.tokens for call in cost.calls}
 
 
-def reserved(scripts: dict[str, Sequence[Entry]], body: str, risk: Any) -> dict[tuple[str, str], list[int]]:
+def reserved(
+    scripts: dict[str, Sequence[Entry]], body: str, risk: Any, turns: Sequence[Turn] = ()
+) -> dict[tuple[str, str], list[int]]:
     """What three seats on a real server reserve for a proposal, by seat and task, in order."""
     with Stub(scripts) as stub:
         seats = {seat: {"model": seat, "base_url": stub.base_url, "tokenizer": "qwen3"} for seat in SEATS}
         with Council.inline(seats=seats, observer="lite") as council:
-            council.propose("Delete the old index", body, risk=risk, wait_for="all", timeout_s=20)
+            given: dict[str, Any] = {"risk": risk, "history": turns, "wait_for": "all", "timeout_s": 20}
+            council.propose("Delete the old index", body, **given)
             spent = [each.data["call"] for each in council.events(follow=False) if each.kind == "spending"]
     asked: dict[tuple[str, str], list[int]] = {}
     for call in spent:
@@ -180,6 +182,26 @@ def test_what_seats_reserve_is_what_was_told() -> None:
     assert real["lite", "plan"][0] > tokens(told["lite"])["plan"] - NONCES_SLACK
 
 
+def test_what_lite_and_prime_are_asked_to_shorten_is_told() -> None:
+    """Mutations: the ladder's calls are left out; Prime's is certain, though Lite's text may fit."""
+
+    async def wordy(call: Any) -> None:
+        asks = "GAIA-Compressor" in call.body["messages"][0]["content"]
+        await (says("far too many words " * 2_000) if asks else says(ballot()))(call)
+
+    turns = [Turn("user", "one_sentence_without_end " * 600)]
+    real = reserved({seat: [wordy] for seat in SEATS}, BODY, "low", turns)
+    with Stub({}) as stub:
+        told = found(configured(stub.base_url, model="", tokenizer="qwen3"), BODY, turns=turns)
+    for seat in SEATS:
+        asked = [call for call in told[seat].calls if call.task == "compress"]
+        assert [call.certain for call in asked][:2] == [True, False]
+        made = real[seat, "compress"]
+        assert all(call.tokens >= tokens for call, tokens in zip(asked, made, strict=False))
+        assert 2 <= len(made) <= len(asked)
+    assert found(configured(), BODY)["prime"].calls[0].task == "ballot"
+
+
 def test_a_ruling_is_sure_where_the_risk_is_high() -> None:
     """rules 1.8; and a plan above low (rules 3.1)."""
     planned = ["plan", "plan again", "ballot", "ballot again"]
@@ -206,7 +228,7 @@ def test_halts_and_observations_count_as_often_as_they_may_come() -> None:
     prime, lite, _ = found(configured(), risk="med").values()
     times = {call.task: call.times for call in (*prime.calls, *lite.calls)}
     assert {task: at for task, at in times.items() if at > 1} == {
-        **dict.fromkeys(("plan anew", "plan anew again", "ballot anew", "ballot anew again"), INTERRUPTS_MAX),
+        **dict.fromkeys(("plan anew", "plan anew again", "ballot anew", "ballot anew again"), HALTS_MAX),
         "observe": OBSERVATIONS_MAX * 2,
     }
     assert prime.tokens(certain=False) == sum(call.tokens * call.times for call in prime.calls)

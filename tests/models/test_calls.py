@@ -226,7 +226,8 @@ def test_pauses_grow_and_attempts_end() -> None:
     ("fault", "cost"),
     [
         (refuse(500, "oh dear"), None),
-        (refuse(503, "loading model"), None),
+        (refuse(503, "loading model"), Cost(0)),
+        (refuse(529, "overloaded"), Cost(0)),
         (resets(), None),
         (resets('{"ball'), None),
         (raw(b'data: {"choices": [{"ind\n\n'), None),
@@ -235,7 +236,18 @@ def test_pauses_grow_and_attempts_end() -> None:
         (says(ballot()[:30], finish=None), None),
         (raw(b"data: " + b'{"choices":' * 50_000 + b"\n\n"), None),
     ],
-    ids=["500", "503", "reset", "reset within", "no JSON", "error event", "breaks off", "no finish", "deep"],
+    ids=[
+        "500",
+        "503",
+        "529",
+        "reset",
+        "reset within",
+        "no JSON",
+        "error event",
+        "breaks off",
+        "no finish",
+        "deep",
+    ],
 )
 def test_what_breaks_is_tried_again_and_settled(fault: Entry, cost: Cost | None) -> None:
     opinion, purse, asked = reviewed(fault, says(ballot("no", "a fault")))
@@ -252,6 +264,21 @@ def test_a_hang_in_mid_stream_ends_after_the_servers_time() -> None:
 def test_a_hang_ends_before_the_case_does_and_says_what_was_before() -> None:
     why, purse = lost(refuse(503, "loading", retry_after="0"), hangs("{"), time_left_s=0.5)
     assert "it gave no answer within 0.45 s; before that: it answered 503; it says 'loading'" in why
+    assert purse.costs == [Cost(0), None]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refuse(500, "The model produced output that does not match the expected peg-native format"),
+        raw(b'data: {"error": {"code": 500, "message": "Failed to parse input at pos 9: <|"}}\n\n'),
+    ],
+    ids=["status", "event"],
+)
+def test_an_answer_that_its_server_can_not_read_is_asked_for_once_more(fault: Entry) -> None:
+    """Mutation: each of six attempts pays for a whole answer."""
+    why, purse = lost(fault)
+    assert "given up after 2 attempts" in why
     assert purse.costs == [None, None]
 
 
@@ -402,6 +429,23 @@ def test_what_a_server_does_not_know_is_found_out_once() -> None:
     assert "max_tokens" not in last
     assert "stream_options" not in last
     assert purse.costs == [Cost(0)] * 4 + [None] * 2
+
+
+@pytest.mark.parametrize("words", ["no grammar of English", "'input': 'your response_format: …'"])
+def test_a_refusal_that_holds_the_words_of_a_form_takes_none_away(words: str) -> None:
+    """Mutation: one error that quotes a prompt, or names a model so, and no later answer is held to the schema."""
+    purse = Account()
+
+    async def twice() -> None:
+        mind = mind_on(stub, purse)
+        with pytest.raises(ModelError, match="422"):
+            await mind.review(CASE)
+        assert (await mind.review(CASE)).vote == "yes"
+
+    with Stub({"small": [*[refuse(422, words)] * 3, says(ballot())]}) as stub:
+        run(twice())
+        assert stub.requests[-1].body["response_format"]["type"] == "json_schema"
+    assert purse.costs == [Cost(0)] * 3 + [USED]
 
 
 def test_a_form_that_was_asked_for_is_never_left_out() -> None:
@@ -571,7 +615,7 @@ def test_the_key_is_nowhere_to_be_seen(
     printed = capfd.readouterr()
     shown = [repr(mind), str(mind), repr(mind.endpoint), repr(vars(mind)), repr(mind._calls.__dict__)]
     shown += [str(caught.value), repr(caught.value.facts), caplog.text, printed.out, printed.err]
-    assert not [text for text in shown if KEY in text]
+    assert not [text for text in shown if KEY[:12] in text]
     assert KEY.encode() not in pickle.dumps(mind) + pickle.dumps(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None  # whose request has it in a header

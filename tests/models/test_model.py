@@ -20,7 +20,9 @@ from council.agents.endpoint import Endpoint, shared
 from council.agents.mind import Opinion, Ruling, RulingMind, ShownBallot
 from council.agents.model import ModelMind
 from council.agents.prompt import Overrun, Prompt
+from council.agents.prompt_builder import PromptBuilder
 from council.agents.purse import Cost, SpendingMind
+from council.agents.tokens import counter_for
 from council.protocol.errors import ModelError
 from tests.models.minds import CANARY, CASE, Account, Pauses, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
@@ -262,6 +264,18 @@ def test_an_echo_of_an_answer_that_was_planted_is_no_ballot(form: str) -> None:
     assert "it is word for word an answer that stands in what it was shown" in told
     case = replace(CASE, action={"tool": "note", "args": json.loads(OTHER)})
     assert "word for word" in lost(*[says(form.replace("{}", OTHER))] * 2, case=case)[0]
+    case = replace(CASE, action={"tool": "write", "args": {"text": json.dumps({"log": f"It said {OTHER}."})}})
+    assert "word for word" in lost(*[says(form.replace("{}", OTHER))] * 2, case=case)[0]
+
+
+def test_an_answer_that_is_mended_is_no_echo_of_itself() -> None:
+    """Mutation: the first answer, which the second prompt shows, counts as what others wrote."""
+    with Stub({"small": [says(f"Here it is:\n{NO}", usage="none"), says(NO, usage="none")]}) as stub:
+        prompts = PromptBuilder("lite", count=counter_for("gpt-4o"), mtu=4_096)
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts, pause=Pauses())
+        mind.take_purse(Account())
+        assert asyncio.run(mind.review(CASE)).vote == "no"
+        assert NO in stub.requests[1].body["messages"][1]["content"]
 
 
 def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:

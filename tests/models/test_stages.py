@@ -17,8 +17,8 @@ from council.agents.mind import Case, Observation, ObservingMind, Opinion, Strea
 from council.agents.model import ModelMind
 from council.agents.prompt import Execution
 from council.agents.purse import Cost
-from council.agents.stages import INTERRUPTS_MAX, Verification
-from council.agents.voice import SpeakingMind
+from council.agents.stages import Verification
+from council.agents.voice import HALTS_MAX, SpeakingMind
 from council.protocol.errors import ModelError
 from tests.models.minds import CANARY, CASE, NONCE, Account, mind_on
 from tests.models.stub import Call, Entry, Stub, ballot, endless, hangs, refuse, resets, says
@@ -298,11 +298,11 @@ def test_a_halt_while_it_votes_has_it_plan_anew() -> None:
 
 def test_after_three_halts_it_listens_no_more() -> None:
     """rules 1.8: Prime rules on it. Mutations: an observer keeps a seat from voting for good; nobody is called."""
-    script = [hangs('{"plan": ["One.", "')] * INTERRUPTS_MAX
-    opinion, voice, purse, _ = halting(INTERRUPTS_MAX, *script, says(plan()), says(ballot()))
+    script = [hangs('{"plan": ["One.", "')] * HALTS_MAX
+    opinion, voice, purse, _ = halting(HALTS_MAX, *script, says(plan()), says(ballot()))
     assert opinion.vote == "yes"
-    assert _tasks(purse) == ["plan"] * (INTERRUPTS_MAX + 1) + ["ballot"]
-    assert voice.asked == INTERRUPTS_MAX
+    assert _tasks(purse) == ["plan"] * (HALTS_MAX + 1) + ["ballot"]
+    assert voice.asked == HALTS_MAX
     assert opinion.escalate == "its plans were halted 3 times, the last for: halt number 2"
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from council import Council, Decision
 from council.agents import calls
-from council.agents.stages import INTERRUPTS_MAX
-from council.agents.voice import OBSERVATIONS_MAX
+from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
 from tests.models.stub import Call, Entry, Stub, after, ballot, for_each, plan, ruling, says
 
 SEATS = ("prime", "lite", "codemind")
@@ -133,7 +132,7 @@ def test_an_interrupt_reaches_the_seat_whose_plan_is_made_anew() -> None:
 
 def test_three_interrupts_send_it_to_prime_and_the_seat_still_votes() -> None:
     """rules 1.8: the risk is high then, and Prime rules. Mutation: an observer keeps a seat from voting for good."""
-    slow = [_slowly(ballot("yes"))] * INTERRUPTS_MAX
+    slow = [_slowly(ballot("yes"))] * HALTS_MAX
     codemind = for_each(
         plan=[says(plan("Run it at once."))], ballot=[*slow, says(ballot("yes", "and yet it votes"))]
     )
@@ -144,7 +143,7 @@ def test_three_interrupts_send_it_to_prime_and_the_seat_still_votes() -> None:
     with council([observes], codemind=codemind) as (running, _):
         decision = decided(running)
         made = tasks(running)
-    assert made.count(("codemind", "plan")) == INTERRUPTS_MAX + 1
+    assert made.count(("codemind", "plan")) == HALTS_MAX + 1
     assert ("prime", "ruling") in made
     assert decision.outcome == "rejected"
     assert "and yet it votes" in [each.reason for each in decision.ballots]
