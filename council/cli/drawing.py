@@ -78,13 +78,8 @@ def _head(title: str) -> RenderableType:
     return Padding(Text(title, "bold"), (1, 0, 0, 0))
 
 
-def _facts(lines: Iterable[tuple[str, Text]]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column(style=DIM, no_wrap=True)
-    table.add_column(ratio=1, overflow="fold")
-    for name, value in lines:
-        table.add_row(name, value)
-    return Padding.indent(table, 2)  # type: ignore[return-value]
+def _facts(lines: Iterable[tuple[str, Text]]) -> RenderableType:
+    return Padding.indent(show.facts(lines), 2)
 
 
 def _deliberating(told: Story, council: str) -> RenderableType:

@@ -104,13 +104,13 @@ def moment(option: str, given: str | None, now: datetime) -> datetime | None:
 def _found(source: Source, asked: Asked, limit: int, oldest_first: bool, report: Report) -> Iterator[Entry]:
     """What is there, in the order of the journal: the oldest or the newest ``limit``."""
     if oldest_first or not limit:
-        for number, entry in enumerate(_pages(source, asked, newest_first=False, most=limit)):
+        for number, entry in enumerate(pages(source, asked, newest_first=False, most=limit)):
             if limit and number == limit:
                 return
             yield entry
         return
     found: list[Entry] = []
-    for entry in _pages(source, asked, newest_first=True, most=limit + 1):
+    for entry in pages(source, asked, newest_first=True, most=limit + 1):
         if len(found) == limit:
             if report.out.is_terminal and not report.as_json:
                 report.note(f"older ones are left out: --limit {10 * limit}, or 0 for all")
@@ -119,7 +119,7 @@ def _found(source: Source, asked: Asked, limit: int, oldest_first: bool, report:
     yield from reversed(found)
 
 
-def _pages(
+def pages(
     source: Source, asked: Asked, *, newest_first: bool, behind: int | None = None, most: int = 0
 ) -> Iterator[Entry]:
     """Entries by the page, ``most`` in one where no more are wanted."""
@@ -143,7 +143,7 @@ def _new(source: Source, asked: Asked, position: int, report: Report) -> Iterato
     while True:
         try:
             newest = next(iter(source.page({"limit": 1})), None)
-            for entry in _pages(source, asked, newest_first=False, behind=position):
+            for entry in pages(source, asked, newest_first=False, behind=position):
                 position = entry.position
                 yield entry
             position = max(position, newest.position if newest else 0)

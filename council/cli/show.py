@@ -5,8 +5,8 @@ Everything from outside goes through ``clean`` into ``Text``, which holds no mar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -54,10 +54,9 @@ def decision(decided: Decision, *, council: str | None = None) -> RenderableType
         text(line(decided.reason)),
         (f"  ·  {decided.tally}  ·  quorum {decided.quorum}  ·  {span(decided.seconds)}", DIM),
     )
-    parts: list[RenderableType] = [text(line(decided.summary, 300), "bold"), why, "", _ballots(decided)]
-    facts = _facts(decided)
-    if facts.row_count:
-        parts += ["", facts]
+    parts: list[RenderableType] = [text(line(decided.summary, 300), "bold"), why, "", _votes(decided)]
+    if others := list(_facts(decided)):
+        parts += ["", facts(others)]
     title = Text.assemble((how, f"bold {style}"))
     foot = f"proposal {decided.proposal_id}" if council is None else f"{council} · {decided.proposal_id}"
     return Panel(
@@ -92,10 +91,26 @@ def _one_line(table: Table) -> Table:
     return table
 
 
-def _ballots(decided: Decision) -> Table:
+def facts(lines: Iterable[tuple[str, Text]]) -> Table:
+    """Lines of a label and what is said of it, which may be long."""
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(style=DIM, no_wrap=True)
+    table.add_column(ratio=1, overflow="fold")
+    for label, said in lines:
+        table.add_row(label, said)
+    return table
+
+
+def _ballots(cast: Iterable[Ballot]) -> Table:
     table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
-    for ballot in decided.ballots:
+    for ballot in cast:
         table.add_row(*ballot_cells(ballot))
+    return table
+
+
+def _votes(decided: Decision) -> Table:
+    """Every seat's ballot, or why there is none; and those that came too late."""
+    table = _ballots(decided.ballots)
     for seat, why in decided.missing:
         table.add_row(text(seat), Text("—", DIM), "", "", text(line(why), DIM))
     for ballot in decided.late:
@@ -123,39 +138,34 @@ def shortened(reason: str) -> str:
     return f"{reason[:REASON_CHARS_MAX].rstrip()}… ({rest:,} characters more: --json)"
 
 
-def _facts(decided: Decision) -> Table:
-    """What else the decision says of itself, as lines of label and text."""
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column(style=DIM, no_wrap=True)
-    table.add_column(ratio=1)
+def _facts(decided: Decision) -> Iterator[tuple[str, Text]]:
+    """What else the decision says of itself."""
     if decided.escalated_for:
-        table.add_row("escalated", text("; ".join(decided.escalated_for)))
+        yield "escalated", text("; ".join(decided.escalated_for))
     if decided.tie_break is not None:
-        table.add_row(
-            "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
-        )
-    if decided.ruling is not None:
-        ruling = decided.ruling
+        yield "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
+    if (ruling := decided.ruling) is not None:
         said = f"{ruling.seat}: {ruling.ruling} ({ruling.confidence:.2f}, {ruling.risk_level} risk). "
-        table.add_row("ruling", text(said + shortened(ruling.reason)))
-    if decided.answer is not None:
-        answer = decided.answer
+        yield "ruling", text(said + shortened(ruling.reason))
+    if (answer := decided.answer) is not None:
         said = f"{answer.human} {'approved' if answer.approve else 'rejected'} it"
-        table.add_row("human", text(f"{said}: {answer.reason}" if answer.reason else said))
+        yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
     if decided.dissent:
-        table.add_row("dissent", text(shortened(decided.dissent)))
+        yield "dissent", text(shortened(decided.dissent))
     if decided.early:
-        table.add_row("early", Text("no ballot still to come could have turned it"))
+        yield "early", Text("no ballot still to come could have turned it")
     if decided.degraded:
-        table.add_row("degraded", Text("decided without every seat that should have voted", "yellow"))
+        yield "degraded", Text("decided without every seat that should have voted", "yellow")
     if decided.spent:
-        table.add_row("spent", text(spending(decided.spent)))
+        yield "spent", text(spending(decided.spent))
     for label, seats in decided.shared:
-        table.add_row("shared", text(f"{', '.join(seats)} share {label}: their votes are not independent"))
+        yield "shared", text(f"{', '.join(seats)} share {label}: their votes are not independent")
     if not decided.final and decided.escalation_id:
-        say = f"council answer {decided.escalation_id} --approve | --reject --reason …"
-        table.add_row("next", text(say, "bold"))
-    return table
+        yield "next", text(_answering(decided.escalation_id), "bold")
+
+
+def _answering(escalation_id: str) -> str:
+    return f"council answer {escalation_id} --approve | --reject --reason …"
 
 
 def overruns(told: Sequence[Mapping[str, Any]]) -> str:
@@ -315,24 +325,24 @@ def placement(told: Mapping[str, Any]) -> list[RenderableType]:
     return [text(f"{found['nodes']} nodes: {places}{stays}", DIM), ""]
 
 
-def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10, now_s: float | None = None) -> Table:
+def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10) -> Table:
     """Escalations, one line each."""
     table = _table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
     _one_line(table)
     for each in waiting[:rows_max]:
-        left = span(max(0.0, each.expires_wall_s - _now(now_s)))
+        left = _left_to_answer(each)
         risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
         table.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))
     return table
 
 
-def _now(now_s: float | None) -> float:
-    return datetime.now().timestamp() if now_s is None else now_s
+def _left_to_answer(waiting: Escalation) -> str:
+    return span(max(0.0, waiting.expires_wall_s - time.time()))
 
 
-def escalation(waiting: Escalation, *, now_s: float | None = None) -> RenderableType:
+def escalation(waiting: Escalation) -> RenderableType:
     """One escalation in full: ballots, options, what is not known, and the next step."""
-    left = span(max(0.0, waiting.expires_wall_s - _now(now_s)))
+    left = _left_to_answer(waiting)
     parts: list[RenderableType] = [
         text(line(waiting.summary, 300), "bold"),
         Text.assemble(
@@ -340,11 +350,8 @@ def escalation(waiting: Escalation, *, now_s: float | None = None) -> Renderable
         ),
         "",
     ]
-    table = _table("seat", "vote", "sure", "risk", "reason", numbers=("sure",), wide="reason")
-    for ballot in waiting.ballots:
-        table.add_row(*ballot_cells(ballot))
     if waiting.ballots:
-        parts += [table, ""]
+        parts += [_ballots(waiting.ballots), ""]
     if waiting.ruling is not None:
         said = f"{waiting.ruling.seat} ruled {waiting.ruling.ruling}: {shortened(waiting.ruling.reason)}"
         parts += [text(said), ""]
@@ -354,8 +361,7 @@ def escalation(waiting: Escalation, *, now_s: float | None = None) -> Renderable
         parts += [_item("−", "red", each) for each in option.cons]
     if waiting.gaps:
         parts += ["", Text("not known", "bold"), *(_item("?", "yellow", gap) for gap in waiting.gaps)]
-    say = f"council answer {waiting.escalation_id} --approve | --reject --reason …"
-    parts += ["", text(waiting.next_step), text(say, DIM)]
+    parts += ["", text(waiting.next_step), text(_answering(waiting.escalation_id), DIM)]
     return Panel(
         Group(*parts),
         title=text(waiting.escalation_id, "bold yellow"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
+from council.cli.log import document, pages
 from council.cli.options import Address, Config, Json
 from council.cli.reach import Where
 from council.cli.report import DONE, UNDECIDED, Report, UsageFault, decision_code
@@ -39,10 +40,7 @@ class Story:
     @property
     def proposal(self) -> Entry | None:
         """The record of its submission; None where that is kept no more."""
-        own = (
-            each for each in self.entries if each.kind == "proposal" and each.proposal_id == self.proposal_id
-        )
-        return next(own, None)
+        return _submission(self.entries, self.proposal_id)
 
     def exit_code(self) -> int:
         """As ``council propose`` would exit."""
@@ -75,7 +73,7 @@ def show(
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
-            story = tell(source, proposal.removeprefix("esc-"))
+            story = tell(source, proposal.lower().removeprefix("esc-"))
         else:
             entry = _at(source, int(place[1]))
             if entry.proposal_id is None:
@@ -99,8 +97,6 @@ def _at(source: Source, position: int) -> Entry:
 
 def _alone(source: Source, entry: Entry, report: Report) -> int:
     """A record that is about no single proposal."""
-    from council.cli.log import document
-
     if report.as_json:
         return report.result({"council": source.name, "where": source.where, "record": document(entry)}, None)
     from council.cli import drawing
@@ -113,7 +109,8 @@ def tell(source: Source, given: str) -> Story:
     from council.protocol.errors import Refused
 
     try:
-        entries = tuple(_all_on(source, given))
+        every: Asked = {"proposal": given, "envelopes": True}
+        entries = tuple(pages(source, every, newest_first=False))
     except Refused:
         decided = _remembered(source, given)
         if decided is None:
@@ -135,17 +132,6 @@ def _remembered(source: Source, proposal_id: str) -> Decision | None:
         return source.council.decision(proposal_id)
     except Refused:
         return None
-
-
-def _all_on(source: Source, proposal: str) -> Iterator[Entry]:
-    cursor = None
-    while True:
-        asked: Asked = {"proposal": proposal, "newest_first": False, "limit": 1_000, "envelopes": True}
-        page = source.page({**asked, "cursor": cursor})
-        yield from page
-        cursor = page.cursor
-        if cursor is None:
-            return
 
 
 def _ended(
@@ -193,9 +179,14 @@ def _ballots(entries: Sequence[Entry], *, behind: int) -> Iterator[Ballot]:
             yield msgspec.convert(entry.data["ballot"], Ballot)
 
 
+def _submission(entries: Sequence[Entry], proposal_id: str) -> Entry | None:
+    own = (each for each in entries if each.kind == "proposal" and each.proposal_id == proposal_id)
+    return next(own, None)
+
+
 def _revised(source: Source, entries: Sequence[Entry], proposal_id: str) -> Iterator[Entry]:
     """The proposals that it revises, the nearest first."""
-    found = next((e for e in entries if e.kind == "proposal" and e.proposal_id == proposal_id), None)
+    found = _submission(entries, proposal_id)
     for _ in range(ANCESTORS_MAX):
         older = found.data["what"]["supersedes"] if found is not None else None
         if not older:
@@ -207,7 +198,6 @@ def _revised(source: Source, entries: Sequence[Entry], proposal_id: str) -> Iter
 
 
 def _document(source: Source, story: Story) -> dict[str, Any]:
-    from council.cli.log import document
     from council.core.state import plain
 
     standing = "decided" if story.decision else "escalated" if story.escalation else "deliberating"

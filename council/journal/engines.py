@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
@@ -43,6 +44,7 @@ SQLITE_LEAST = (3, 38, 0)
 SQLITE_WAL_SOUND = (3, 51, 3)
 WAL_BYTES_KEPT = 64 * 2**20  # the file of the log is cut to this after a checkpoint
 READERS = 4
+WRITERS = 4  # to a server, beside the connection that holds a journal (``hold``)
 # A record has some 1.3 kB, of which a page of SQLite's own 4 kB holds two, and wastes a third.
 PAGE_BYTES = 8192
 CACHE_KB = 32 * 2**10  # ids come in no order, so that each touches another page of its index
@@ -115,7 +117,8 @@ class Database(ABC):
         Raises StoreForeign, StoreNewer, StoreCorrupt, and StoreOutdated where it may not migrate.
         """
         newest = REVISIONS[-1]
-        with told(self.where, self.timeout_s), self._first().begin() as connection:
+        first = self._reader if self.read_only else self._writer  # which makes the file one of ours
+        with told(self.where, self.timeout_s), first.begin() as connection:
             found = self._revision(connection)
         if found == newest:
             return found, newest
@@ -148,10 +151,8 @@ class Database(ABC):
                     where=self.where,
                 )
             return None
-        found = [
-            str(each)
-            for each in connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars()
-        ]
+        versions = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars()
+        found = list(map(str, versions))
         if len(found) != 1 or not tables >= TABLES:
             raise StoreCorrupt(
                 f"the store {self.where} is damaged, a table or its version is missing: go back to a copy",
@@ -166,10 +167,6 @@ class Database(ABC):
                 known=REVISIONS[-1],
             )
         return found[0]
-
-    def _first(self) -> Engine:
-        """The engine to look with before anything is there."""
-        return self._reader if self.read_only else self._writer
 
     @abstractmethod
     def _lock(self, connection: Connection, name: str) -> None:
@@ -245,17 +242,16 @@ class SQLite(Database):
 
     def _check_there(self) -> None:
         """What went to a file that was removed, or replaced by a copy, would be lost with it (rules 4.7)."""
+        why = "was removed, or replaced by another file, while it was open: put it back, or end what uses it"
         try:
-            found = os.stat(self.path)
+            found = os.stat(self.where)
             if (found.st_dev, found.st_ino) == self._file:
                 return
-        except OSError:
+        except FileNotFoundError:
             pass
-        raise StoreUnreachable(
-            f"the store {self.where} was removed, or replaced by another file, while it was open: put it back, "
-            "or end what uses it",
-            where=self.where,
-        )
+        except OSError as error:
+            why = f"can't be looked at any more: {error.strerror}; see to its disk, and your rights on its folders"
+        raise StoreUnreachable(f"the store {self.where} {why}", where=self.where)
 
     def _engine(self, mode: str, size: int, begin: str) -> Engine:
         name = f"file:{quote(str(self.path))}?mode={mode}"
@@ -276,7 +272,8 @@ class SQLite(Database):
 
         def begun(connection: Connection) -> None:
             self._check_there()
-            connection.exec_driver_sql(begin)
+            driver: Any = connection.connection.driver_connection
+            driver.execute(begin)
 
         event.listen(engine, "begin", begun)
         return engine
@@ -341,30 +338,34 @@ class PostgreSQL(Database):
         where = _shown(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
         try:
-            self._writer = create_engine(
-                url.set(drivername="postgresql+psycopg"),
-                pool_size=1 + READERS,
-                max_overflow=0,
-                pool_timeout=timeout_s,
-                # Not stricter: each statement after the lock must see what its last holder committed.
-                isolation_level="READ COMMITTED",
-                connect_args={
-                    "connect_timeout": max(2, math.ceil(timeout_s)),
-                    "tcp_user_timeout": self._timeout_ms,
-                    # A server whose host is gone is told so after some three of these.
-                    "keepalives_idle": max(1, math.ceil(timeout_s)),
-                    "keepalives_interval": max(1, math.ceil(timeout_s)),
-                    "keepalives_count": 2,
-                },
-            )
+            # Not stricter: each statement after the lock must see what its last holder committed.
+            self._writer = self._engine(url, 1 + WRITERS, isolation_level="READ COMMITTED")
+            # Of its own, so that no writer waits until somebody has read to the end.
+            reader = self._engine(url, READERS, isolation_level="REPEATABLE READ")
         except ModuleNotFoundError as error:
             raise OperatorError(
                 f"the store {where} needs psycopg: pip install 'council-runtime[postgres]'"
             ) from error
-        self._reader = self._writer.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        self._reader = reader.execution_options(postgresql_readonly=True)
+
+    def _engine(self, url: URL, size: int, isolation_level: IsolationLevel) -> Engine:
+        engine = create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            pool_size=size,
+            max_overflow=0,
+            pool_timeout=self.timeout_s,
+            isolation_level=isolation_level,
+            connect_args={
+                "connect_timeout": max(2, math.ceil(self.timeout_s)),
+                "tcp_user_timeout": self._timeout_ms,
+                # A server whose host is gone is told so after some three of these.
+                "keepalives_idle": max(1, math.ceil(self.timeout_s)),
+                "keepalives_interval": max(1, math.ceil(self.timeout_s)),
+                "keepalives_count": 2,
+            },
         )
-        event.listen(self._writer, "connect", self._prepare_connection)
+        event.listen(engine, "connect", self._prepare_connection)
+        return engine
 
     @property
     def _timeout_ms(self) -> int:

@@ -18,22 +18,22 @@ from council.protocol.errors import (
     StoreUnreachable,
 )
 
-_Told = tuple[type[StoreError], str]
+_Advice = tuple[type[StoreError], str]
 
-_LOCKED: _Told = (StoreLocked, "somebody else holds it; end what writes there, or try again")
-_FULL: _Told = (StoreFull, "there is no room to write: free or add some, then try again")
-_READ_ONLY: _Told = (StoreReadOnly, "it may not be written: mend the rights on it, or only read")
-_CORRUPT: _Told = (
+_LOCKED: _Advice = (StoreLocked, "somebody else holds it; end what writes there, or try again")
+_FULL: _Advice = (StoreFull, "there is no room to write: free or add some, then try again")
+_READ_ONLY: _Advice = (StoreReadOnly, "it may not be written: mend the rights on it, or only read")
+_CORRUPT: _Advice = (
     StoreCorrupt,
     "it is damaged: put it aside untouched, and go back to a copy (council store import)",
 )
-_GONE: _Told = (
+_GONE: _Advice = (
     StoreUnreachable,
     "it can't be reached, or no longer: see that it is there and up, then try again",
 )
 
 # By the primary code, but for extended ones that stand here themselves.
-_SQLITE: dict[int, _Told] = {
+_SQLITE: dict[int, _Advice] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_PROTOCOL: _LOCKED,
@@ -59,7 +59,7 @@ _SQLITE: dict[int, _Told] = {
     ),
 }
 # By the whole SQLSTATE, then by its class.
-_POSTGRESQL: dict[str, _Told] = {
+_POSTGRESQL: dict[str, _Advice] = {
     "55P03": _LOCKED,
     "40P01": _LOCKED,
     "40001": _LOCKED,
@@ -87,8 +87,10 @@ def told(where: str, timeout_s: float) -> Iterator[None]:
         yield
     except exc.IntegrityError:
         raise
+    except sqlite3.IntegrityError as error:
+        raise exc.IntegrityError(None, None, error) from error
     except exc.TimeoutError as error:  # of the pool: our own threads hold every connection
-        raise _told(where, _LOCKED, "all connections are busy", timeout_s) from error
+        raise _store_error(where, _LOCKED, "all connections are busy", timeout_s) from error
     except exc.DBAPIError as error:
         raise _of_driver(where, error.orig or error, timeout_s) from error
     except sqlite3.Error as error:
@@ -116,10 +118,10 @@ def _of_driver(where: str, error: BaseException, timeout_s: float) -> Exception:
                     StoreUnreachable,
                     "its address has an option that PostgreSQL does not know: remove it",
                 )
-    return _told(where, found or (StoreError, "please report this"), words, timeout_s)
+    return _store_error(where, found or (StoreError, "please report this"), words, timeout_s)
 
 
-def _told(where: str, told: _Told, words: str, timeout_s: float) -> StoreError:
-    kind, advice = told
+def _store_error(where: str, found: _Advice, words: str, timeout_s: float) -> StoreError:
+    kind, advice = found
     facts = {"timeout_s": timeout_s} if kind is StoreLocked else {}
     return kind(f"the store {where}: {advice} ({words})", where=where, **facts)

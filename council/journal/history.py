@@ -44,9 +44,10 @@ from council.journal.entries import (
     Wanted,
     to_bytes,
 )
-from council.journal.packets import KINDS, PREFIX, Kept, about_of, agent_of, packet_id, unpacked
-from council.journal.record import Record
-from council.journal.schema import epochs, packet_parents, packet_store
+from council.journal.packets import PREFIX, Kept, about_of, agent_of, packet_id, unpacked
+from council.journal.queries import journals_there
+from council.journal.record import KINDS, Record
+from council.journal.schema import packet_parents, packet_store
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.protocol.jsondata import quoted
@@ -121,10 +122,9 @@ def _council_id(connection: Connection, where: str, journal: str) -> str:
     statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position).limit(1)
     row = connection.execute(statement).one_or_none()
     if row is None:
-        names = connection.execute(select(epochs.c.journal).distinct().limit(NAMED_MAX)).scalars()
-        there = ", ".join(sorted(map(quoted, names))) or "none"
         raise UnknownJournal(
-            f"the store {where} holds no record of a council {quoted(journal)} (journals there: {there})",
+            f"the store {where} holds no record of a council {quoted(journal)} (journals there: "
+            f"{journals_there(connection)})",
             journal=journal,
             where=where,
         )
@@ -261,7 +261,7 @@ def _resolved(connection: Connection, journal: str, council_id: str, given: str)
 
 
 def _start_of(given: str) -> str:
-    start = given.removeprefix("esc-").lower()
+    start = given.lower().removeprefix("esc-")
     if not _IDS.fullmatch(start):
         raise CallerError(
             f"proposal: found {given[:40]!r}, expected its id, or its first {PREFIX_CHARS_MIN} characters or more "

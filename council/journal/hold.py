@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import text
@@ -20,11 +20,12 @@ from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
 
 @contextmanager
-def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callable[[], None]]:
+def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callable[[], bool]]:
     """Within it, this process is the one that writes ``journal``; the system lets go, however that ends.
 
-    Gives what takes hold again where the database has let go, as a server does that was restarted. Raises
-    JournalHeld while another one lives, unless this is to take over: then the epoch shuts the other out.
+    Gives what takes hold again where the database has let go, as a server does that was restarted, and says
+    whether it could. Raises JournalHeld while another one lives, unless this is to take over: then the epoch
+    shuts the other out.
     """
     kept = _file(database.path, journal) if isinstance(database, SQLite) else _session(database, journal)
     with kept as (had, by, again):
@@ -41,7 +42,7 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
 
 
 @contextmanager
-def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], None]]]:
+def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock on a file beside the database, which holds the process's number for whoever asks."""
     path = path.resolve()  # one lock, by whichever way one comes
     beside = path.with_name(f"{path.name}.{journal}.lock")
@@ -54,17 +55,17 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], No
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             by = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            yield False, f" (process {by})" if by.isdigit() else "", lambda: None
+            yield False, f" (process {by})" if by.isdigit() else "", lambda: True
             return
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield True, "", lambda: None
+        yield True, "", lambda: True
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _session(database: Database, journal: str) -> Iterator[tuple[bool, str, Callable[[], None]]]:
+def _session(database: Database, journal: str) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
 
     def take() -> bool:
@@ -75,12 +76,13 @@ def _session(database: Database, journal: str) -> Iterator[tuple[bool, str, Call
             connection.commit()
         return bool(had)
 
-    def again() -> None:
+    def again() -> bool:
         for _ in range(2):  # the first may find that the connection is gone, and the next makes one
-            with suppress(StoreError):
-                take()
-                return
-            connection.rollback()
+            try:
+                return take()
+            except StoreError:
+                connection.rollback()
+        return False
 
     with told(database.where, database.timeout_s):
         connection = database.connect()

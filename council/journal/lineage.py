@@ -14,9 +14,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from council.journal import queries
 from council.journal.schema import packet_parents, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
-from council.protocol.packet import PacketEnvelope, PacketLineage, completed_lineage
+from council.protocol.packet import PacketEnvelope, PacketLineage
 
-Ready = tuple[PacketEnvelope, bytes]  # a packet and its canonical bytes
 RELATIVES_MAX = 10_000  # what one answer may hold in memory; nobody reads a longer one
 _c = packet_store.c
 _LINEAGES = select(_c.packet_id, _c.ttl, _c.envelope["lineage"]).where(queries.among(_c.packet_id))
@@ -50,26 +49,6 @@ def lineages(
                     f"the lineage of packet {packet_id} is damaged: go back to a copy", packet_id=packet_id
                 ) from error
     return known
-
-
-def all_completed(connection: Connection, ready: list[Ready]) -> list[Ready]:
-    """Packets with their lineage completed and checked, in an order in which parents come first."""
-    wanted = {each for packet, _ in ready if packet.lineage for each in packet.lineage.parent_ids}
-    if not wanted and all(packet.lineage is None for packet, _ in ready):
-        return ready
-    # A parent that had expired by then is none, whether hygiene has run or not.
-    known = lineages(connection, wanted, max(packet.timestamp for packet, _ in ready))
-    kin = below(connection, {packet.packet_id for packet, _ in ready})
-    found = []
-    for packet, content in ready:
-        whole = completed_lineage(packet.lineage, packet.packet_id, known)
-        check_above(packet.packet_id, whole, kin)
-        if whole != packet.lineage:
-            packet = packet.model_copy(update={"lineage": whole})
-            content = packet.canonical()
-        known[packet.packet_id] = whole
-        found.append((packet, content))
-    return found
 
 
 def below(connection: Connection, ids: Set[UUID]) -> dict[UUID, int]:

@@ -15,15 +15,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import msgspec
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Decision, Escalation, Moment, Value
-from council.journal.record import Record, mark_of
-from council.journal.rows import Prepared
+from council.journal.record import KINDS, Record, mark_of
+from council.journal.rows import Prepared, routing
 from council.journal.schema import moment_text
 from council.protocol.errors import StoreCorrupt
 from council.protocol.packet import PARENTS_MAX, SCHEMA_VERSION
@@ -34,32 +34,9 @@ OUTCOME_BYTES_MAX = 256 * 2**10
 # Packets whose place in their line is remembered: those that ballots on open proposals derive from.
 LINES_KEPT = 50_000
 
-KINDS: dict[type[ev.Event], str] = {
-    ev.ProposalSubmitted: "proposal",
-    ev.BallotCast: "ballot",
-    ev.BallotUnreadable: "ballot_unreadable",
-    ev.WorkFailed: "fault",
-    ev.StreamObserved: "observation",
-    ev.EscalationRaised: "escalation",
-    ev.RulingGiven: "ruling",
-    ev.HumanAnswered: "answer",
-    ev.ProposalCancelled: "cancellation",
-    ev.CallReserved: "call",
-    ev.CallSettled: "settlement",
-    ev.ActionReported: "outcome",
-    ev.SeatBeat: "seat_back",
-    ev.SeatDied: "seat_died",
-    ev.SeatFellSilent: "seat_silent",
-    ev.DeadlinePassed: "deadline",
-    ev.EscalationExpired: "expiry",
-    ev.CoordinatorStarted: "start",
-    ev.IdentityChanged: "identity_change",
-    ev.EnvelopeRefused: "refusal",
-}
-assert KINDS.keys() == set(get_args(ev.Event))
 # The packet types of the council's own; ``council.`` keeps them apart from those of users.
 PREFIX = "council."
-TYPES = tuple(PREFIX + kind for kind in KINDS.values())
+DOMAIN = "council"
 _EVENTS = {kind: msgspec.json.Decoder(event) for event, kind in KINDS.items()}
 
 
@@ -139,7 +116,7 @@ class Packer:
             "packet_id": own_id,
             "packet_type": PREFIX + kind,
             "timestamp": timestamp.replace(".000000", ""),  # as the document's models write it
-            "metadata": {"schema_version": SCHEMA_VERSION, "domain": "council"},
+            "metadata": {"schema_version": SCHEMA_VERSION, "domain": DOMAIN},
             "payload": self._payload(record, kind, decisions, escalations),
         }
         if agent is not None:
@@ -151,8 +128,9 @@ class Packer:
         if parents or own_id == thread:
             packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions))
         content = _canonical(packet, record, decisions, escalations)
+        who = routing(agent, DOMAIN)
         return Prepared(
-            own_id, packet["packet_type"], timestamp, agent, "council", thread, tuple(parents), tags, content
+            own_id, PREFIX + kind, timestamp, who, None, thread, tuple(parents), tags, None, content
         )
 
     def _payload(

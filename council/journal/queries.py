@@ -31,13 +31,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from council.journal.chain import JournalRow, content_hash
-from council.journal.schema import packet_store, packet_tags
+from council.journal.schema import epochs, packet_store, packet_tags
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt
+from council.protocol.jsondata import quoted
 from council.protocol.packet import PacketEnvelope
 
 PAGE_MAX = 1_000
 IDS_AT_ONCE = 500  # in one statement: databases limit its variables
 _CURSOR_CHARS_MAX = 200
+NAMED_MAX = 10
 
 
 class Page(NamedTuple):
@@ -193,6 +195,12 @@ def packets_of(connection: Connection, ids: Collection[UUID], where: str) -> dic
     """Those of ``ids`` that are kept, expired or not."""
     rows = in_chunks(connection, _CONTENTS, ids)
     return {each: _packet(each, content, hashed, where) for each, content, hashed in rows}
+
+
+def journals_there(connection: Connection) -> str:
+    """The journals that were begun, as messages name them; the first of many."""
+    names = connection.execute(select(epochs.c.journal).distinct().limit(NAMED_MAX)).scalars()
+    return ", ".join(sorted(map(quoted, names))) or "none"
 
 
 def records(connection: Connection, journal: str, after: int, limit: int) -> list[JournalRow]:

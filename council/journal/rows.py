@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.schema import ids_text, moment_text, words_text
+from council.protocol.errors import CallerError, CouncilError, EpochFenced
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketMetadata
 
 # Of each column, how PostgreSQL is told its type: a text, an empty list and a null have none of their own.
@@ -46,23 +47,22 @@ _NO_METADATA = PacketMetadata()
 
 
 class Prepared(NamedTuple):
-    """A packet on its way into ``packet_store``: the columns, and its canonical bytes, from which they come.
+    """A packet on its way into ``packet_store``: the columns, in their order, and its bytes, from which they come.
 
-    Ids and the time are texts, as their bytes and SQLite have them: to make objects of them and texts of these
+    Ids and the time are texts, as the bytes and SQLite have them: to make objects of them and texts of these
     again took as long as all the rest.
     """
 
     packet_id: str
     packet_type: str
     timestamp: str  # as ``moment_text`` has it
-    agent: str | None
-    domain: str | None
+    routing: str  # as JSON, and so the provenance
+    provenance: str | None
     thread_id: str | None
     parent_ids: tuple[str, ...]
     tags: tuple[str, ...]
+    ttl: datetime | None
     content: bytes
-    provenance: str | None = None  # as JSON
-    ttl: datetime | None = None
 
 
 class Place(NamedTuple):
@@ -86,54 +86,39 @@ def prepared(packet: PacketEnvelope, content: bytes) -> Prepared:
         str(packet.packet_id),
         packet.packet_type,
         moment_text(packet.timestamp),
-        meta.agent,
-        meta.domain,
+        routing(meta.agent, meta.domain),
+        None if source is None else source.model_dump_json(exclude_none=True),
         None if packet.thread_id is None else str(packet.thread_id),
         tuple(map(str, packet.lineage.parent_ids)) if packet.lineage else (),
         packet.tags,
-        content,
-        None if source is None else source.model_dump_json(exclude_none=True),
         packet.ttl,
+        content,
     )
+
+
+@lru_cache(maxsize=1_000)
+def routing(agent: str | None, domain: str | None) -> str:
+    """Whom a packet is from and what it is about, as its column has it."""
+    given = {"agent": agent, "domain": domain}
+    return json.dumps({name: value for name, value in given.items() if value is not None})
 
 
 def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) -> tuple[Any, ...]:
     """A row as the driver of ``engine`` takes it, in the order of the columns."""
-    (
-        packet_id,
-        packet_type,
-        timestamp,
-        agent,
-        domain,
-        thread_id,
-        parent_ids,
-        tags,
-        content,
-        provenance,
-        ttl,
-    ) = row
-    routing = _routing(agent, domain)
+    *plain, parents, tags, ttl, content = row
     if engine == "sqlite":
-        return (
-            packet_id,
-            packet_type,
-            timestamp,
-            routing,
-            provenance,
-            thread_id,
-            ids_text(parent_ids),
-            words_text(tags),
-            ttl and moment_text(ttl),
-            content,
-            hashed,
-            *place,
-        )
-    lapse = ttl and ttl.astimezone(UTC).replace(tzinfo=None)
-    listed = list(parent_ids), list(tags)
-    return (
-        *(packet_id, packet_type, timestamp, routing, provenance, thread_id),
-        *(*listed, lapse, content, hashed, *place),
-    )
+        kept: tuple[Any, ...] = ids_text(parents), words_text(tags), ttl and moment_text(ttl)
+    else:
+        kept = list(parents), list(tags), ttl and ttl.astimezone(UTC).replace(tzinfo=None)
+    return *plain, *kept, content, hashed, *place
+
+
+def _driven(connection: Connection, statement: str, given: Sequence[Any]) -> Any:
+    """A statement past SQLAlchemy's own work, which takes as long as SQLite's where a batch is one packet."""
+    if connection.dialect.name != "sqlite":
+        return connection.exec_driver_sql(statement, tuple(given))
+    driver: Any = connection.connection.driver_connection
+    return driver.execute(statement, given)
 
 
 def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -147,7 +132,7 @@ def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> No
     for size in ROWS_AT_ONCE:
         while len(rows) - begin >= size:
             some = rows[begin : begin + size]
-            connection.exec_driver_sql(_inserting(size), tuple(chain.from_iterable(some)))
+            _driven(connection, _inserting(size), tuple(chain.from_iterable(some)))
             begin += size
 
 
@@ -176,21 +161,29 @@ _STANDING = """
         (SELECT position FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1),
         (SELECT row_hash FROM packet_store WHERE journal = {0} ORDER BY position DESC LIMIT 1)
 """
-# One statement, past SQLAlchemy's own words: a batch of one packet pays for it alone.
 _STANDING_IN = {"sqlite": _STANDING.format("?"), "postgresql": _STANDING.format("%s")}
 
 
 def standing(connection: Connection, journal: str) -> tuple[int, Head]:
     """The newest epoch of a journal, 0 where none has begun, and its last row."""
     asked = _STANDING_IN[connection.dialect.name]
-    epoch, position, last_hash = connection.exec_driver_sql(asked, (journal,) * 3).one()
+    epoch, position, last_hash = _driven(connection, asked, (journal,) * 3).fetchone()
     return epoch or 0, Head() if position is None else Head(position, last_hash)
 
 
-@lru_cache(maxsize=1_000)
-def _routing(agent: str | None, domain: str | None) -> str:
-    given = {"agent": agent, "domain": domain}
-    return json.dumps({name: value for name, value in given.items() if value is not None})
+def fenced(where: str, journal: str, epoch: int, newest: int) -> CouncilError:
+    """What is raised where a writer's ``epoch`` is not the ``newest`` of its journal (rules 4.6)."""
+    if epoch > newest:
+        return CallerError(
+            f"the journal {journal} in {where} has no epoch {epoch}: begin one with begin_epoch"
+        )
+    return EpochFenced(
+        f"the journal {journal} in {where} is written by epoch {newest} now: this coordinator, of epoch {epoch}, "
+        "has been replaced and must end",
+        journal=journal,
+        epoch=epoch,
+        newest=newest,
+    )
 
 
 def same_packet(given: PacketEnvelopeIn, content: bytes) -> bool:

@@ -92,7 +92,7 @@ def shape_of(content: bytes) -> Shape:
         ):
             return shape
     except (ValueError, RecursionError):
-        pass
+        pass  # what this can't read the packet itself may, and says what is wrong where it can't either
     packet = PacketEnvelope.from_json(content)
     if packet.canonical() != content:
         raise EnvelopeError("packet: not in its canonical form", field="packet")

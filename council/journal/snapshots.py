@@ -18,9 +18,8 @@ from council.journal.chain import GENESIS, Head
 from council.journal.checkpoint import SIGNATURE_BYTES, Signer
 from council.journal.engines import Database
 from council.journal.record import Snapshot
-from council.journal.rows import standing
+from council.journal.rows import fenced, standing
 from council.journal.schema import snapshots
-from council.protocol.errors import EpochFenced
 
 log = structlog.get_logger("council.journal")
 
@@ -76,12 +75,7 @@ class Keeper:
         with self._database.write(f"journal:{self._journal}") as connection:
             newest, _ = standing(connection, self._journal)
             if newest != epoch:
-                raise EpochFenced(
-                    f"epoch {newest} of journal {self._journal} has begun: epoch {epoch} keeps nothing any more",
-                    journal=self._journal,
-                    epoch=epoch,
-                    newest=newest,
-                )
+                raise fenced(self._database.where, self._journal, epoch, newest)
             # Those behind were passed over, or are of one that was; bases before the last are never read.
             old = or_(c.position > self._kept_to, and_(c.part == "base", c.position < self._kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))

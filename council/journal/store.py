@@ -9,11 +9,11 @@ council's own packets stand in a journal, a chain of rows that only the newest e
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import IO, Any, Self
+from typing import IO, Self
 from uuid import UUID
 
 import structlog
@@ -26,6 +26,7 @@ from council.journal.engines import Database, open_database
 from council.journal.rows import (
     Prepared,
     appended,
+    fenced,
     insert_values,
     prepared,
     same_packet,
@@ -36,7 +37,6 @@ from council.journal.schema import NAME_CHARS_MAX, epochs, name_fits, packet_sto
 from council.protocol.errors import (
     CallerError,
     EnvelopeError,
-    EpochFenced,
     OutOfOrder,
     PacketConflict,
     StoreError,
@@ -60,7 +60,6 @@ RECORDS_MAX = 10_000
 WRITTEN_MAX = 5_000
 # Two writers that hand in the same packets at the same moment: one of them looks again.
 ATTEMPTS = 3
-Appended = tuple[list[tuple[Any, ...]], Head]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class PacketStore:
     """Packets on disk. Every method raises StoreError where the store fails, and has then kept nothing."""
 
     def __init__(self, database: Database, revisions: tuple[str | None, str]) -> None:
-        self.database = self._database = database
+        self.database = database
         self.revision_found, self.revision = revisions
 
     @classmethod
@@ -121,11 +120,11 @@ class PacketStore:
     @property
     def where(self) -> str:
         """Where it is, for messages."""
-        return self._database.where
+        return self.database.where
 
     def close(self) -> None:
         """Gives the store up; what was written is kept already."""
-        self._database.close()
+        self.database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -141,61 +140,32 @@ class PacketStore:
         From now on every older epoch is refused, also in a transaction that waits already (rules 4.6).
         """
         _fit(journal=journal, by=by)
-        with self._database.write(f"journal:{journal}") as connection:
+        with self.database.write(f"journal:{journal}") as connection:
             newest, head = standing(connection, journal)
             epoch = newest + 1
             row = {"journal": journal, "epoch": epoch, "begun_at": datetime.now(UTC), "by": by}
             connection.execute(insert(epochs), row)
             return epoch, head
 
-    def append(self, journal: str, epoch: int, packets: Sequence[PacketEnvelope], after: Head) -> Head:
-        """Puts ``packets`` behind ``after``, which the caller holds for the head, and gives the new head.
-
-        All of them are kept, or none. The same call again, because the answer to the first was lost, gives the
-        same head. Lineage is completed. Raises EpochFenced where a newer epoch has begun, OutOfOrder where the
-        head is another, PacketConflict for an id that is taken, EnvelopeError for a ttl or an unknown parent.
-        """
-        for packet in packets:
-            if packet.ttl is not None:  # rules 4.4
-                raise EnvelopeError("ttl: a packet of a journal is kept for good; leave it out", field="ttl")
-        ready = [(packet, packet.canonical()) for packet in packets]
-
-        def made(connection: Connection) -> Appended:
-            whole = lineage.all_completed(connection, ready)
-            rows = (prepared(packet, content) for packet, content in whole)
-            return appended(self._database.kind, journal, epoch, rows, after)
-
-        return self._append(journal, epoch, after, made, [packet.packet_id for packet in packets])
-
     def append_rows(
         self, journal: str, epoch: int, rows: Sequence[Prepared], after: Head
     ) -> tuple[Head, list[bytes]]:
-        """As ``append``, for a writer that is trusted: it has made the bytes and the whole lineage itself.
+        """Puts ``rows`` behind ``after``, which the caller holds for the head: all of them, or none.
 
-        Neither is looked at again; place, epoch and ids are, as in ``append``. Gives the new head, and the hash
-        of each row.
+        The caller is trusted with their bytes and lineage; place, epoch and ids are looked at. Gives the new
+        head, and the hash of each row; the same call again, because the answer to the first was lost, gives the
+        same. Raises EpochFenced where a newer epoch has begun, OutOfOrder where the head is another, and
+        PacketConflict for an id that is taken.
         """
         # All of it is made beforehand, so that the lock is held for the writing alone.
-        made = appended(self._database.kind, journal, epoch, rows, after)
-        head = self._append(journal, epoch, after, lambda _: made, [row.packet_id for row in rows])
-        return head, [row[-1] for row in made[0]]
-
-    def _append(
-        self,
-        journal: str,
-        epoch: int,
-        after: Head,
-        made: Callable[[Connection], Appended],
-        ids: Sequence[UUID | str],
-    ) -> Head:
+        made, behind = appended(self.database.kind, journal, epoch, rows, after)
         try:
-            with self._database.write(f"journal:{journal}") as connection:
+            with self.database.write(f"journal:{journal}") as connection:
                 newest, head = standing(connection, journal)
                 if epoch != newest:
-                    raise _fenced(self.where, journal, epoch, newest)
-                rows, behind = made(connection)
+                    raise fenced(self.where, journal, epoch, newest)
                 if head == after:
-                    insert_values(connection, rows)
+                    insert_values(connection, made)
                 elif head != behind:  # where it is, these rows and no others stand there: the hash says so
                     raise OutOfOrder(
                         f"the journal {journal} in {self.where} ends at position {head.position}, the writer "
@@ -204,9 +174,8 @@ class PacketStore:
                         expected=after.position,
                         found=head.position,
                     )
-                return behind
         except IntegrityError as error:
-            taken = self._taken([UUID(str(each)) for each in ids])
+            taken = self._taken([UUID(row.packet_id) for row in rows])
             if taken is None:  # it was no id: a row does not fit its columns
                 raise StoreError(
                     f"the store {self.where} refuses these rows, and kept none: please report this ({error.orig})",
@@ -216,12 +185,13 @@ class PacketStore:
                 f"packet {taken} is kept already, or twice in one call; a packet is written once",
                 packet_id=taken,
             ) from error
+        return behind, [row[-1] for row in made]
 
     def _taken(self, ids: Sequence[UUID]) -> UUID | None:
         """One that is kept, or stands there twice."""
         if len(set(ids)) < len(ids):
             return next(each for each in ids if ids.count(each) > 1)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return next(iter(queries.contents(connection, ids, self.where)), None)
 
     def records(self, journal: str, after: int = 0, limit: int = 1_000) -> list[JournalRow]:
@@ -230,7 +200,7 @@ class PacketStore:
         _fit(journal=journal)
         if not 0 <= after < 2**63:
             raise CallerError(f"after is {after}, expected a position, or 0 for all")
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return queries.records(connection, journal, after, limit)
 
     def placed(self, ids: Collection[UUID]) -> dict[UUID, tuple[int, bytes]]:
@@ -239,13 +209,13 @@ class PacketStore:
         statement = select(c.packet_id, c.position, c.content).where(
             c.position.is_not(None), queries.among(c.packet_id)
         )
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             rows = queries.in_chunks(connection, statement, ids)
             return {row.packet_id: (row.position, row.content) for row in rows}
 
     def lineages(self, ids: Collection[UUID]) -> dict[UUID, PacketLineage | None]:
         """The lineage of those packets that are kept."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return lineage.lineages(connection, ids, None)
 
     # Packets of users
@@ -264,20 +234,20 @@ class PacketStore:
             raise CallerError(f"packets: more than {WRITTEN_MAX:,} in one call; write them in several")
         for _ in range(ATTEMPTS):
             try:
-                with self._database.write() as connection:
+                with self.database.write() as connection:
                     return _written(connection, given, now, self.where)
             except IntegrityError as error:
                 cause = error
         raise StoreLocked(
             f"the store {self.where}: others write these same packets all the time; try again",
             where=self.where,
-            timeout_s=self._database.timeout_s,
+            timeout_s=self.database.timeout_s,
         ) from cause
 
     def get(self, packet_id: UUID, now: datetime, *, expired: bool = False) -> PacketEnvelope | None:
         """One packet, or None; one that has expired by ``now`` only where ``expired`` ones are asked for."""
         now = queries.aware("now", now)
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             found = queries.packets_of(connection, [packet_id], self.where).get(packet_id)
         return None if found is None or (not expired and found.expired(now)) else found
 
@@ -307,7 +277,7 @@ class PacketStore:
         question = queries.Question(
             thread_id, packet_type, _words(tags_any), _words(tags_all), since, until, newest_first, expired
         )
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return queries.find(connection, question, now, limit, cursor, self.where)
 
     def ancestors(
@@ -317,14 +287,14 @@ class PacketStore:
 
         Raises UnknownPacket, and CallerError where there are more than RELATIVES_MAX.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=True)
 
     def descendants(
         self, packet_id: UUID, now: datetime, *, depth: int | None = None, expired: bool = False
     ) -> list[lineage.Relative]:
         """What was derived from a packet; else as ``ancestors``."""
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=False)
 
     # Upkeep
@@ -334,12 +304,12 @@ class PacketStore:
         now = queries.aware("now", now)
         c = packet_store.c
         # The triggers go by the database's clock, and so does this: a caller's wrong one removes nothing early.
-        passed = (c.ttl.is_not(None), c.ttl <= now, c.ttl <= self._database.clock, c.journal.is_(None))
+        passed = (c.ttl.is_not(None), c.ttl <= now, c.ttl <= self.database.clock, c.journal.is_(None))
         some = select(c.packet_id).where(*passed).limit(GARBAGE_AT_ONCE)
         statement = delete(packet_store).where(c.packet_id.in_(some.scalar_subquery()))
         removed = 0
         while True:
-            with self._database.write("garbage") as connection:
+            with self.database.write("garbage") as connection:
                 found = connection.execute(statement).rowcount
             removed += found
             if found < GARBAGE_AT_ONCE:
@@ -348,7 +318,7 @@ class PacketStore:
     def info(self) -> StoreInfo:
         """What the store is and holds."""
         c = packet_store.c
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             every = select(func.count()).select_from(packet_store)
             packets = connection.execute(every).scalar_one()
             placed = connection.execute(every.where(c.journal.is_not(None))).scalar_one()
@@ -364,10 +334,10 @@ class PacketStore:
                 )
                 for row in begun
             )
-            version, taken, warnings = self._database.facts(connection)
+            version, taken, warnings = self.database.facts(connection)
         return StoreInfo(
             where=self.where,
-            engine=self._database.kind,
+            engine=self.database.kind,
             version=version,
             revision=self.revision,
             bytes_on_disk=taken,
@@ -383,7 +353,7 @@ class PacketStore:
 
         Raises StoreCorrupt at the first packet that does not fit its hash: a copy of it would hide the damage.
         """
-        with self._database.read() as connection:
+        with self.database.read() as connection:
             return transfer.write_lines(connection, stream, self.where)
 
     def import_(self, stream: IO[bytes]) -> transfer.Imported:
@@ -392,7 +362,7 @@ class PacketStore:
         Every packet is checked, every journal's chain verified as it comes. Raises ImportRefused that names
         the line; what stands before it, in whole transactions, is kept.
         """
-        return transfer.read_lines(self._database, stream)
+        return transfer.read_lines(self.database, stream)
 
 
 def new_id(now: datetime) -> UUID:
@@ -441,20 +411,6 @@ def _written(
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
     insert_values(connection, rows)
     return results
-
-
-def _fenced(where: str, journal: str, epoch: int, newest: int) -> Exception:
-    if epoch > newest:
-        return CallerError(
-            f"the journal {journal} in {where} has no epoch {epoch}: begin one with begin_epoch"
-        )
-    return EpochFenced(
-        f"the journal {journal} in {where} is written by epoch {newest} now: this coordinator, of epoch {epoch}, "
-        "has been replaced and must end",
-        journal=journal,
-        epoch=epoch,
-        newest=newest,
-    )
 
 
 def _within(name: str, value: int, most: int) -> None:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, select, text
 
 from council.journal.chain import Head, Tree, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint
+from council.journal.queries import journals_there
 from council.journal.rows import standing
 from council.journal.schema import epochs
 from council.journal.shape import Lineage, Shape, same_object, shape_of, wrong_column
@@ -94,14 +95,17 @@ def verify(
         raise CallerError(f"journal: {quoted(journal)} {problem}")
     if checkpoint is not None:
         _check(checkpoint, journal, key, council_id)
-    with store._database.read() as connection, _any_text(connection):
+    with store.database.read() as connection, _any_text(connection):
         begun = connection.execute(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
         walk = _Walk(connection, store.where, journal, list(begun.scalars()), checkpoint)
         _, (total, _) = standing(connection, journal)
         if not walk.begun and not total and checkpoint is None:
-            raise _no_journal(connection, store.where, journal)
+            raise CallerError(
+                f"the store {store.where} has no journal {quoted(journal)}; name one of those there: "
+                f"{journals_there(connection)}"
+            )
         for done in walk.through(see):
             if progress is not None:
                 progress(done, max(done, total) if type(total) is int else done)
@@ -135,14 +139,6 @@ def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: st
                 found=found,
                 expected=wanted,
             )
-
-
-def _no_journal(connection: Connection, where: str, journal: str) -> CallerError:
-    names = connection.execute(select(epochs.c.journal).distinct().limit(10)).scalars()
-    there = ", ".join(sorted(map(quoted, names))) or "none"
-    return CallerError(
-        f"the store {where} has no journal {quoted(journal)}; name one of those there: {there}"
-    )
 
 
 class _Walk:

@@ -34,9 +34,7 @@ from council.journal.rows import Prepared
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CheckpointRefused,
-    EpochFenced,
     JournalCorrupt,
-    OperatorError,
     OutOfOrder,
     StoreCorrupt,
     StoreError,
@@ -70,7 +68,7 @@ class DurableJournal:
         signer: Signer,
         checkpoint: Path | None,
         held: contextlib.ExitStack,
-        hold_again: Callable[[], None],
+        hold_again: Callable[[], bool],
     ) -> None:
         self.name = name
         self.council_id = council_id
@@ -231,8 +229,9 @@ class DurableJournal:
             self._tree.append(each)
         if self.trouble is not None:
             log.info("journal goes on", journal=self.name, position=self._head.position)
-            self._hold_again()  # a server that was away has let go of what it held for us
             self.trouble = None
+            if not self._hold_again():  # a server that was away has let go of what it held for us
+                log.warning("journal not held", journal=self.name, why="another may begin, and end this one")
 
     def snapshot_due(self, position: int) -> bool:
         """Whether a snapshot as of ``position`` is worth its while."""
@@ -248,11 +247,16 @@ class DurableJournal:
     def _keep(self, snapshot: Snapshot) -> None:
         if snapshot.position != self._head.position:
             return  # what it speaks of was not kept: this coordinator was replaced
-        try:
+        with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
             self._snapshots.keep(snapshot, self.epoch, self._head, self._tree.peaks)
-        except (StoreError, EpochFenced) as error:
-            # The journal has it all; only the next start takes longer.
-            log.warning("no snapshot", journal=self.name, why=error.message)
+
+    @contextlib.contextmanager
+    def _logged(self, what: str) -> Iterator[None]:
+        """What fails within it, and nobody waits for, is told by the log alone."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, it would be lost with its future
+            log.warning(what, journal=self.name, why=str(error))
 
     def tend(self) -> None:
         """Has a checkpoint written, if one is due; costs the coordinator nothing."""
@@ -265,14 +269,12 @@ class DurableJournal:
             return
         if self._tree.size != self._head.position:
             return  # what stands there could not be read back: it is not this one's to vouch for
-        self._signed = self._head.position, self._signed[1]
-        try:
+        with self._logged("no checkpoint"):
             # Whoever was replaced, and does not know it yet, must not put its last word over a later one.
             if self._checkpoint.exists() and Checkpoint.read(self._checkpoint).epoch > self.epoch:
                 return
             self.checkpoint().write(self._checkpoint)
-        except OperatorError as error:
-            log.warning("no checkpoint", journal=self.name, why=error.message)
+            self._signed = self._head.position, self._signed[1]
 
     async def history(self, asked: Wanted) -> HistoryPage:
         """A page of what is kept."""
@@ -297,10 +299,14 @@ class DurableJournal:
         With the snapshot a newer version, whose words may differ, can go on without replaying this one's records.
         """
         if last:
-            self._executor.submit(self._append, last)
+            self._executor.submit(self._append_last, last)
         if snapshot is not None:
             self._executor.submit(self._keep, snapshot())
         await asyncio.get_running_loop().run_in_executor(None, self.close_now)
+
+    def _append_last(self, records: Sequence[Record]) -> None:
+        with self._logged("last records not kept"):  # nobody was told of them
+            self._append(records)
 
     def close_now(self) -> None:
         """``close`` for a thread that may wait."""

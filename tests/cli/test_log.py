@@ -26,7 +26,8 @@ from council.cli.sources import Source
 from council.client import Council
 from council.journal import history, packets
 from council.journal.entries import DAMAGED, Entry, wanted
-from council.journal.packets import KINDS, Packer
+from council.journal.packets import Packer
+from council.journal.record import KINDS
 from council.journal.store import PacketStore
 from tests.cli.conftest import Chair, Cli, council_of
 from tests.journal.journals import NAME, begun, fill, life, nothing
@@ -371,6 +372,14 @@ def test_a_decision_is_shown_whole(cli: Cli, lived: Lived) -> None:
     for hashed in (row.row_hash, row.content_hash, row.previous_hash):
         assert hashed.hex() in flat
     assert max(map(len, said.out.splitlines())) <= 80
+
+
+def test_an_id_is_one_however_it_is_written(cli: Cli, lived: Lived) -> None:
+    """Mutation: found by its record, and shown as still deliberated."""
+    proposal_id = lived.ids["approved"]
+    said = cli("show", f"ESC-{proposal_id[:8].upper()}", *lived.options)
+    assert said.code == 0, said
+    assert said.out == cli("show", proposal_id, *lived.options).out
 
 
 def test_who_was_late_or_missing_and_what_was_revised_is_shown(cli: Cli, lived: Lived) -> None:

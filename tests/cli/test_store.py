@@ -18,6 +18,7 @@ from council.humans import state_dir
 from council.journal.schema import REVISIONS
 from council.journal.store import PacketStore
 from council.protocol.packet import PacketEnvelopeIn
+from tests.journal.packets import append
 
 from .conftest import Cli
 
@@ -30,7 +31,7 @@ def filled(path: Path) -> Path:
         assert {each.status for each in store.write([lapsed, kept], long_ago)} == {"ok"}
         epoch, head = store.begin_epoch("council", "me")
         own = PacketEnvelopeIn.build(packet_type="decision", payload={})
-        store.append("council", epoch, [own.completed(UUID(int=1), long_ago)], head)
+        append(store, "council", epoch, [own.completed(UUID(int=1), long_ago)], head)
     return path
 
 

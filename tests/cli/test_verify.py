@@ -25,6 +25,7 @@ from council.journal.proof import Proof, check_proof
 from council.journal.record import Record
 from council.journal.store import PacketStore
 from council.protocol.packet import PacketEnvelopeIn
+from tests.journal.packets import append
 
 from .conftest import Cli
 
@@ -53,7 +54,7 @@ def path(home: Path) -> Path:
         first = Packer("council.77", lambda ids: {}).packed(Record(Moment(0.0, 1.79e9, 1), event))
         head, _ = store.append_rows("council", epoch, [first], head)
         more = [whole(number, first.timestamp) for number in range(2, ROWS + 1)]
-        store.append("council", epoch, more, head)
+        append(store, "council", epoch, more, head)
         store.begin_epoch("empty", "me")
     return path
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn
+from council.journal.chain import Head
+from council.journal.rows import prepared
+from council.journal.store import PacketStore
+from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, completed_lineage
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PAST = datetime(2020, 1, 1, tzinfo=UTC)  # what lapses soon after has lapsed by the machine's clock too
@@ -27,6 +31,20 @@ def whole(number: int, *parents: UUID, **more: Any) -> PacketEnvelope:
     """A packet as the coordinator appends it; its lineage is still to be completed."""
     fields = {name: getattr(given(number, *parents, **more), name) for name in PacketEnvelope.model_fields}
     return PacketEnvelope.build(**{**fields, "timestamp": fields["timestamp"] or NOW})
+
+
+def append(
+    store: PacketStore, journal: str, epoch: int, packets: Sequence[PacketEnvelope], after: Head
+) -> Head:
+    """Puts packets into a journal as its writer does, their lineage completed."""
+    parents = {each for packet in packets if packet.lineage for each in packet.lineage.parent_ids}
+    known = store.lineages(parents)
+    rows = []
+    for packet in packets:
+        known[packet.packet_id] = completed_lineage(packet.lineage, packet.packet_id, known)
+        done = packet.model_copy(update={"lineage": known[packet.packet_id]})
+        rows.append(prepared(done, done.canonical()))
+    return store.append_rows(journal, epoch, rows, after)[0]
 
 
 def several(first: int, count: int) -> list[PacketEnvelope]:

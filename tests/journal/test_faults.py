@@ -38,7 +38,7 @@ from council.protocol.errors import (
 )
 
 from .conftest import raw
-from .packets import NOW, given, several
+from .packets import NOW, append, given, several
 
 Open = Callable[..., PacketStore]
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,7 @@ def test_a_locked_store_says_so_in_time_and_goes_on(address: str, opened: Open) 
     epoch, head = store.begin_epoch("council", "me")
     with held(address):
         for call in (
-            lambda: store.append("council", epoch, several(1, 2), head),
+            lambda: append(store, "council", epoch, several(1, 2), head),
             lambda: store.write([given(9)], NOW),
             lambda: store.begin_epoch("council", "me"),
         ):
@@ -90,7 +90,7 @@ def test_a_locked_store_says_so_in_time_and_goes_on(address: str, opened: Open) 
                 call()
             assert 0.2 < time.monotonic() - began < 5
             assert caught.value.timeout_s == 0.3
-    store.append("council", epoch, several(1, 2), head)
+    append(store, "council", epoch, several(1, 2), head)
     assert store.info().packets == 2
 
 
@@ -135,7 +135,7 @@ def check_full(store: PacketStore) -> None:
     full: StoreFull | None = None
     while full is None:
         try:
-            head = store.append("council", epoch, several(head.position + 1, 10), head)
+            head = append(store, "council", epoch, several(head.position + 1, 10), head)
         except StoreFull as error:
             full = error
     assert "room" in str(full)
@@ -145,20 +145,20 @@ def check_full(store: PacketStore) -> None:
         store.write([given(n, payload={"text": "x" * 20_000}) for n in range(10**6, 10**6 + 20)], NOW)
     assert store.info().packets == head.position
     with pytest.raises(StoreFull):  # and the writer is not left in the middle of something
-        store.append("council", epoch, several(head.position + 1, 300), head)
+        append(store, "council", epoch, several(head.position + 1, 300), head)
 
 
 LIMITED = """
 import resource, sys
 from council.journal.store import PacketStore
 from council.protocol.errors import StoreFull
-from tests.journal.packets import several
+from tests.journal.packets import append, several
 store = PacketStore.open(sys.argv[1])
 epoch, head = store.begin_epoch("council", "me")
 resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 try:
     while True:
-        head = store.append("council", epoch, several(head.position + 1, 20), head)
+        head = append(store, "council", epoch, several(head.position + 1, 20), head)
 except StoreFull as error:
     print(head.position, error)
 """
@@ -189,7 +189,7 @@ def test_what_is_opened_to_be_read_is_not_written(address: str, opened: Open) ->
     for call in (
         lambda: reader.write([given(2)], NOW),
         lambda: reader.begin_epoch("council", "me"),
-        lambda: reader.append("council", 1, several(1, 1), Head()),
+        lambda: append(reader, "council", 1, several(1, 1), Head()),
         lambda: reader.collect_garbage(NOW),
     ):
         with pytest.raises(StoreReadOnly):
@@ -362,8 +362,8 @@ def test_a_connection_that_is_lost_is_told_and_made_anew(address: str, opened: O
     )
     connection.close()
     with pytest.raises(StoreUnreachable):
-        store.append("council", epoch, several(1, 2), head)
-    assert store.append("council", epoch, several(1, 2), head).position == 2
+        append(store, "council", epoch, several(1, 2), head)
+    assert append(store, "council", epoch, several(1, 2), head).position == 2
 
 
 def test_an_empty_store_waits_for_its_migration(address: str, opened: Open, engine: str) -> None:

@@ -15,8 +15,8 @@ from council.core.state import plain
 from council.journal import entries, history, packets
 from council.journal.chain import content_hash
 from council.journal.entries import DAMAGED, Asked, Entry, HistoryPage, wanted
-from council.journal.packets import KINDS, agent_of
-from council.journal.record import MemoryJournal, Record
+from council.journal.packets import agent_of
+from council.journal.record import KINDS, MemoryJournal, Record
 from council.journal.store import PacketStore
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal

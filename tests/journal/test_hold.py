@@ -92,8 +92,23 @@ def test_a_server_that_let_go_is_told_to_hold_again(address: str, opened: Open) 
                 "WHERE pid <> pg_backend_pid() AND datname = current_database()"
             )
         other = opened(address).database
-        again()
+        assert again()
         with pytest.raises(JournalHeld):
             held(other, "council", takeover=False).__enter__()
     with held(other, "council", takeover=False):
         pass
+
+
+@only_postgresql
+def test_one_that_somebody_else_holds_by_then_is_not_had_again(address: str, opened: Open) -> None:
+    """Mutation: whoever lost it would go on as if it were alone."""
+    one = opened(address).database
+    with held(one, "council", takeover=False) as again:
+        with raw(address) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        with held(opened(address).database, "council", takeover=False):
+            assert not again()
+        assert again()

@@ -20,15 +20,15 @@ from council.journal.chain import GENESIS, Head
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CallerError,
-    EnvelopeError,
     EpochFenced,
     OutOfOrder,
     PacketConflict,
+    StoreError,
     StoreLocked,
 )
 
 from .conftest import raw
-from .packets import HOUR, NOW, PAST, given, several, whole
+from .packets import HOUR, NOW, PAST, append, given, several, whole
 
 Open = Callable[..., PacketStore]
 
@@ -37,10 +37,10 @@ def test_rows_hold_on_to_each_other(store: PacketStore) -> None:
     """The hashes are computed here a second time, from the bytes that the rules name."""
     first, head = store.begin_epoch("council", "me")
     assert (first, head) == (1, Head(0, bytes(32)))
-    head = store.append("council", 1, several(1, 3), head)
+    head = append(store, "council", 1, several(1, 3), head)
     second, found = store.begin_epoch("council", "me again")
     assert (second, found) == (2, head)
-    head = store.append("council", 2, several(4, 2), head)
+    head = append(store, "council", 2, several(4, 2), head)
     rows = store.records("council")
     assert [(row.position, row.epoch) for row in rows] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)]
     previous = GENESIS
@@ -59,8 +59,8 @@ def test_rows_hold_on_to_each_other(store: PacketStore) -> None:
 
 def test_journals_stand_side_by_side(store: PacketStore) -> None:
     (one, head_one), (other, head_other) = store.begin_epoch("one", "me"), store.begin_epoch("other", "me")
-    store.append("one", one, several(1, 2), head_one)
-    store.append("other", other, several(11, 1), head_other)
+    append(store, "one", one, several(1, 2), head_one)
+    append(store, "other", other, several(11, 1), head_other)
     assert [len(store.records(name)) for name in ("one", "other")] == [2, 1]
     info = {each.journal: (each.epoch, each.head.position, each.by) for each in store.info().journals}
     assert info == {"one": (1, 2, "me"), "other": (1, 1, "me")}
@@ -70,29 +70,29 @@ def test_an_older_epoch_is_fenced(address: str, opened: Open) -> None:
     """Mutation: without the check the stopped coordinator that wakes after a take-over writes on."""
     old, new = opened(address), opened(address)
     epoch, head = old.begin_epoch("council", "old")
-    head = old.append("council", epoch, several(1, 2), head)
+    head = append(old, "council", epoch, several(1, 2), head)
     newer, taken = new.begin_epoch("council", "new")
     assert taken == head
     with pytest.raises(EpochFenced) as caught:
-        old.append("council", epoch, several(3, 1), head)
+        append(old, "council", epoch, several(3, 1), head)
     assert (caught.value.epoch, caught.value.newest, caught.value.journal) == (1, 2, "council")
-    new.append("council", newer, several(5, 1), taken)
+    append(new, "council", newer, several(5, 1), taken)
     with pytest.raises(EpochFenced):
-        old.append("council", epoch, several(1, 2), Head())  # also what it has written before
+        append(old, "council", epoch, several(1, 2), Head())  # also what it has written before
     assert [row.epoch for row in new.records("council")] == [1, 1, 2]
 
 
 def test_an_epoch_that_nobody_began_is_none(store: PacketStore) -> None:
     with pytest.raises(CallerError, match="has no epoch 1"):
-        store.append("council", 1, several(1, 1), Head())
+        append(store, "council", 1, several(1, 1), Head())
 
 
 @pytest.mark.parametrize("after", [Head(), Head(1, GENESIS), Head(2, b"x" * 32), Head(3, GENESIS)])
 def test_what_does_not_follow_the_head_is_refused(store: PacketStore, after: Head) -> None:
     epoch, head = store.begin_epoch("council", "me")
-    store.append("council", epoch, several(1, 2), head)
+    append(store, "council", epoch, several(1, 2), head)
     with pytest.raises(OutOfOrder) as caught:
-        store.append("council", epoch, several(7, 1), after)
+        append(store, "council", epoch, several(7, 1), after)
     assert (caught.value.expected, caught.value.found) == (after.position, 2)
     assert len(store.records("council")) == 2
 
@@ -100,13 +100,13 @@ def test_what_does_not_follow_the_head_is_refused(store: PacketStore, after: Hea
 def test_the_same_again_because_the_answer_was_lost(store: PacketStore) -> None:
     """Mutation: a coordinator whose connection broke in a commit could not tell whether it was kept."""
     epoch, start = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 3), start)
-    assert store.append("council", epoch, several(1, 3), start) == head
+    head = append(store, "council", epoch, several(1, 3), start)
+    assert append(store, "council", epoch, several(1, 3), start) == head
     with pytest.raises(OutOfOrder):
-        store.append("council", epoch, several(1, 2), start)
+        append(store, "council", epoch, several(1, 2), start)
     with pytest.raises(OutOfOrder):
-        store.append("council", epoch, [*several(1, 2), whole(9)], start)
-    assert store.append("council", epoch, [], head) == head
+        append(store, "council", epoch, [*several(1, 2), whole(9)], start)
+    assert append(store, "council", epoch, [], head) == head
     assert len(store.records("council")) == 3
 
 
@@ -116,29 +116,14 @@ def test_all_or_none_is_kept(store: PacketStore) -> None:
     for wrong, error in (
         ([*several(1, 2), whole(3)], PacketConflict),
         ([*several(1, 2), whole(1)], PacketConflict),
-        ([*several(1, 2), whole(4, UUID(int=99))], EnvelopeError),
-        ([*several(1, 2), whole(4, ttl=NOW + HOUR)], EnvelopeError),
+        ([*several(1, 2), whole(4, ttl=NOW + HOUR)], StoreError),
     ):
         with pytest.raises(error):
-            store.append("council", epoch, wrong, head)
+            append(store, "council", epoch, wrong, head)
         assert store.records("council") == []
     with pytest.raises(PacketConflict) as caught:
-        store.append("council", epoch, [whole(3)], head)
+        append(store, "council", epoch, [whole(3)], head)
     assert caught.value.packet_id == UUID(int=3)
-
-
-def test_lineage_is_completed_when_appended(store: PacketStore) -> None:
-    epoch, head = store.begin_epoch("council", "me")
-    packets = [whole(1), whole(2, UUID(int=1)), whole(3, UUID(int=2), UUID(int=1))]
-    head = store.append("council", epoch, packets, head)
-    assert store.append("council", epoch, packets, Head()) == head
-    kept = store.get(UUID(int=3), NOW)
-    assert kept is not None
-    assert kept.lineage is not None
-    assert (kept.lineage.generation, kept.lineage.root_packet_id) == (2, UUID(int=1))
-    forged = whole(4, lineage={"parent_ids": [UUID(int=3)], "generation": 1})
-    with pytest.raises(EnvelopeError, match="contradicts"):
-        store.append("council", epoch, [forged], head)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "a\0b"])
@@ -160,7 +145,7 @@ def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> No
         number = 1
         while not over.is_set():
             try:
-                told.append(old.append("council", epoch, several(number, 2), told[-1]))
+                told.append(append(old, "council", epoch, several(number, 2), told[-1]))
             except EpochFenced:
                 fenced.set()
                 return
@@ -178,7 +163,7 @@ def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> No
         thread.join(60)
     assert fenced.is_set()
     assert head == told[-1]
-    new.append("council", newer, several(100_001, 1), head)
+    append(new, "council", newer, several(100_001, 1), head)
     assert [row.position for row in new.records("council", limit=10_000)] == list(range(1, head.position + 2))
 
 
@@ -228,7 +213,7 @@ OF_POSTGRESQL = [
 def test_raw_sql_changes_nothing(store: PacketStore, address: str, engine: str) -> None:
     """Mutation: any of the migration's triggers left out lets one of these through."""
     epoch, head = store.begin_epoch("council", "me")
-    store.append("council", epoch, [whole(1, tags=["a"]), whole(2, UUID(int=1))], head)
+    append(store, "council", epoch, [whole(1, tags=["a"]), whole(2, UUID(int=1))], head)
     store.write([given(3, tags=["b"]), given(4, ttl=NOW.replace(year=9000))], NOW)
     before = dump(address)
     assert len(before) == 2
@@ -278,7 +263,7 @@ def test_a_row_that_is_half_in_a_journal_cannot_be_written(
 ) -> None:
     """The row itself is whole but for one column: each CHECK and the foreign key is asked alone."""
     epoch, head = store.begin_epoch("council", "me")
-    store.append("council", epoch, several(1, 1), head)
+    append(store, "council", epoch, several(1, 1), head)
     new_id = "'00000000-0000-0000-0000-000000000009'"
     columns = {
         name: name
@@ -309,12 +294,12 @@ def test_a_row_that_is_half_in_a_journal_cannot_be_written(
 WRITER = """
 import sys
 from council.journal.store import PacketStore
-from tests.journal.packets import several
+from tests.journal.packets import append, several
 store = PacketStore.open(sys.argv[1], timeout_s=30.0)
 epoch, head = store.begin_epoch("council", "victim")
 print("ready", flush=True)
 while True:
-    head = store.append("council", epoch, several(head.position + 1, 40), head)
+    head = append(store, "council", epoch, several(head.position + 1, 40), head)
     print(head.position, flush=True)
 """
 
@@ -347,7 +332,7 @@ STOPPED = """
 import sys, time
 from council.journal.store import PacketStore
 store = PacketStore.open(sys.argv[1])
-with store._database.write("journal:council") as connection:
+with store.database.write("journal:council") as connection:
     print("inside", flush=True)
     time.sleep(600)
 """

@@ -23,7 +23,6 @@ from council.core import events as ev
 from council.core.state import Moment, Rules
 from council.journal.chain import Head
 from council.journal.packets import (
-    KINDS,
     LINES_KEPT,
     OUTCOME_BYTES_MAX,
     PREFIX,
@@ -33,7 +32,7 @@ from council.journal.packets import (
     packet_id,
     unpacked,
 )
-from council.journal.record import Record, mark_of
+from council.journal.record import KINDS, Record, mark_of
 from council.journal.rows import Prepared, prepared
 from council.journal.store import PacketStore
 from council.protocol import codec, signing

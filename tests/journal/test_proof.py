@@ -27,7 +27,7 @@ from council.protocol.errors import (
 )
 
 from .conftest import raw
-from .packets import NOW, given, several, whole
+from .packets import NOW, append, given, several, whole
 
 SIGNER = Signer(b"k" * 32)
 ROWS = 21
@@ -41,9 +41,9 @@ def sign(found: Verified) -> Checkpoint:
 @pytest.fixture
 def filled(store: PacketStore) -> PacketStore:
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 10), head)
+    head = append(store, "council", epoch, several(1, 10), head)
     epoch, _ = store.begin_epoch("council", "me")
-    store.append("council", epoch, several(11, ROWS - 10), head)
+    append(store, "council", epoch, several(11, ROWS - 10), head)
     store.write([given(100)], NOW)
     return store
 
@@ -60,7 +60,7 @@ def test_every_packet_is_proved_by_its_id_and_by_its_place(filled: PacketStore) 
 def test_a_checkpoint_from_before_proves_what_stood_then(filled: PacketStore) -> None:
     checkpoint = sign(verify(filled, "council"))
     epoch, head = filled.begin_epoch("council", "me")
-    filled.append("council", epoch, several(ROWS + 1, 5), head)
+    append(filled, "council", epoch, several(ROWS + 1, 5), head)
     proof = prove(filled, "council", 7, checkpoint, key=SIGNER.public)
     assert (check_proof(proof, SIGNER.public), proof.checkpoint) == (whole(7), checkpoint)
     with pytest.raises(CallerError, match="take a newer checkpoint"):

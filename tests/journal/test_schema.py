@@ -21,7 +21,7 @@ from council.protocol.jsondata import plain
 from council.protocol.packet import PacketEnvelope, PacketStoreRow
 
 from .conftest import raw
-from .packets import NOW, given, several, whole
+from .packets import NOW, append, given, several, whole
 
 DOCUMENTED = {
     "packet_id": "uuid",
@@ -71,21 +71,21 @@ def test_postgresql_is_told_to_wait_for_its_disk(store: PacketStore, address: st
     connection = raw(address)
     connection.execute(f"ALTER DATABASE {connection.info.dbname} SET synchronous_commit = off")
     connection.close()
-    with PacketStore.open(address) as anew, anew._database.write() as inside:
+    with PacketStore.open(address) as anew, anew.database.write() as inside:
         assert inside.exec_driver_sql("SHOW synchronous_commit").scalar_one() == "on"
         assert inside.exec_driver_sql("SHOW transaction_isolation").scalar_one() == "read committed"
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_sqlite_is_told_to_wait_for_its_disk(store: PacketStore) -> None:
-    with store._database.write() as connection:
+    with store.database.write() as connection:
 
         def value(name: str) -> object:
             return connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
 
         assert (value("journal_mode"), value("synchronous"), value("foreign_keys")) == ("wal", 2, 1)
         assert value("application_id") == schema.APPLICATION_ID
-    with store._database.read() as connection:
+    with store.database.read() as connection:
         for statement in ("CREATE TABLE x (y)", "DELETE FROM epochs"):
             with pytest.raises(Exception, match="readonly"):
                 connection.exec_driver_sql(statement)
@@ -125,8 +125,8 @@ def test_a_row_is_what_the_packet_says_it_is(store: PacketStore) -> None:
     store.write([given(1), given(2, UUID(int=1), **fields), given(3, metadata={})], NOW)
     epoch, head = store.begin_epoch("council", "me")
     del fields["ttl"]
-    store.append("council", epoch, [whole(4, UUID(int=2), UUID(int=1), **fields), whole(5)], head)
-    with store._database.read() as connection:
+    append(store, "council", epoch, [whole(4, UUID(int=2), UUID(int=1), **fields), whole(5)], head)
+    with store.database.read() as connection:
         found = connection.execute(schema.packet_store.select()).all()
     for row in found:
         packet = PacketEnvelope.from_json(row.content)
@@ -144,7 +144,7 @@ def test_a_row_is_what_the_packet_says_it_is(store: PacketStore) -> None:
 
 def test_info_says_what_is_there(store: PacketStore, engine: str) -> None:
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 3), head)
+    head = append(store, "council", epoch, several(1, 3), head)
     store.write([given(10), given(11, ttl=NOW.replace(year=9000))], NOW)
     info = store.info()
     assert (info.engine, info.revision, info.where) == (engine, schema.REVISIONS[-1], store.where)

@@ -15,7 +15,7 @@ from council.journal import transfer
 from council.journal.store import PacketStore
 from council.protocol.errors import EpochFenced, ImportRefused
 
-from .packets import HOUR, NOW, PAST, given, several, whole
+from .packets import HOUR, NOW, PAST, append, given, several, whole
 
 Open = Callable[..., PacketStore]
 
@@ -31,13 +31,13 @@ def fill(store: PacketStore) -> None:
         [given(100, payload={"text": "ü\u2028\n\\ \ud7ff 𝄞", "n": [1, 1.0, True, 2**63, 1e300]})], NOW
     )
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, [*several(1, 3), whole(4, UUID(int=100), UUID(int=3))], head)
+    head = append(store, "council", epoch, [*several(1, 3), whole(4, UUID(int=100), UUID(int=3))], head)
     lapsing = given(101, UUID(int=4), ttl=PAST + HOUR)
     assert store.write([lapsing, given(102, UUID(int=101), tags=["a", "a"])], PAST)[1].status == "ok"
     store.write([given(103, UUID(int=102), ttl=NOW.replace(year=9000), thread_id=UUID(int=7))], NOW)
     epoch, head = store.begin_epoch("council", "me too")
-    store.append("council", epoch, [whole(5, UUID(int=103))], head)
-    store.append("other", *_begun(store, "other"))
+    append(store, "council", epoch, [whole(5, UUID(int=103))], head)
+    append(store, "other", *_begun(store, "other"))
     assert store.collect_garbage(NOW) == 1
 
 
@@ -88,30 +88,30 @@ def test_what_was_taken_in_is_written_on(store: PacketStore, other: PacketStore)
     other.import_(io.BytesIO(exported(store)))
     epoch, head = other.begin_epoch("council", "the next")
     assert epoch == 3
-    assert other.append("council", epoch, several(60, 2), head).position == 7
+    assert append(other, "council", epoch, several(60, 2), head).position == 7
 
 
 def test_a_live_coordinator_is_not_written_past(store: PacketStore, other: PacketStore) -> None:
     """Mutation: an older copy's rows, put behind a journal that somebody writes here."""
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 2), head)
+    head = append(store, "council", epoch, several(1, 2), head)
     other.import_(io.BytesIO(exported(store)))
-    store.append("council", epoch, several(3, 1), head)
+    append(store, "council", epoch, several(3, 1), head)
     newer, here = other.begin_epoch("council", "live")
     with pytest.raises(ImportRefused, match="a newer epoch"):
         other.import_(io.BytesIO(exported(store)))
-    assert other.append("council", newer, several(9, 1), here).position == 3
+    assert append(other, "council", newer, several(9, 1), here).position == 3
 
 
 def test_a_longer_history_fences_whom_it_overtakes(store: PacketStore, other: PacketStore) -> None:
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 2), head)
+    head = append(store, "council", epoch, several(1, 2), head)
     other.import_(io.BytesIO(exported(store)))
     newer, _ = store.begin_epoch("council", "me too")
-    store.append("council", newer, several(3, 1), head)
+    append(store, "council", newer, several(3, 1), head)
     assert other.import_(io.BytesIO(exported(store))) == (1, 2, 0)
     with pytest.raises(EpochFenced):
-        other.append("council", epoch, several(9, 1), head)
+        append(other, "council", epoch, several(9, 1), head)
 
 
 def change(number: int, **fields: Any) -> Callable[[list[Any]], None]:
@@ -238,13 +238,13 @@ def test_an_export_is_of_one_moment(store: PacketStore, monkeypatch: pytest.Monk
     """Somebody writes while it is read: none of that is in it, and the writer does not wait."""
     monkeypatch.setattr(transfer, "AT_ONCE", 10)
     epoch, head = store.begin_epoch("council", "me")
-    head = store.append("council", epoch, several(1, 100), head)
+    head = append(store, "council", epoch, several(1, 100), head)
 
     def meanwhile() -> None:
         """A run after this one; mutation: rows of an epoch that the file does not have."""
         nonlocal head
         newer, head = store.begin_epoch("council", "the next")
-        store.append("council", newer, several(101, 50), head)
+        append(store, "council", newer, several(101, 50), head)
 
     class Slow(io.BytesIO):
         wrote = 0
@@ -269,7 +269,7 @@ def test_a_large_file_comes_in_parts(
 ) -> None:
     monkeypatch.setattr(transfer, "AT_ONCE", 7)
     epoch, head = store.begin_epoch("council", "me")
-    store.append("council", epoch, several(1, 100), head)
+    append(store, "council", epoch, several(1, 100), head)
     store.write([given(n, UUID(int=n - 1)) for n in range(1001, 1050)], NOW)
     store.write([given(2000), *(given(n, UUID(int=n - 1)) for n in range(2001, 2030))], NOW)
     assert other.import_(io.BytesIO(exported(store))) == (130, 0, 0)

@@ -27,7 +27,7 @@ from council.protocol.packet import PacketEnvelope
 
 from .conftest import raw
 from .journals import NAME, fill, life
-from .packets import NOW, given, several, whole
+from .packets import NOW, append, given, several, whole
 
 Open = Callable[..., PacketStore]
 SIGNER = Signer(b"k" * 32)
@@ -93,7 +93,7 @@ class Kept:
         contents = [row.content for row in rows]
         change(contents)
         head = Head()
-        with self.store._database.write() as connection:
+        with self.store.database.write() as connection:
             if self.engine == "sqlite":
                 connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
             connection.exec_driver_sql("DELETE FROM packet_store WHERE journal = 'council'")
@@ -112,15 +112,15 @@ def kept(store: PacketStore, address: str, engine: str) -> Iterator[Kept]:
     """Two epochs of records, and two more that wrote nothing; the triggers are gone, as an attacker sees to."""
     made = packets()
     first, head = store.begin_epoch("council", "me")
-    head = store.append("council", first, made[:6], head)
+    head = append(store, "council", first, made[:6], head)
     second, _ = store.begin_epoch("council", "me")
-    head = store.append("council", second, made[6:8], head)
+    head = append(store, "council", second, made[6:8], head)
     met = verify(store, "council")
     checkpoint = signed(met)
-    store.append("council", second, made[8:], head)
+    append(store, "council", second, made[8:], head)
     for _ in range(2):
         store.begin_epoch("council", "me")
-    store.append("other", store.begin_epoch("other", "me")[0], [whole(200)], Head())
+    append(store, "other", store.begin_epoch("other", "me")[0], [whole(200)], Head())
     store.write([given(100, ttl=NOW + timedelta(days=36_500))], NOW)
     connection = raw(address)
     if engine == "sqlite":
@@ -180,7 +180,7 @@ def test_it_sees_one_moment_while_the_council_writes(address: str, opened: Open)
     def write() -> None:
         head = start
         while not over.is_set():
-            head = writer.append("council", epoch, several(head.position + 1, 20), head)
+            head = append(writer, "council", epoch, several(head.position + 1, 20), head)
             written.set()
 
     thread = threading.Thread(target=write)
@@ -392,7 +392,7 @@ def test_one_that_is_put_in(kept: Kept) -> None:
     row = kept.store.records("council", 3, 1)[0]
     own = row_hash(row.row_hash, 5, 1, content_hash(content))
     place = Place("council", 5, 1, row.row_hash, own)
-    with kept.store._database.write() as connection:
+    with kept.store.database.write() as connection:
         made = values(kept.engine, prepared(whole(50), content), content_hash(content), place)
         insert_values(connection, [made])
     assert kept.bad().position == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from council.core.state import Rules
 from council.journal import writer
 from council.journal.chain import Tree
 from council.journal.checkpoint import Checkpoint, Signer
+from council.journal.engines import READERS
 from council.journal.packets import packet_id
-from council.journal.record import Record
+from council.journal.record import Record, Snapshot
 from council.journal.store import PacketStore
 from council.journal.verify import verify
 from council.journal.writer import DurableJournal, identity
@@ -253,6 +255,53 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     assert whole(recovered(address, hand.rules)) == whole(hand.driver)
 
 
+def test_a_hold_that_is_lost_meanwhile_is_told(address: str) -> None:
+    """Mutation: nobody hears that a second council of the name may begin."""
+    hand, _ = life()
+    with journal_of(address) as journal:
+        journal._hold_again = lambda: False
+        journal.trouble = StoreUnreachable("away", where=address)
+        with capture_logs() as logs:
+            write(journal, hand.records)
+        assert [entry["event"] for entry in logs] == ["journal goes on", "journal not held"]
+    assert len(kept(address)) == len(hand.records)
+
+
+def test_what_nobody_waits_for_and_fails_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: an error of another kind is lost with its future."""
+    hand, _ = life()
+    journal = opened(address)
+    write(journal, hand.records[:3])
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(journal._snapshots, "keep", broken)
+    monkeypatch.setattr(journal._store, "append_rows", broken)
+    with capture_logs() as logs:
+        journal.keep(Snapshot(3, b"", b""))
+        run(journal.close(hand.records[3:]))
+    assert [(entry["event"], entry["why"]) for entry in logs] == [
+        ("no snapshot", "broken"),
+        ("last records not kept", "broken"),
+    ]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_readers_keep_no_writer_waiting(address: str) -> None:
+    """Found by reading: with one pool for all, four long reads stalled the journal."""
+    hand, _ = life()
+
+    async def written(journal: DurableJournal) -> None:
+        await asyncio.wait_for(journal.append(hand.records), 30)
+
+    with journal_of(address) as journal, contextlib.ExitStack() as reading:
+        for _ in range(READERS):
+            reading.enter_context(journal._store.database.read())
+        run(written(journal))
+    assert len(kept(address)) == len(hand.records)
+
+
 @pytest.mark.parametrize("engine", ["postgresql"])
 def test_connections_that_a_server_ends_are_made_anew(address: str) -> None:
     hand, _ = life()
@@ -341,6 +390,24 @@ def test_one_that_can_not_be_written_stops_nothing(address: str, tmp_path: Path)
         write(journal, hand.records)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"][-1] == "no checkpoint"
     assert len(kept(address)) == len(hand.records)
+
+
+def test_one_that_could_not_be_written_is_written_later(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: not before something new is decided, which may be never."""
+    hand, _ = life()
+    file = tmp_path / "none" / "a.checkpoint"
+    monkeypatch.setattr(writer, "CHECKPOINT_S", 0.0)
+    with journal_of(address, checkpoint=file) as journal:
+        write(journal, hand.records)
+        with capture_logs() as logs:
+            journal._executor.submit(journal._sign).result(30)
+        assert [entry["event"] for entry in logs] == ["no checkpoint"]
+        file.parent.mkdir()
+        journal.tend()
+        journal._executor.submit(lambda: None).result(30)
+        assert Checkpoint.read(file).position == len(hand.records)
 
 
 def shorter(address: str) -> None:

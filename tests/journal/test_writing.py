@@ -13,7 +13,7 @@ from council.journal.store import GARBAGE_AT_ONCE, PacketStore, new_id
 from council.protocol.errors import CallerError
 from council.protocol.packet import PacketEnvelopeIn, PacketLineage
 
-from .packets import HOUR, NOW, PAST, given, whole
+from .packets import HOUR, NOW, PAST, append, given, whole
 
 A, B, C, D = (UUID(int=n) for n in range(1, 5))
 
@@ -144,7 +144,7 @@ def test_hygiene_removes_what_has_expired_and_nothing_else(store: PacketStore) -
     lapsing = [given(n, ttl=PAST + HOUR, tags=["old"]) for n in range(10, 10 + count)]
     store.write([*lapsing, given(1), given(2, ttl=PAST + 2 * HOUR)], PAST)
     epoch, head = store.begin_epoch("council", "test")
-    store.append("council", epoch, [whole(3)], head)
+    append(store, "council", epoch, [whole(3)], head)
     assert store.collect_garbage(PAST + HOUR - timedelta(microseconds=1)) == 0
     assert store.collect_garbage(PAST + HOUR) == count
     left = store.find(PAST, expired=True, newest_first=False).packets
