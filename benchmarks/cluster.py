@@ -6,38 +6,26 @@ coordinators and seats, without a protocol.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import itertools
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import psutil
 import ray
 
 from benchmarks import floor
-from benchmarks.measure import Row, median_s, pairs
-from benchmarks.minds import STUBS
+from benchmarks.measure import Row, median_s, pairs, rate
 from benchmarks.running import timed
 from council import CouncilPool
-from council.agents.ids import new_id
-from council.metrics import Meter, Registry, Sink
-from council.protocol.envelope import Envelope
-from council.runtime import inline
 from council.runtime.ray_actors import actor_name, alive
-from council.runtime.ray_metrics import RaySink
-from council.runtime.session import Session
-from council.settings import CouncilConfig, SeatConfig
+from council.settings import SeatConfig
 from tests.chaos.machines import Machines, machines
 
 SHAPES = ((1, 3), (2, 3), (4, 3), (1, 5), (1, 9))  # coordinators, seats of each
 IN_FLIGHT, TOTAL, FLOOR_TOTAL = 200, 4_000, 600
-METRICS_MAX_S = 250e-6
-METERED, METERED_TURNS = 40, 30
 IDLE_S = 10.0
 
 
@@ -102,19 +90,8 @@ class Bare:
         assert ray.get(self._all[0].decide.remote("x"))
 
     def rate(self, total: int) -> float:
-        left = iter(range(total))
-
-        async def caller(coordinator: Any) -> None:
-            for _ in left:
-                assert await coordinator.decide.remote("x")
-
-        async def callers() -> None:
-            spread = itertools.islice(itertools.cycle(self._all), IN_FLIGHT)
-            await asyncio.gather(*(caller(each) for each in spread))
-
-        began = time.perf_counter()
-        asyncio.run(callers())
-        return total / (time.perf_counter() - began)
+        count = len(self._all)
+        return rate(lambda caller: self._all[caller % count].decide.remote("x"), total, IN_FLIGHT)
 
     def end(self) -> None:
         for actor in [*self._all, *itertools.chain(*self._seats)]:
@@ -122,18 +99,7 @@ class Bare:
 
 
 def pool_rate(pool: CouncilPool, total: int) -> float:
-    left = iter(range(total))
-
-    async def caller() -> None:
-        for _ in left:
-            assert await pool.aio.propose("x", wait_for="all")
-
-    async def callers() -> None:
-        await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
-
-    began = time.perf_counter()
-    asyncio.run(callers())
-    return total / (time.perf_counter() - began)
+    return rate(lambda _: pool.aio.propose("x", wait_for="all"), total, IN_FLIGHT)
 
 
 class Processes:
@@ -179,7 +145,6 @@ def cluster_rows(scale: float = 1.0) -> list[Row]:
         for shape in SHAPES:
             rows += _shape_rows(cluster, *shape, scale, measured)
         rows.append(_node_row(cluster))
-        rows += metrics_rows(scale)
     return rows + _model_rows(measured)
 
 
@@ -205,7 +170,7 @@ def _shape_rows(
         one, floor_one, one_ratio = pairs(
             lambda: timed(lambda: pool.propose("x", wait_for="all"), 30), lambda: timed(bare.one, 30), 6
         )
-        rate, floor_rate, ratio = pairs(
+        found, floor_rate, ratio = pairs(
             lambda: pool_rate(pool, total), lambda: bare.rate(int(FLOOR_TOTAL * scale)), 3
         )
         processes = Processes(pool, configured, cluster)
@@ -221,7 +186,7 @@ def _shape_rows(
         bare.end()
     rows = [
         Row("cluster", f"{shape}: one decision, all ballots", one * 1e3, "ms", floor_one * 1e3, one_ratio),
-        Row("cluster", f"{shape}: decisions a second, {IN_FLIGHT} in flight", rate, "/s", floor_rate, ratio),
+        Row("cluster", f"{shape}: decisions a second, {IN_FLIGHT} in flight", found, "/s", floor_rate, ratio),
         Row("cluster", f"{shape}: CPU of a decision ({cost})", cost.of(seats) * 1e6, "µs"),
     ]
     for what, (resident, proportional) in memory.items():
@@ -253,61 +218,6 @@ def _node_row(cluster: Machines) -> Row:
     held = [cluster.head, *cluster.workers]
     found = [sum(each.memory_full_info().pss for each in machine.processes()) / 2**20 for machine in held]
     return Row("cluster", "memory of a node without a council", statistics.mean(found), "MB PSS")
-
-
-def metrics_rows(scale: float = 1.0) -> list[Row]:
-    """What a decision's figures cost the coordinator, and what looking costs it where there are none."""
-    return asyncio.run(_metered(max(int(METERED_TURNS * scale), 6)))
-
-
-async def _metered(turns: int) -> list[Row]:
-    coordinator = await inline.start(CouncilConfig(name="metered", seats=STUBS, store="memory"))
-    session = Session(coordinator, "bench", "proposer", bytes(range(32)), 30.0)
-    await session.open()
-    rows = []
-    sides: dict[str, list[Sink]] = {"Ray's": [RaySink()], "Prometheus's": [Registry()]}
-    sides["both"] = [RaySink(), Registry()]
-    for what, sinks in sides.items():
-        meter = Meter("metered", coordinator, sinks)
-
-        async def decisions(look: bool, meter: Meter = meter) -> float:
-            meter.read()
-            gc.collect()
-            began = time.process_time()
-            for _ in range(METERED):
-                assert await session.propose(_proposal())
-            if look:  # so many come to one look where some are made: it looks twice a second
-                meter.read()
-            return (time.process_time() - began) / METERED
-
-        found = []
-        for turn in range(turns):  # with and without, without and with
-            one, two = await decisions(turn % 2 == 0), await decisions(turn % 2 == 1)
-            found.append((one, two) if turn % 2 == 0 else (two, one))
-        cost = statistics.median(a - b for a, b in found)
-        bare = statistics.median(b for _, b in found)
-        name = f"metrics: CPU for each decision, {what}, beside the decision's own"
-        holds = cost <= METRICS_MAX_S
-        bound = f"≤ {METRICS_MAX_S * 1e6:.0f} µs"
-        rows.append(Row("cluster", name, cost * 1e6, "µs", bare * 1e6, cost / bare, bound, holds))
-        idle = median_s(meter.read, 200)
-        rows.append(Row("cluster", f"metrics: a look when nothing happened, {what}", idle * 1e6, "µs"))
-    await coordinator.close()
-    return rows
-
-
-def _proposal() -> Envelope:
-    content = {"summary": "x", "body": "", "action": None, "wait_for": "all", "time_budget_s": 60.0}
-    return Envelope.build(
-        msg_id=new_id(),
-        timestamp=datetime.now(UTC),
-        sender="bench",
-        role="proposer",
-        type="PROPOSAL",
-        confidence=1.0,
-        risk_level="low",
-        content={**content, "supersedes": None},
-    )
 
 
 def _model_rows(measured: dict[tuple[int, int], Measured]) -> list[Row]:

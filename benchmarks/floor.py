@@ -35,17 +35,3 @@ def start() -> Any:
 
 def one(coordinator: Any) -> None:
     assert ray.get(coordinator.decide.remote("x"))
-
-
-def many(coordinator: Any, total: int, in_flight: int) -> None:
-    """``total`` decisions from independent callers, at most ``in_flight`` of them open: as ours are called."""
-    left = iter(range(total))
-
-    async def caller() -> None:
-        for _ in left:
-            assert await coordinator.decide.remote("x")
-
-    async def all_callers() -> None:
-        await asyncio.gather(*(caller() for _ in range(in_flight)))
-
-    asyncio.run(all_callers())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -43,6 +44,22 @@ def median_s(work: Callable[[], Any], repeats: int, inner: int = 1) -> float:
             work()
         times.append((time.perf_counter() - began) / inner)
     return statistics.median(times)
+
+
+def rate(decide: Callable[[int], Awaitable[Any]], total: int, in_flight: int) -> float:
+    """How many of ``total`` true answers come in a second, to independent callers who wait for one after another."""
+    left = iter(range(total))
+
+    async def caller(number: int) -> None:
+        for _ in left:
+            assert await decide(number)
+
+    async def callers() -> None:
+        await asyncio.gather(*(caller(number) for number in range(in_flight)))
+
+    began = time.perf_counter()
+    asyncio.run(callers())
+    return total / (time.perf_counter() - began)
 
 
 def pairs(ours: Callable[[], float], floor: Callable[[], float], count: int) -> tuple[float, float, float]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import measure
 from benchmarks.measure import Row, pairs
 from benchmarks.minds import NAMES, SLOW, STUBS, latency_s
 from council import Council, Decision
@@ -17,21 +18,8 @@ LEVELS = (1, 10, 100, 1000)
 ON_RAY_RATE = 4_000.0
 
 
-async def propose_calls(council: Council, total: int, in_flight: int) -> None:
-    """``total`` decisions from independent ``propose`` calls, at most ``in_flight`` of them open."""
-    left = iter(range(total))
-
-    async def caller() -> None:
-        for _ in left:
-            assert await council.aio.propose("x")
-
-    await asyncio.gather(*(caller() for _ in range(in_flight)))
-
-
 def rate(council: Council, total: int, in_flight: int) -> float:
-    began = time.perf_counter()
-    asyncio.run(propose_calls(council, total, in_flight))
-    return total / (time.perf_counter() - began)
+    return measure.rate(lambda _: council.aio.propose("x"), total, in_flight)
 
 
 def timed(work: Callable[[], object], count: int) -> float:
@@ -69,9 +57,7 @@ def ray_rows(scale: float = 1.0) -> list[Row]:
             floor_total = int(scale * {1: 200, 10: 500, 100: 600, 1000: 1_000}[level])
 
             def floor_rate(total: int = floor_total, level: int = level) -> float:
-                began = time.perf_counter()
-                floor.many(bare, total, level)
-                return total / (time.perf_counter() - began)
+                return measure.rate(lambda _: bare.decide.remote("x"), total, level)
 
             def our_rate(total: int = total, level: int = level) -> float:
                 return rate(council, total, level)

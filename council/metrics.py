@@ -1,9 +1,9 @@
 """What a council's metrics are, each defined once, and how they follow from what it announced and how it stands.
 
-A ``Meter`` reads a coordinator now and then, so that no decision waits for it: what was announced since the last
-look it counts, the rest it takes as it finds it. Where the figures go is a sink's affair: ``Registry`` is the one
-that Prometheus scrapes, Ray's own stands beside all else that calls Ray. What is announced is counted once it is on
-the record (rules 4.7); refusals, and what is ignored, as they happen.
+A ``Meter`` reads a coordinator now and then: what was announced since the last look it counts, the rest it takes as
+it finds it. Where the figures go is a sink's affair: ``Registry`` is the one that Prometheus scrapes, Ray's own
+stands beside all else that calls Ray. What is announced is on the record (rules 4.7); refusals, and what is ignored,
+are counted as they happen.
 
 Names, units and labels follow Prometheus's conventions. A label's values are the council's own words, its seats and
 its models; of those that a seat may make up there are at most ``SERIES_MAX``, and ``other``.
@@ -12,12 +12,14 @@ its models; of those that a seat may make up there are at most ``SERIES_MAX``, a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from council.core import effects as do
 from council.core.state import Caps, Decision, Spend, total
 from council.protocol.errors import OperatorError
+from council.runtime.watching import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
     from council.journal.record import Journal
@@ -34,6 +36,8 @@ COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Kind = Literal["counter", "gauge", "histogram"]
+# How both prometheus_client and Ray are told of one.
+TOLD_BY: dict[Kind, str] = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
 class Metric(NamedTuple):
@@ -130,65 +134,44 @@ METRICS = {each.name: each for each in _ALL}
 
 
 class Sink(Protocol):
-    """Where figures go. ``labels`` are all labels of the metric, ``council`` among them."""
+    """Where figures go."""
 
-    def add(self, metric: Metric, amount: float, labels: dict[str, str]) -> None:
-        """A counter grew."""
+    def tell(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
+        """A counter grew by ``value``, a gauge is at it, or a histogram has one more.
 
-    def put(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        """A gauge is so."""
-
-    def observe(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        """A histogram has one more."""
+        ``labels`` are all labels of the metric, ``council`` among them.
+        """
 
 
-# Looks at a driver and its journal, at a time, all up to a position being kept.
-Look = Callable[["Driver", "Journal", tuple[float, float], int], None]
-
-
-class Readable(Protocol):
-    """The part of a coordinator that a meter reads."""
-
-    def read(self, look: Look) -> None:
-        """Has ``look`` look; both belong to the coordinator's loop."""
-
-
-class Meter:
-    """Reads one coordinator, from its own loop, and tells the sinks what it found.
-
-    What was announced before it was made is not counted: it was another coordinator's to tell.
-    """
+class Meter(Watcher):
+    """Tells the sinks what it found at a coordinator; from when it was made on, it counts."""
 
     def __init__(self, council: str, coordinator: Readable, sinks: Sequence[Sink]) -> None:
         self._council = council
-        self._coordinator = coordinator
         self._sinks = tuple(sinks)
         self._series: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
+        self._grown: dict[tuple[str, ...], float] = defaultdict(float)
         self._counted: dict[tuple[str, ...], float] = {}
         self._beats: dict[str, tuple[int, int, float]] = {}
-        self._told = 0
-        coordinator.read(self._begin)
-
-    def read(self) -> None:
-        """Looks once; costs as much as was announced since the last time."""
-        self._coordinator.read(self._look)
+        super().__init__(coordinator)
 
     # Telling
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        metric, full = METRICS[name], self._labels(name, labels)
-        for sink in self._sinks:
-            sink.add(metric, amount, full)
+        """A counter grew: told once a look, for a sink may take its time for each."""
+        self._grown[name, *labels] += amount
 
-    def _put(self, name: str, value: float, *labels: str) -> None:
-        metric, full = METRICS[name], self._labels(name, labels)
-        for sink in self._sinks:
-            sink.put(metric, value, full)
+    def _grown_to(self, name: str, value: float, *labels: str) -> None:
+        """A counter that somebody else keeps stands at ``value``."""
+        more = value - self._counted.get((name, *labels), 0.0)
+        if more > 0:
+            self._counted[name, *labels] = value
+            self._add(name, more, *labels)
 
-    def _observe(self, name: str, value: float, *labels: str) -> None:
+    def _tell(self, name: str, value: float, *labels: str) -> None:
         metric, full = METRICS[name], self._labels(name, labels)
         for sink in self._sinks:
-            sink.observe(metric, value, full)
+            sink.tell(metric, value, full)
 
     def _labels(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
         """All labels of a series; those of one too many are ``other``."""
@@ -201,18 +184,9 @@ class Meter:
                 known[values] = found
         return found
 
-    def _grown_to(self, name: str, value: float, *labels: str) -> None:
-        """A counter that somebody else keeps stands at ``value``."""
-        more = value - self._counted.get((name, *labels), 0.0)
-        if more > 0:
-            self._counted[name, *labels] = value
-            self._add(name, more, *labels)
-
     # Looking
 
-    def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        self._told = driver.feed.position
-        driver.feed.watchers.append(self.read)
+    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
         for name, counts in (
             ("council_refused_envelopes", driver.refused),
             ("council_ignored_envelopes", driver.ignored),
@@ -221,37 +195,41 @@ class Meter:
         for seat in driver.state.seats.values():
             self._counted["council_seat_restarts", seat.name] = seat.boot - seat.handed_on
 
-    def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
+    def see(
+        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
+    ) -> None:
         uptime_s, wall_s = now
-        behind, self._told = driver.feed.position - self._told, driver.feed.position
-        for effect in driver.feed.last(behind):
+        for _, effect in announced:
             self._count(effect)
         self._look_at_seats(driver, uptime_s)
         self._look_at_proposals(driver, wall_s)
         while journal.commits:
             records, seconds = journal.commits.popleft()
-            self._observe("council_journal_batch_records", records)
-            self._observe("council_journal_commit_duration_seconds", seconds)
-        self._put("council_journal_lag_records", max(driver.position - kept, 0))
-        self._put("council_journal_stalled", journal.trouble is not None)
+            self._tell("council_journal_batch_records", records)
+            self._tell("council_journal_commit_duration_seconds", seconds)
+        self._tell("council_journal_lag_records", max(driver.position - kept, 0))
+        self._tell("council_journal_stalled", journal.trouble is not None)
         self._look_at_budget(driver)
-        self._put("council_coordinator_epoch", driver.state.epoch)
-        self._put("council_coordinator_uptime_seconds", uptime_s)
+        self._tell("council_coordinator_epoch", driver.state.epoch)
+        self._tell("council_coordinator_uptime_seconds", uptime_s)
+        grown, self._grown = self._grown, defaultdict(float)
+        for (name, *labels), amount in grown.items():
+            self._tell(name, amount, *labels)
 
     def _look_at_seats(self, driver: Driver, uptime_s: float) -> None:
         rules = driver.state.rules
         for seat in driver.state.seats.values():
-            self._put("council_seat_active", seat.active, seat.name)
+            self._tell("council_seat_active", seat.active, seat.name)
             # Told by the coordinator: a dead actor's own series would look well, and then vanish.
-            self._put("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
+            self._tell("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
             boot, beat, last_s = self._beats.get(seat.name, (seat.boot, -1, 0.0))
             if boot == seat.boot and 0 <= beat < seat.beat:
                 interval_s = (seat.last_beat_s - last_s) / (seat.beat - beat)
-                self._put("council_seat_heartbeat_interval_seconds", interval_s, seat.name)
+                self._tell("council_seat_heartbeat_interval_seconds", interval_s, seat.name)
             self._beats[seat.name] = seat.boot, seat.beat, seat.last_beat_s
             self._grown_to("council_seat_restarts", seat.boot - seat.handed_on, seat.name)
-        self._put("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
-        self._put("council_quorum_seats", rules.quorum)
+        self._tell("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
+        self._tell("council_quorum_seats", rules.quorum)
 
     def _look_at_proposals(self, driver: Driver, wall_s: float) -> None:
         state = driver.state
@@ -259,10 +237,10 @@ class Meter:
         for proposal in state.open.values():
             stages[proposal.stage] += 1
         for stage, count in stages.items():
-            self._put("council_proposals_open", count, stage)
+            self._tell("council_proposals_open", count, stage)
         asked_s = [each.asked_wall_s for each in driver.escalations()] if state.with_human else []
-        self._put("council_escalations_open", len(asked_s))
-        self._put("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
+        self._tell("council_escalations_open", len(asked_s))
+        self._tell("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
         for code, count in driver.refused.items():
             self._grown_to("council_refused_envelopes", count, code)
         for what, count in driver.ignored.items():
@@ -276,15 +254,15 @@ class Meter:
             account = state.paid.get(name)
             self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
             if account is not None:
-                self._put("council_model_reserved_tokens", account.held.tokens, name)
+                self._tell("council_model_reserved_tokens", account.held.tokens, name)
 
     def _put_caps(self, whose: str, caps: Caps, used: Spend) -> None:
         if caps.tokens is not None:
-            self._put("council_budget_tokens", caps.tokens, whose)
-            self._put("council_budget_left_tokens", max(caps.tokens - used.tokens, 0), whose)
+            self._tell("council_budget_tokens", caps.tokens, whose)
+            self._tell("council_budget_left_tokens", max(caps.tokens - used.tokens, 0), whose)
         if caps.microusd is not None:
-            self._put("council_budget_dollars", caps.microusd / 1e6, whose)
-            self._put("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
+            self._tell("council_budget_dollars", caps.microusd / 1e6, whose)
+            self._tell("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
 
     def _count(self, effect: do.Effect) -> None:
         """One announcement; what has no case here is not counted."""
@@ -304,7 +282,7 @@ class Meter:
             case do.AnnounceDecision(decision):
                 outcome, degraded = decision.outcome or "", "yes" if decision.degraded else "no"
                 self._add("council_decisions", 1, outcome, decided_by(decision), degraded)
-                self._observe("council_decision_duration_seconds", decision.seconds, outcome)
+                self._tell("council_decision_duration_seconds", decision.seconds, outcome)
             case do.AnnounceOutcome(report):
                 self._add("council_action_outcomes", 1, report.stage, "yes" if report.ok else "no")
             case do.RaiseAlert(_, kind):
@@ -312,7 +290,7 @@ class Meter:
             case do.AnnounceDenial(call):
                 self._add("council_model_denials", 1, call.seat, call.model)
             case do.AnnounceSpending(call, spent, assumed, seconds):
-                self._observe("council_model_call_duration_seconds", seconds, call.seat, call.model)
+                self._tell("council_model_call_duration_seconds", seconds, call.seat, call.model)
                 usage = "assumed" if assumed else "told"
                 self._add("council_model_calls", 1, call.seat, call.model, usage)
                 self._add("council_model_tokens", spent.tokens, call.seat, call.model)
@@ -339,30 +317,20 @@ class Registry:
         import prometheus_client as prometheus  # of no use to a council that serves no metrics
 
         self.collected = prometheus.CollectorRegistry()
+        kinds: Any = {"counter": prometheus.Counter, "gauge": prometheus.Gauge}
         self._made: dict[str, Any] = {}
-        for metric in METRICS.values():
-            names = ("council", *metric.labels)
-            if metric.kind == "counter":
-                self._made[metric.name] = prometheus.Counter(
-                    metric.name, metric.help, names, registry=self.collected
-                )
-            elif metric.kind == "gauge":
-                self._made[metric.name] = prometheus.Gauge(
-                    metric.name, metric.help, names, registry=self.collected
+        for name, metric in METRICS.items():
+            about = (name, metric.help, ("council", *metric.labels))
+            if metric.kind == "histogram":
+                self._made[name] = prometheus.Histogram(
+                    *about, registry=self.collected, buckets=metric.buckets
                 )
             else:
-                self._made[metric.name] = prometheus.Histogram(
-                    metric.name, metric.help, names, registry=self.collected, buckets=metric.buckets
-                )
+                self._made[name] = kinds[metric.kind](*about, registry=self.collected)
 
-    def add(self, metric: Metric, amount: float, labels: Mapping[str, str]) -> None:
-        self._made[metric.name].labels(**labels).inc(amount)
-
-    def put(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        self._made[metric.name].labels(**labels).set(value)
-
-    def observe(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        self._made[metric.name].labels(**labels).observe(value)
+    def tell(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        series = self._made[metric.name].labels(**labels)
+        getattr(series, TOLD_BY[metric.kind])(value)
 
 
 class _Fresh:

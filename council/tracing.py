@@ -13,14 +13,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from council.agents.spans import Spans
 from council.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider as SdkProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
+    from council.agents.recording import Spans, Starting
     from council.settings import CouncilConfig
 
 # What is left at the end is sent within so long, or lost: a collector that is away keeps no council from closing.
@@ -31,14 +30,16 @@ _INSTALL = "pip install 'council-runtime[otel]'"
 class Traces:
     """Where a process's spans go. ``close`` sends what is left, and lets go; it may take some seconds."""
 
-    def __init__(self, provider: TracerProvider, end: Callable[[], None]) -> None:
-        self._provider = provider
-        self.close = end
+    def __init__(self, provider: TracerProvider, tracer: Starting, close: Callable[[], None]) -> None:
+        self.provider = provider
+        self._tracer = tracer
+        self.close = close
 
     def spans(self, council_id: str) -> Spans:
         """What makes the spans of a part of that council."""
-        tracer = self._provider.get_tracer("council")
-        return Spans(tracer, council_id, getattr(self._provider, "sampler", None))
+        from council.agents.recording import Spans
+
+        return Spans(self._tracer, council_id, getattr(self.provider, "sampler", None))
 
 
 def traces_of(config: CouncilConfig, part: str) -> Traces | None:
@@ -51,13 +52,13 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     if config.traces == "global":
         from opentelemetry import trace
 
-        return Traces(trace.get_tracer_provider(), lambda: None)
+        provider = trace.get_tracer_provider()
+        return Traces(provider, provider.get_tracer("council"), lambda: None)
     refuse_untraceable(config)
     try:
-        provider, end = _exporting(f"{config.name}/{part}")
+        return _exporting(f"{config.name}/{part}")
     except Exception as error:  # whatever a variable says that OpenTelemetry can't read
         raise _unfit(f"can't be had: {error}; see the variables OTEL_…") from error
-    return Traces(provider, end)
 
 
 def end(traces: Traces | None) -> None:
@@ -92,7 +93,7 @@ def traces_here(config: CouncilConfig, part: str) -> Traces | None:
         from opentelemetry import trace
 
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # nobody has set one
-            trace.set_tracer_provider(found._provider)
+            trace.set_tracer_provider(found.provider)
     return found
 
 
@@ -110,23 +111,25 @@ def _unfit(what: str) -> ConfigError:
 # Sending
 
 
-def _exporting(instance: str) -> tuple[SdkProvider, Callable[[], None]]:
-    """A provider that sends spans to the collector that the variables OTEL_… name, and its end."""
+def _exporting(instance: str) -> Traces:
+    """Sends spans to the collector that the variables OTEL_… name."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import Tracer, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from council.recorder import Hashed, Recorder
 
     about = {SERVICE_INSTANCE_ID: instance}
     given = f"{os.environ.get('OTEL_SERVICE_NAME', '')},{os.environ.get('OTEL_RESOURCE_ATTRIBUTES', '')}"
     if given.startswith(",") and f"{SERVICE_NAME}=" not in given:
         about[SERVICE_NAME] = "council"
     exporter: Any = OTLPSpanExporter()
-    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    provider = TracerProvider(resource=Hashed(Resource.create(about)), shutdown_on_exit=False)
     telling = _telling(exporter)
     provider.add_span_processor(BatchSpanProcessor(telling))
 
-    def end() -> None:
+    def close() -> None:
         ending = threading.Thread(target=provider.shutdown, name="council-traces", daemon=True)
         ending.start()
         ending.join(FLUSH_S)
@@ -134,7 +137,8 @@ def _exporting(instance: str) -> tuple[SdkProvider, Callable[[], None]]:
             telling.shutdown()  # ends its pauses between attempts
             _log().warning("the last traces were not sent", within_s=FLUSH_S)
 
-    return provider, end
+    tracer = provider.get_tracer("council")
+    return Traces(provider, Recorder(tracer) if isinstance(tracer, Tracer) else tracer, close)
 
 
 _ours: ContextVar[bool] = ContextVar("ours", default=False)

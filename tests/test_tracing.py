@@ -26,7 +26,7 @@ from structlog.testing import capture_logs
 from council import Council, CouncilPool
 from council.agents import spans as names
 from council.agents.mind import Case, Observation, Opinion, Stream
-from council.agents.spans import Spans
+from council.agents.recording import Spans
 from council.agents.voice import Voice
 from council.protocol.errors import ConfigError, Refused
 from council.protocol.metadata import Metadata

@@ -1,8 +1,7 @@
 """A council's log for people and programs: one JSON line for each event that somebody may have to act on.
 
 Seats that fell silent and are back, decisions, escalations, alerts, a coordinator that took over. No line holds what
-a proposal, a mind or a human said: ids, names, outcomes and times. Like a meter it looks now and then at what was
-announced, so that no decision waits for it. Decides nothing.
+a proposal, a mind or a human said: ids, names, outcomes and times. Decides nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from council.core import effects as do
-from council.metrics import Readable, decided_by
+from council.metrics import decided_by
+from council.runtime.watching import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
     from council.journal.record import Journal
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
 
 
-class EventLog:
-    """Writes the events of one coordinator to ``folder/<council>.log``; belongs to the coordinator's loop.
+class EventLog(Watcher):
+    """Writes the events of one coordinator to ``folder/<council>.log``.
 
     A file that can't be written is told once on the process's own log, and the council goes on without.
     """
 
     def __init__(self, council: str, coordinator: Readable, folder: Path) -> None:
-        self._coordinator = coordinator
-        self._position = 0
         self._file: _File | None = None
         self.path = folder / f"{council}.log"
         try:
@@ -51,30 +49,23 @@ class EventLog:
             wrapper_class=structlog.BoundLogger,
             council=council,
         )
-        coordinator.read(self._begin)
+        super().__init__(coordinator)
 
-    def read(self) -> None:
-        """Writes what was announced since the last time."""
-        if self._file is not None:
-            self._coordinator.read(self._look)
-
-    def close(self) -> None:
-        """Writes what is left, and lets go of the file."""
-        self.read()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        self._position = driver.feed.position  # what was told before, another coordinator has written
-        driver.feed.watchers.append(self.read)
-
-    def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        behind, self._position = driver.feed.position - self._position, driver.feed.position
-        for wall_s, effect in driver.feed.told(behind):
+    def see(
+        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
+    ) -> None:
+        if self._file is None:
+            return
+        for wall_s, effect in announced:
             for level, event, facts in _lines(effect):
                 at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
                 getattr(self._log, level)(event, level=level, at=at, **facts)
+
+    def close(self) -> None:
+        super().close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class _File(RotatingFileHandler):

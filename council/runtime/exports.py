@@ -1,4 +1,4 @@
-"""What looks at a coordinator from beside it, now and then: its metrics, where they are served, its event log.
+"""What looks at a coordinator: its metrics, where they are served, its event log, its decisions' spans.
 
 It belongs to the coordinator's loop, and is never in its way: what can't be had (a port in use, a file that can't be
 written) is told, and the council goes on without. Holds no rule.
@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from council.metrics import Endpoint, Meter, Readable, Registry, Sink
+from council.metrics import Endpoint, Meter, Registry, Sink
 from council.protocol.errors import OperatorError
+from council.runtime.watching import Readable, Watcher
 from council.settings import CouncilConfig
 
 log = structlog.get_logger("council")
 
 # So long after it was announced, an event is counted and written at the latest.
 LOOK_S = 0.5
-
-
-class Watcher(Protocol):
-    """Looks when it is asked to."""
-
-    def read(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Exports:
@@ -41,15 +34,15 @@ class Exports:
         sinks: Sequence[Sink] = (),
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        self._watchers = tuple(watchers)
         self._endpoint: Endpoint | None = None
         self.notice: str | None = None
         registry = None if config.metrics_port is None else Registry()
         told = [*sinks] if registry is None else [*sinks, registry]
-        self._meter = Meter(config.name, coordinator, told) if told else None
-        if registry is not None and self._meter is not None and config.metrics_port is not None:
+        meter = Meter(config.name, coordinator, told)
+        self._watchers = [meter, *watchers] if told else [*watchers]
+        if registry is not None and config.metrics_port is not None:
             try:
-                self._endpoint = Endpoint(registry, self._meter, config.metrics_host, config.metrics_port)
+                self._endpoint = Endpoint(registry, meter, config.metrics_host, config.metrics_port)
                 log.info("metrics", council=config.name, url=self._endpoint.url)
             except OperatorError as error:
                 self.notice = error.message
@@ -65,20 +58,11 @@ class Exports:
         self._looking.cancel()
         if self._endpoint is not None:
             await asyncio.to_thread(self._endpoint.close)
-        self._read()
         for watcher in self._watchers:
             watcher.close()
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            try:
-                self._read()
-            except Exception as error:  # noqa: BLE001 - the figures' own affair, and no council's end
-                log.error("metrics failed", why=f"{type(error).__name__}: {error}")
-
-    def _read(self) -> None:
-        if self._meter is not None:
-            self._meter.read()
-        for watcher in self._watchers:
-            watcher.read()
+            for watcher in self._watchers:
+                watcher.glance()

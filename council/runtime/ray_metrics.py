@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.util import metrics as ray_metrics
 
-from council.metrics import METRICS, Metric
+from council.metrics import METRICS, TOLD_BY, Metric
 
 
 class RaySink:
@@ -18,21 +18,14 @@ class RaySink:
     def __init__(self) -> None:
         kinds: Any = {"counter": ray_metrics.Counter, "gauge": ray_metrics.Gauge}
         self._made: dict[str, Any] = {}
-        for metric in METRICS.values():
+        for name, metric in METRICS.items():
             tags = ("council", *metric.labels)
             if metric.kind == "histogram":
-                self._made[metric.name] = ray_metrics.Histogram(
-                    metric.name, metric.help, boundaries=list(metric.buckets), tag_keys=tags
-                )
+                self._made[name] = ray_metrics.Histogram(name, metric.help, list(metric.buckets), tags)
             else:
-                self._made[metric.name] = kinds[metric.kind](metric.name, metric.help, tag_keys=tags)
+                self._made[name] = kinds[metric.kind](name, metric.help, tags)
 
-    def add(self, metric: Metric, amount: float, labels: dict[str, str]) -> None:
-        if amount > 0:  # Ray refuses others; a counter that is not there yet stands at 0
-            self._made[metric.name].inc(amount, labels)
-
-    def put(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        self._made[metric.name].set(float(value), labels)
-
-    def observe(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
-        self._made[metric.name].observe(value, labels)
+    def tell(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
+        if metric.kind == "counter" and value <= 0:
+            return  # Ray refuses it; a counter that is not there yet stands at 0
+        getattr(self._made[metric.name], TOLD_BY[metric.kind])(float(value), labels)

@@ -1,8 +1,4 @@
-"""The span of each decision, made of what a coordinator announced. Knows nothing of where spans go.
-
-Like a meter it looks now and then, so that no decision waits for it, and nothing is told that is not on the record
-(rules 4.7).
-"""
+"""The span of each decision, made of what a coordinator announced. Knows nothing of where spans go."""
 
 from __future__ import annotations
 
@@ -10,15 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from council.agents import spans as names
-from council.agents.spans import Spans
 from council.core import effects as do
 from council.core.state import Decision
-from council.metrics import Readable, decided_by
+from council.metrics import decided_by
 from council.protocol import codec
 from council.protocol.errors import CouncilError
 from council.protocol.metadata import Metadata
+from council.runtime.watching import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
+    from council.agents.recording import Spans
     from council.journal.record import Journal
     from council.runtime.coordinator import Coordinator
     from council.runtime.driver import Driver
@@ -47,27 +44,17 @@ class _Open:
     events: list[tuple[str, float, dict[str, Any]]] = field(default_factory=list)
 
 
-class DecisionSpans:
-    """Makes a span ``council.decide`` of each decision; belongs to the coordinator's loop, as a ``Watcher``."""
+class DecisionSpans(Watcher):
+    """Makes a span ``council.decide`` of each decision. Of what is open at its end the next coordinator tells."""
 
     def __init__(self, council: str, coordinator: Readable, spans: Spans) -> None:
         self._council = council
-        self._coordinator = coordinator
         self._spans = spans
-        self._told = 0
         self._open: dict[str, _Open] = {}
-        coordinator.read(self._begin)
+        super().__init__(coordinator)
 
-    def read(self) -> None:
-        """Tells of what was decided since the last time."""
-        self._coordinator.read(self._look)
-
-    def close(self) -> None:
-        """Of what is open the next coordinator tells, from when it was proposed."""
-
-    def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
+    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
         uptime_s, wall_s = now
-        self._told = driver.feed.position
         for proposal_id, proposal in driver.state.open.items():
             payload = driver.payload(proposal_id)
             try:
@@ -76,19 +63,18 @@ class DecisionSpans:
                 metadata = None
             self._open[proposal_id] = _Open(wall_s - (uptime_s - proposal.opened_s), metadata)
 
-    def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        traced = dict(driver.traced)
-        driver.traced.clear()
-        behind, self._told = driver.feed.position - self._told, driver.feed.position
-        for wall_s, effect in driver.feed.told(behind):
+    def see(
+        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
+    ) -> None:
+        for wall_s, effect in announced:
             match effect:
                 case do.AnnounceProposal(what):
-                    self._open[what.proposal_id] = _Open(wall_s, traced.pop(what.proposal_id, None))
+                    metadata = driver.traced.pop(what.proposal_id, None)
+                    self._open[what.proposal_id] = _Open(wall_s, metadata)
                 case do.AnnounceDecision(decision):
                     self._decided(decision, wall_s)
                 case _:
                     self._note(effect, wall_s)
-        driver.traced.extend(traced.items())  # of those whose record is not kept yet
 
     def _note(self, effect: do.Effect, wall_s: float) -> None:
         """What was announced on an open proposal, without a word of what was said."""

@@ -315,6 +315,7 @@ def test_a_seat_that_makes_names_up_makes_no_series_without_end(
     monkeypatch.setattr(metrics, "SERIES_MAX", 5)
     for number in range(20):
         metered.meter._add("council_model_tokens", 10, "lite", f"model-{number}")
+    metered.meter.read()
     found = {each["model"] for each in metered.series("council_model_tokens_total")}
     assert found == {f"model-{number}" for number in range(5)} | {"other"}
     other = metered.value("council_model_tokens_total", seat="other", model="other")
