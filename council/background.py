@@ -126,8 +126,16 @@ class Background:
             self._cancel(tasks)
             raise
         if tasks[0].cancelled():
-            raise _ended() if self._ending else _cancelled()
+            raise self._given_up()
         return tasks[0].result()
+
+    def _given_up(self) -> CallerError:
+        """Why a task came to no result and no error."""
+        if self._ending:
+            return _ended()
+        return CallerError(
+            "the call was cancelled on the council's own loop, by code that runs there; call again"
+        )
 
     def _cancel(self, tasks: list[asyncio.Task[T]]) -> None:
         """Cancels, on the loop, what a caller waits for no more."""
@@ -180,7 +188,7 @@ class Background:
 
         def finish(task: asyncio.Task[T]) -> None:
             if not loop.is_closed():
-                back.post(_settle, result, task)
+                back.post(self._settle, result, task)
 
         timer: asyncio.TimerHandle | None = None
 
@@ -210,6 +218,15 @@ class Background:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    def _settle(self, result: asyncio.Future[T], task: asyncio.Task[T]) -> None:
+        error = self._given_up() if task.cancelled() else task.exception()
+        if result.done():  # cancelled here meanwhile; the task's error counts as seen
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(task.result())
 
     def _lane_back(self, loop: asyncio.AbstractEventLoop) -> _Lane:
         lane = self._lanes_back.get(loop)
@@ -251,21 +268,5 @@ def _turn() -> None:
     """Nothing but a turn of the loop."""
 
 
-def _cancelled() -> CallerError:
-    return CallerError(
-        "the call was cancelled on the council's own loop, by code that runs there; call again"
-    )
-
-
 def _ended() -> CallerError:
     return CallerError("this loop has ended, since its council was closed; launch or connect anew")
-
-
-def _settle(result: asyncio.Future[T], task: asyncio.Task[T]) -> None:
-    error = _ended() if task.cancelled() else task.exception()
-    if result.done():  # cancelled here meanwhile; the task's error counts as seen
-        return
-    if error is not None:
-        result.set_exception(error)
-    else:
-        result.set_result(task.result())

@@ -11,6 +11,7 @@ Every method blocks; ``council.aio``, an AsyncCouncil, has the same ones as coro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ from council.protocol.errors import CallerError, CouncilError
 from council.runtime import messages
 from council.runtime.session import Port, Session
 from council.runtime.shortcut import shortcut_of
-from council.tracing import Traces, traces_if, traces_of
+from council.tracing import Traces, end, traces_if, traces_of
 
 if TYPE_CHECKING:
     from council.settings import CouncilConfig
@@ -149,6 +150,7 @@ class Council:
             port = background.wait(inline.start(found, traces))
         except BaseException:
             background.stop()
+            end(traces)
             raise
         return cls._open(port, found, sender, owned=True, background=background, traces=traces)
 
@@ -176,9 +178,11 @@ class Council:
         try:
             session = background.wait(join())
         except BaseException:
-            if owned:
-                background.wait(port.close())
+            with contextlib.suppress(Exception):  # what went wrong first is what is told
+                if owned:
+                    background.wait(port.close())
             background.stop()
+            end(traces)
             if release is not None:
                 release()
             raise
@@ -317,7 +321,6 @@ class Council:
         self._wait(self._cancel(proposal_id, reason))
 
     async def _cancel(self, proposal_id: str, reason: str) -> None:
-        self._refuse_if_closed()
         await self._session.inform(proposal_id, "cancel", reason, {})
 
     def report(
@@ -330,7 +333,6 @@ class Council:
         self._wait(self._report(decision, stage, ok, text))
 
     async def _report(self, decision: Decision | str, stage: ActionStage, ok: bool, text: str) -> None:
-        self._refuse_if_closed()
         await self._session.inform(*outcome_of(decision, stage, ok, text))
 
     def answer(
@@ -344,7 +346,6 @@ class Council:
         return self._wait(self._answer(escalation_id, approve, reason, human))
 
     async def _answer(self, escalation_id: str, approve: bool, reason: str, human: str | None) -> Decision:
-        self._refuse_if_closed()
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
         session = await self._as_human(me() if human is None else human)
@@ -375,7 +376,6 @@ class Council:
         return self._wait(self._decision(proposal_id))
 
     async def _decision(self, proposal_id: str) -> Decision | None:
-        self._refuse_if_closed()
         packed = await self._session.within(self._port.decision(proposal_id), "decision")
         message = None if packed is None else messages.from_bytes(packed)
         return message.decision if isinstance(message, messages.Told) else None
@@ -385,7 +385,6 @@ class Council:
         return self._wait(self._escalations())
 
     async def _escalations(self) -> list[Escalation]:
-        self._refuse_if_closed()
         return messages.escalations_from_bytes(
             await self._session.within(self._port.escalations(), "escalations")
         )
@@ -395,7 +394,6 @@ class Council:
         return self._wait(self._status())
 
     async def _status(self) -> dict[str, Any]:
-        self._refuse_if_closed()
         return {**await self._session.within(self._port.status(), "status"), "name": self._config.name}
 
     def history(self, **asked: Unpack[Asked]) -> HistoryPage:
@@ -409,7 +407,6 @@ class Council:
         return self._wait(self._history(asked))
 
     async def _history(self, asked: Asked) -> HistoryPage:
-        self._refuse_if_closed()
         packed = entries.to_bytes(entries.wanted(asked))
         return entries.page_from_bytes(await self._session.within(self._port.history(packed), "history"))
 
@@ -454,8 +451,7 @@ class Council:
             self._background.wait(self._close())
         finally:
             self._background.stop()
-            if self._traces is not None:
-                self._traces.close()
+            end(self._traces)
             if self._release is not None:
                 self._release()
 

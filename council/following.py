@@ -18,7 +18,8 @@ Found = Sequence["Event"]
 class Event:
     """Something that happened: ``position`` to resume after, ``at`` in UTC, ``kind``, and plain ``data``.
 
-    Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, alert, refusal.
+    Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
+    identity_change, creator_change, overrun, spending, denial, alert, refusal.
     """
 
     position: int

@@ -44,7 +44,6 @@ def change_identity(
 async def _changed(
     council: Council, after: Identity, why: str, before: str, emergency: str, agreed: str, human: str | None
 ) -> dict[str, Any]:
-    council._refuse_if_closed()
     creator = (await council._status())["identity"]["creator"]
     session = await council._as_human(human or creator)
     kept = identity.kept(after)

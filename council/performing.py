@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import structlog
@@ -37,29 +38,27 @@ Work = Callable[[], Any]
 Course = Generator[Work, Done, Done]
 
 
+@dataclass(slots=True)
 class Performance:
-    """One run of an approved call, named ``name``. ``report`` tells the council, and may give what is awaited.
+    """One run of an approved call. ``report`` tells the council, and may give what is awaited where it ``awaits``.
 
     ``discreet``: of what is raised only the type is told, for the words may hold an argument that is hidden.
     """
 
-    def __init__(
-        self, name: str, decision: Decision, report: Callable[..., Any], *, awaits: bool, discreet: bool
-    ) -> None:
-        self._name = name
-        self._decision = decision
-        self._report = report
-        self._awaits = awaits
-        self._discreet = discreet
-        self._unheard = False
-        self._ended_by: BaseException | None = None
+    name: str
+    decision: Decision
+    report: Callable[..., Any]
+    awaits: bool
+    discreet: bool
+    _unheard: bool = False
+    _ended_by: BaseException | None = None
 
     def course(
         self, function: Work, verify: Callable[[Any], Any] | None = None, revert: Work | None = None
     ) -> Course:
         """The steps in order. Comes to the function's result, its own exception, or NotVerified."""
         ran = yield function
-        if ran.error is None and not self._awaits and _is_still_to_run(ran.value):
+        if ran.error is None and not self.awaits and _is_still_to_run(ran.value):
             return self._not_run(ran.value, checked=verify is not None or revert is not None)
         yield from self._tell("act", "" if ran.error is None else self._words(ran.error))
         error: BaseException | None = ran.error
@@ -83,16 +82,14 @@ class Performance:
         """Reports a step; ``why`` it failed, if it did. One who can't be told is told no more."""
         if self._unheard:
             return
-        told = yield lambda: self._report(self._decision, stage=stage, ok=not why, text=why)
+        told = yield lambda: self.report(self.decision, stage=stage, ok=not why, text=why)
         if told.error is None:
             return
         self._unheard = True  # it would have no place for what comes after this
-        if not isinstance(
-            told.error, Exception
-        ):  # a Ctrl-C, say: what is to be put back is, and then it ends
+        if not isinstance(told.error, Exception):  # a Ctrl-C: what is to be put back is, and then it ends
             self._ended_by = told.error
-        about = {"proposal_id": self._decision.proposal_id, "stage": stage, "ok": not why}
-        log.warning("what became of an action was not told", call=self._name, **about, why=str(told.error))
+        about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
+        log.warning("what became of an action was not told", call=self.name, **about, why=str(told.error))
 
     def _amiss(self, found: Done) -> str:
         """Why what verify came to is no success; empty where it is one."""
@@ -112,7 +109,7 @@ class Performance:
         if cause is not None and not isinstance(cause, Exception):
             return cause
         error = NotVerified(
-            f"{self._name} ran, and is not verified: {why}", decision=self._decision, reverted=False
+            f"{self.name} ran, and is not verified: {why}", decision=self.decision, reverted=False
         )
         error.__cause__ = cause
         return error
@@ -123,17 +120,17 @@ class Performance:
             cause.__context__ = error
             return cause
         how = "it was reverted" if not failed else f"it could not be reverted: {failed}"
-        if not isinstance(error, NotVerified) or error.decision is not self._decision:
-            error.add_note(f"{self._name}: {how}")
+        if not isinstance(error, NotVerified) or error.decision is not self.decision:
+            error.add_note(f"{self.name}: {how}")
             return error
-        told = NotVerified(f"{error.message}; {how}", decision=self._decision, reverted=not failed)
+        told = NotVerified(f"{error.message}; {how}", decision=self.decision, reverted=not failed)
         told.__cause__ = error.__cause__ or cause
         return told
 
     def _words(self, error: BaseException) -> str:
         kind = type(error).__name__
         try:
-            said = "" if self._discreet else str(error)
+            said = "" if self.discreet else str(error)
         except Exception:  # noqa: BLE001 - an exception's own code
             said = ""
         return shown(f"{kind}: {said}" if said else kind)[:REASON_TOLD_MAX]
@@ -142,10 +139,10 @@ class Performance:
         """What a plain function gave runs later, if ever: nothing became of the action that could be told."""
         if not checked:
             return Done(given)
-        why = _unstarted(given, self._name)
+        why = _unstarted(given, self.name)
         return Done(
             error=CallerError(
-                f"{self._name} did not run: {why}; make it an async function to have it verified"
+                f"{self.name} did not run: {why}; make it an async function to have it verified"
             )
         )
 

@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from council.agents.ids import new_id
@@ -91,8 +91,7 @@ class CouncilPool:
         store becomes a file for each, beside the one that is named. Raises what ``Council.launch`` does, and
         PoolMismatch for journals that belong to a pool of another size.
         """
-        name = _one_sender(sender)
-        return cls._opened(count, config, settings, lambda one: Council.launch(one, sender=name))
+        return cls._opened(Council.launch, count, config, sender, settings)
 
     @classmethod
     def inline(
@@ -104,8 +103,7 @@ class CouncilPool:
         **settings: Unpack[Settings],
     ) -> Self:
         """``count`` councils in this process; see ``Council.inline``."""
-        name = _one_sender(sender)
-        return cls._opened(count, config, settings, lambda one: Council.inline(one, sender=name))
+        return cls._opened(Council.inline, count, config, sender, settings)
 
     @classmethod
     def connect(
@@ -123,7 +121,7 @@ class CouncilPool:
         """
         base = configured(None, {**settings, "ray_address": address, "name": name})
         sender, key = _one_sender(sender), key or secrets.token_bytes(32)
-        with _Opening() as councils:
+        with _closed_unless_all() as councils:
 
             def joined(number: int) -> Council:
                 return Council.connect(address, f"{base.name}.{number}", sender=sender, key=key, **settings)
@@ -138,10 +136,11 @@ class CouncilPool:
     @classmethod
     def _opened(
         cls,
+        made_by: Callable[..., Council],
         count: int,
         config: CouncilConfig | Path | str | None,
+        sender: str | None,
         settings: Settings,
-        make: Callable[[CouncilConfig], Council],
     ) -> Self:
         if type(count) is not int or not 1 <= count <= COUNCILS_MAX:
             raise CallerError(
@@ -149,7 +148,8 @@ class CouncilPool:
             )
         base = configured(config, settings)
         parts = [part_of(base, number, count) for number in range(count)]
-        with _Opening() as councils:
+        make = partial(made_by, sender=_one_sender(sender))
+        with _closed_unless_all() as councils:
             councils.append(make(parts[0]))  # alone: it may start Ray for all
             with ThreadPoolExecutor(STARTING_MAX, "council-pool") as starting:
                 made = [starting.submit(make, part) for part in parts[1:]]
@@ -280,15 +280,13 @@ class CouncilPool:
     # Its end
 
     def close(self) -> None:
-        """Closes all of them; see ``Council.close``. Raises the first error once all were tried."""
+        """Closes all of them, whatever one raises; see ``Council.close``."""
         _close(self.councils)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -355,21 +353,16 @@ class AsyncPool:
         await asyncio.to_thread(self._pool.close)
 
 
-class _Opening:
+@contextlib.contextmanager
+def _closed_unless_all() -> Iterator[list[Council]]:
     """Councils that are being opened: closed again, all of them, where one can't be had."""
-
-    def __init__(self) -> None:
-        self.councils: list[Council] = []
-
-    def __enter__(self) -> list[Council]:
-        return self.councils
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            with contextlib.suppress(CouncilError):  # what went wrong first is what is told
-                _close(self.councils)
+    councils: list[Council] = []
+    try:
+        yield councils
+    except BaseException:
+        with contextlib.suppress(Exception):  # what went wrong first is what is told
+            _close(councils)
+        raise
 
 
 def _one_sender(sender: str | None) -> str:
@@ -379,14 +372,9 @@ def _one_sender(sender: str | None) -> str:
 
 def _close(councils: Sequence[Council]) -> None:
     """The first one last: where Ray was started for them, it was started for that one."""
-    errors: list[CouncilError] = []
-    for council in reversed(councils):
-        try:
-            council.close()
-        except CouncilError as error:
-            errors.append(error)
-    if errors:
-        raise errors[0]
+    with contextlib.ExitStack() as closing:
+        for council in councils:
+            closing.callback(council.close)
 
 
 def _summed(name: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -169,6 +169,26 @@ def test_a_task_that_tries_to_end_the_loop_does_not(
     assert done == [7]
 
 
+@pytest.mark.parametrize("way", ["thread", "loop"])
+def test_a_call_that_other_code_cancels_says_so_and_that_it_may_be_made_again(
+    background: Background, way: str
+) -> None:
+    """Mutation: whoever waits on another loop hears that the council was closed, and gives it up."""
+
+    async def cancelled() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    async def from_another_loop() -> None:
+        await background.wrap(cancelled())
+
+    with pytest.raises(CallerError, match=r"cancelled on the council's own loop.*call again"):
+        background.wait(cancelled()) if way == "thread" else asyncio.run(from_another_loop())
+    assert background.wait(give(9)) == 9
+
+
 # Its end
 
 

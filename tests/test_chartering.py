@@ -19,7 +19,7 @@ from council.keywords import Settings
 from council.protocol import control
 from council.protocol.errors import ConfigError, EnvelopeError
 from council.protocol.identity import Charter
-from council.runtime.inline import rules_of
+from council.runtime.parts import rules_of
 from council.settings import COUNCIL_KEYS, MODEL_KEYS
 from tests.models.minds import CASE, Account
 from tests.models.stub import Stub, ballot, says

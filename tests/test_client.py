@@ -34,6 +34,7 @@ from council import (
     Ruling,
     SeatConfig,
     ShownBallot,
+    client,
 )
 from council.core.state import Tally
 from council.guards import SHOWN_CHARS_MAX
@@ -54,6 +55,9 @@ from council.protocol.errors import (
     Refused,
     TooManyOpen,
 )
+from council.runtime.feed import EVENT_KINDS
+from council.runtime.inline import InlineCoordinator
+from council.tracing import traces_of
 from tests.runtime.harness import run
 
 if TYPE_CHECKING:
@@ -707,6 +711,12 @@ def test_following_stops_when_cancelled_and_when_closed() -> None:
             await second
 
     run(scenario())
+
+
+def test_every_kind_of_event_is_named_where_they_are_explained() -> None:
+    assert Event.__doc__ is not None
+    named = re.findall(r"\w+", Event.__doc__.partition("Kinds:")[2])
+    assert sorted(named) == sorted(EVENT_KINDS.values())
 
 
 def test_lost_events_say_what_is_oldest() -> None:
@@ -1409,6 +1419,36 @@ def test_a_council_that_cannot_be_made_says_why_and_leaves_no_thread(
 ) -> None:
     with pytest.raises(kind):
         Council.inline(**settings)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")], 5.0)
+
+
+@pytest.mark.parametrize("wrong", [{"seats": {"lite": {"mind": "no.such.module:Mind"}}}, {"sender": "prime"}])
+def test_a_council_that_cannot_be_made_lets_go_of_its_traces(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    """Mutation: the exporter's thread and connection live on for each council that was tried in vain."""
+    ended: list[str] = []
+    traces = traces_of(CouncilConfig(traces="global"), "inline")
+    monkeypatch.setattr(traces, "close", lambda: ended.append("ended"))
+    monkeypatch.setattr(client, "traces_of", lambda config, part: traces)
+    with pytest.raises((MindError, NameTaken)):
+        Council.inline(**wrong)
+    assert ended == ["ended"]
+
+
+def test_what_kept_a_council_from_being_made_is_told_though_it_can_not_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: a council that fails to close hides why, and leaves its loop's thread behind."""
+    real = InlineCoordinator.close
+
+    async def close(self: InlineCoordinator) -> None:
+        await real(self)
+        raise OperatorError("the disk is full")
+
+    monkeypatch.setattr(InlineCoordinator, "close", close)
+    with pytest.raises(NameTaken):
+        Council.inline(sender="prime")
     wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")], 5.0)
 
 

@@ -272,3 +272,20 @@ def test_all_parts_have_the_charter_as_it_was_read(tmp_path: Path) -> None:
     path.unlink()
     parts = [part_of(config, number, 2) for number in range(2)]
     assert all(part._papers is config._papers for part in parts)
+
+
+def test_one_that_fails_to_close_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: what is no error of ours leaves the rest running, with their journals held."""
+    pool = pool_of(3)
+    close = pool.councils[1].close
+
+    def fails() -> None:
+        close()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(pool.councils[1], "close", fails)
+    with pytest.raises(OSError, match="the disk is gone"):
+        pool.close()
+    for council in pool.councils:
+        with pytest.raises(CallerError, match="was closed"):
+            council.status()

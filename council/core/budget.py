@@ -46,9 +46,8 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     if call.proposal_id in state.closed:
         return _denied(call, f"{call.proposal_id} is decided already")
     proposal = open_proposal(state, call.proposal_id, call.seat)
-    rules_on_it = (
-        proposal.stage == "ruling" and call.seat == state.rules.prime
-    )  # who was away may rule all the same
+    # Who was away when it came may rule all the same.
+    rules_on_it = proposal.stage == "ruling" and call.seat == state.rules.prime
     if call.seat not in proposal.asked and not rules_on_it:
         raise Refused(
             f"{call.seat} reserved a call for {call.proposal_id} without having been given it",
@@ -75,15 +74,13 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
         told.append(do.AnnounceDenial(call, why))
         return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
     state.calls[call.call_id] = Granted(call, now.uptime_s)
-    account = _begun(account_of(proposal.accounts, call.seat), call)
-    acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
     after = replace(
         proposal,
-        acts=acts,
-        accounts=_with(proposal.accounts, account),
+        acts={**proposal.acts, f"{call.seat} call": made | {call.call_id}},
+        accounts=_with(proposal.accounts, _begun(_account_of(proposal.accounts, call.seat), call)),
         dearest=_greater(proposal.dearest, call.worst),
     )
-    state.paid[call.seat] = _begun(account_of(state.paid.values(), call.seat), call)
+    state.paid[call.seat] = _begun(_paid_by(state, call.seat), call)
     grant = do.GrantCall(call.seat, call.proposal_id, call.call_id)
     return [*told, grant, *keep(state, proposal, (after, []))]
 
@@ -103,7 +100,7 @@ def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
     A look must leave room for the ballots: for each that is awaited as much as the dearest call so far.
     """
     budget = state.rules.budget
-    own = account_of(state.paid.values(), call.seat)
+    own = _paid_by(state, call.seat)
     awaited = _awaited(state, proposal) if call.task == LOOK else frozenset()
     dearest = _greater(proposal.dearest, call.worst)
     for whose, caps, used, ballots in (
@@ -128,9 +125,7 @@ def _too_much(state: CouncilState, proposal: Proposal, call: Call) -> str:
 
 def _awaited(state: CouncilState, proposal: Proposal) -> frozenset[str]:
     """The seats whose ballots may still come."""
-    done = proposal.lost.keys() | {ballot.seat for ballot in proposal.ballots}
-    active = {name for name, seat in state.seats.items() if seat.active}
-    return proposal.asked & active - done
+    return (proposal.asked & state.active()) - proposal.done()
 
 
 def _greater(one: Spend, other: Spend) -> Spend:
@@ -183,11 +178,11 @@ def _settle(state: CouncilState, granted: Granted, used: Spend | None, now: Mome
     state.paid[call.seat] = closed(state.paid[call.seat])
     proposal = state.open.get(call.proposal_id)
     if proposal is not None:
-        accounts = _with(proposal.accounts, closed(account_of(proposal.accounts, call.seat)))
+        accounts = _with(proposal.accounts, closed(_account_of(proposal.accounts, call.seat)))
         keep(state, proposal, (replace(proposal, accounts=accounts), []))
     else:  # decided meanwhile: the decision tells what it came to in the end
         gone = state.closed[call.proposal_id]
-        accounts = _with(gone.decision.spent, closed(account_of(gone.decision.spent, call.seat)))
+        accounts = _with(gone.decision.spent, closed(_account_of(gone.decision.spent, call.seat)))
         state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
     took_s = now.uptime_s - granted.at_s
     effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s)]
@@ -200,7 +195,12 @@ def _settle(state: CouncilState, granted: Granted, used: Spend | None, now: Mome
     return effects
 
 
-def account_of(accounts: Iterable[Account], seat: str) -> Account:
+def _paid_by(state: CouncilState, seat: str) -> Account:
+    """What a seat has spent on all proposals."""
+    return state.paid.get(seat, Account(seat))
+
+
+def _account_of(accounts: Iterable[Account], seat: str) -> Account:
     """A seat's account among these, or an empty one."""
     return next((account for account in accounts if account.seat == seat), Account(seat))
 

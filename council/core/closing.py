@@ -1,51 +1,41 @@
 """Decides: when the ballots that are in make a decision, and what it says. Knows nothing of envelopes.
 
 ``conclude`` is asked after whatever may have brought an open proposal nearer to its end; it answers with
-the proposal as it goes on, or the decision, and what is to be announced.
+the proposal as it goes on, or the decision, and what is to be announced. Nothing here changes the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from council.core import escalation, tally
-from council.core.effects import (
-    AnnounceDecision,
-    AnnounceEscalation,
-    Effect,
-    RequestRuling,
-)
+from council.core.effects import AnnounceDecision, AnnounceEscalation, Effect, RequestRuling
 from council.core.state import (
     Absent,
     Answer,
+    CouncilState,
     Decision,
-    Escalation,
     Moment,
     Outcome,
     Proposal,
     Rules,
-    Seat,
     TieBreak,
     unsure,
 )
 
-Seats = Mapping[str, Seat]
 Concluded = tuple[Proposal | Decision, list[Effect]]
 
 
-def conclude(
-    rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, expired: bool = False
-) -> Concluded:
+def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: bool = False) -> Concluded:
     """The end of voting on ``proposal``, if it has come. ``expired``: its deadline has passed."""
+    rules = state.rules
     if proposal.stage != "deliberating":
         return proposal, []
     if len(proposal.ballots) < rules.quorum and not expired and rules.sole_seat == "never":
         return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
     votes = tally.count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
-    active = [name for name, seat in seats.items() if seat.active]
+    active = [name for name, seat in state.seats.items() if seat.active]
     reach = len(voted.union(active))
     awaited = [name for name in active if name not in voted and name not in proposal.lost]
     quorum = votes.cast >= rules.quorum
@@ -53,20 +43,20 @@ def conclude(
     unhurried = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
     if quorum and not unhurried and tally.carried(votes, reach):  # rules 1.5: no missing ballot can turn it
-        return _by_majority(rules, seats, proposal, now, early=bool(awaited) and not expired, expired=expired)
+        return _by_majority(state, proposal, now, early=bool(awaited) and not expired, expired=expired)
     if awaited and not expired:
         return proposal, []
     if not quorum:
         if _sole_seat_decides(rules, proposal, active):
-            return _by_majority(rules, seats, proposal, now, expired=expired)
+            return _by_majority(state, proposal, now, expired=expired)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []
-        return to_human(rules, seats, proposal, "quorum_lost", now)
+        return to_human(state, proposal, "quorum_lost", now)
     if asks_human:
-        return to_human(rules, seats, proposal, "user_approval", now)
+        return to_human(state, proposal, "user_approval", now)
     if proposal.escalated_for:
-        return _ask_prime(rules, seats, proposal, now)
-    return _by_majority(rules, seats, proposal, now, expired=expired)
+        return _ask_prime(state, proposal, now)
+    return _by_majority(state, proposal, now, expired=expired)
 
 
 def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:
@@ -83,118 +73,91 @@ def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> b
 
 
 def _by_majority(
-    rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, early: bool = False, expired: bool = False
+    state: CouncilState, proposal: Proposal, now: Moment, *, early: bool = False, expired: bool = False
 ) -> Concluded:
     """The decision of the ballots that are in; a tie is Prime's to break, else a human's (rules 1.6)."""
-    side, tie_break = _side(rules, proposal)
-    if side is None:
-        return _tied(rules, seats, proposal, now, expired=expired)
-    reason = f"a majority of {side}" if tie_break is None else f"a tie, broken by {rules.prime}'s {side}"
-    if len(proposal.ballots) < rules.quorum:
-        reason = f"a {side} of {proposal.ballots[0].seat}, which is alone, at low risk"
-    outcome: Outcome = "approved" if side == "yes" else "rejected"
-    return decided(
-        rules, seats, proposal, outcome, reason, now, early=early, expired=expired, tie_break=tie_break
-    )
+    found = _side(state.rules, proposal)
+    if found is None:
+        return _tied(state, proposal, now, expired=expired)
+    outcome, reason, tie_break = found
+    if len(proposal.ballots) < state.rules.quorum:
+        (alone,) = proposal.ballots
+        reason = f"a {alone.vote} of {alone.seat}, which is alone, at low risk"
+    return decided(state, proposal, outcome, reason, now, early=early, expired=expired, tie_break=tie_break)
 
 
-def _tied(rules: Rules, seats: Seats, proposal: Proposal, now: Moment, *, expired: bool) -> Concluded:
+def _tied(state: CouncilState, proposal: Proposal, now: Moment, *, expired: bool) -> Concluded:
     """A tie goes to a human, unless Prime, silent now, may still come back and break it (rules 1.6)."""
-    prime_may_vote = rules.prime not in proposal.lost and all(b.seat != rules.prime for b in proposal.ballots)
+    prime = state.rules.prime
+    prime_may_vote = prime not in proposal.lost and all(b.seat != prime for b in proposal.ballots)
     if prime_may_vote and not expired:
         return proposal, []
-    return to_human(rules, seats, proposal, "tie", now)
+    return to_human(state, proposal, "tie", now)
 
 
-def _side(rules: Rules, proposal: Proposal) -> tuple[str | None, TieBreak | None]:
+def _side(rules: Rules, proposal: Proposal) -> tuple[Outcome, str, TieBreak | None] | None:
+    """What the ballots come to, how in words, and by what act; None for a tie that Prime's does not break."""
     side = tally.majority(tally.count(proposal.ballots))
+    tie_break = None if side else tally.break_tie(proposal.ballots, rules.prime)
     if side is not None:
-        return side, None
-    tie_break = tally.break_tie(proposal.ballots, rules.prime)
-    return (tie_break.vote if tie_break else None), tie_break
+        how = f"a majority of {side}"
+    elif tie_break is not None:
+        side = tie_break.vote
+        how = f"a tie, broken by {rules.prime}'s {side}"
+    else:
+        return None
+    return ("approved" if side == "yes" else "rejected"), how, tie_break
 
 
-def _ask_prime(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
+def _ask_prime(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded:
     """Voting is over; Prime is shown all ballots and has the time budget once more (rules 1.8)."""
     waiting = replace(
         proposal,
         stage="ruling",
         deadline_s=now.uptime_s + proposal.what.time_budget_s,
-        absent=_absent(rules, seats, proposal, over=True),
+        absent=_absent(state, proposal, over=True),
     )
-    return waiting, [ruling_request(rules, waiting)]
+    return waiting, [ruling_request(state.rules, waiting)]
 
 
 def ruling_request(rules: Rules, proposal: Proposal) -> RequestRuling:
     return RequestRuling(rules.prime, proposal.what.proposal_id, proposal.ballots, proposal.escalated_for)
 
 
-def on_ruling(rules: Rules, seats: Seats, proposal: Proposal, now: Moment) -> Concluded:
+def on_ruling(state: CouncilState, proposal: Proposal, now: Moment) -> Concluded:
     """What Prime's ruling, which ``proposal`` holds, makes of it (rules 1.8)."""
     ruling = proposal.ruling
     assert ruling is not None
     if unsure(ruling.confidence):
-        return to_human(rules, seats, proposal, "ruling_unsure", now)
+        return to_human(state, proposal, "ruling_unsure", now)
     if ruling.ruling == "human":
-        return to_human(rules, seats, proposal, "prime_asks", now)
+        return to_human(state, proposal, "prime_asks", now)
     if ruling.ruling == "reject":
-        return decided(rules, seats, proposal, "rejected", f"{ruling.seat} ruled against it", now)
-    side, tie_break = _side(rules, proposal)
-    if side is None:
-        return to_human(rules, seats, proposal, "tie", now)
-    outcome: Outcome = "approved" if side == "yes" else "rejected"
-    how = f"a majority of {side}" if tie_break is None else f"a tie, broken by {rules.prime}'s {side}"
-    return decided(
-        rules, seats, proposal, outcome, f"{how}, and {ruling.seat} confirmed", now, tie_break=tie_break
-    )
+        return decided(state, proposal, "rejected", f"{ruling.seat} ruled against it", now)
+    found = _side(state.rules, proposal)
+    if found is None:
+        return to_human(state, proposal, "tie", now)
+    outcome, how, tie_break = found
+    return decided(state, proposal, outcome, f"{how}, and {ruling.seat} confirmed", now, tie_break=tie_break)
 
 
-def to_human(
-    rules: Rules, seats: Seats, proposal: Proposal, reason: str, now: Moment, why: str = ""
-) -> Concluded:
+def to_human(state: CouncilState, proposal: Proposal, reason: str, now: Moment, why: str = "") -> Concluded:
     """The proposal waits for a human (rules 1.9); what its proposer is told meanwhile is not final."""
-    absent = proposal.absent or _absent(rules, seats, proposal, over=True)
-    asked = escalation.to_human(rules, proposal, reason, absent.missing, now, why)
+    absent = proposal.absent or _absent(state, proposal, over=True)
+    asked = escalation.to_human(state.rules, proposal, reason, absent.missing, now, why)
     waiting = replace(
         proposal,
         stage="human",
-        deadline_s=now.uptime_s + rules.escalation_ttl_s,
+        deadline_s=now.uptime_s + state.rules.escalation_ttl_s,
         escalation=asked,
         absent=absent,
     )
-    told = _standing(rules, waiting, asked, absent, now)
+    told = _decision(state.rules, waiting, absent, None, asked.detail, now)
     return replace(waiting, standing=told), [AnnounceEscalation(asked, told)]
 
 
-def _standing(rules: Rules, proposal: Proposal, asked: Escalation, absent: Absent, now: Moment) -> Decision:
-    """How a proposal stands that waits for a human."""
-    return Decision(
-        proposal_id=proposal.what.proposal_id,
-        summary=proposal.what.summary,
-        standing="escalated",
-        outcome=None,
-        final=False,
-        reason=asked.detail,
-        tally=tally.count(proposal.ballots),
-        quorum=rules.quorum,
-        ballots=proposal.ballots,
-        ruling=proposal.ruling,
-        degraded=absent.degraded,
-        missing=absent.missing,
-        late=proposal.late,
-        escalated_for=proposal.escalated_for,
-        escalation_id=asked.escalation_id,
-        dissent=tally.dissent(proposal.ballots, None),
-        shared=rules.shared,
-        seconds=now.uptime_s - proposal.opened_s,
-        position=now.position,
-        spent=proposal.accounts,
-    )
-
-
 def decided(
-    rules: Rules,
-    seats: Seats,
+    state: CouncilState,
     proposal: Proposal,
     outcome: Outcome,
     reason: str,
@@ -206,14 +169,30 @@ def decided(
     answer: Answer | None = None,
 ) -> Concluded:
     """The one decision on ``proposal`` (rules 1.13)."""
-    absent = proposal.absent or _absent(rules, seats, proposal, over=expired)
+    absent = proposal.absent or _absent(state, proposal, over=expired)
+    decision = _decision(state.rules, proposal, absent, outcome, reason, now, early, tie_break, answer)
+    return decision, [AnnounceDecision(decision)]
+
+
+def _decision(
+    rules: Rules,
+    proposal: Proposal,
+    absent: Absent,
+    outcome: Outcome | None,
+    reason: str,
+    now: Moment,
+    early: bool = False,
+    tie_break: TieBreak | None = None,
+    answer: Answer | None = None,
+) -> Decision:
+    """A decision, or how a proposal stands that waits for a human: then it has no ``outcome``."""
     alone = outcome in ("approved", "rejected") and len(proposal.ballots) < rules.quorum and answer is None
-    decision = Decision(
+    return Decision(
         proposal_id=proposal.what.proposal_id,
         summary=proposal.what.summary,
-        standing="decided",
+        standing="escalated" if outcome is None else "decided",
         outcome=outcome,
-        final=True,
+        final=outcome is not None,
         reason=reason,
         tally=tally.count(proposal.ballots),
         quorum=rules.quorum,
@@ -233,10 +212,9 @@ def decided(
         position=now.position,
         spent=proposal.accounts,
     )
-    return decision, [AnnounceDecision(decision)]
 
 
-def _absent(rules: Rules, seats: Seats, proposal: Proposal, *, over: bool) -> Absent:
+def _absent(state: CouncilState, proposal: Proposal, *, over: bool) -> Absent:
     """Who is missing at this moment; ``over``: voting ends without whoever has not voted by now.
 
     A ballot that was not needed (an early decision) degrades nothing; one that could not be had does.
@@ -244,10 +222,9 @@ def _absent(rules: Rules, seats: Seats, proposal: Proposal, *, over: bool) -> Ab
     voted = {ballot.seat for ballot in proposal.ballots}
     missing: list[tuple[str, str]] = []
     degraded = False
-    for name in rules.seats:
+    for name, seat in state.seats.items():
         if name in voted:
             continue
-        seat = seats[name]
         if name in proposal.lost:
             missing.append((name, proposal.lost[name]))
         elif not seat.active:

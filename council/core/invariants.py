@@ -9,7 +9,7 @@ from council.protocol.errors import InternalError
 
 
 def check(state: CouncilState) -> None:
-    """Raises InternalError, naming the rule, where ``state`` breaks one. For tests and for recovery."""
+    """Raises InternalError, naming the rule, where ``state`` breaks one. For tests: no council pays for it."""
     rules = state.rules
     _require(tuple(state.seats) == rules.seats, "the roll holds the council's seats, in order")
     _require(not state.open.keys() & state.closed.keys(), "1.12: a proposal is open or decided, never both")
@@ -37,43 +37,28 @@ def check(state: CouncilState) -> None:
 
 def _check_calls(state: CouncilState) -> None:
     """rules 2.6: what is reserved and spent is told alike by call, by proposal and by seat."""
-    for name, account in state.paid.items():
-        held = sum((each.call.worst for each in state.calls.values() if each.call.seat == name), Spend())
-        _require(account.seat == name and account.held == held, f"2.6: {name} holds what its calls may cost")
-    accounts = [each for proposal in state.open.values() for each in proposal.accounts]
-    accounts += [each for closed in state.closed.values() for each in closed.decision.spent]
-    for name in {*state.paid, *(each.seat for each in accounts)}:
-        own = [each for each in accounts if each.seat == name]
-        paid = state.paid.get(name, Account(name))
-        told = sum((each.spent for each in own), Spend()), sum((each.held for each in own), Spend())
-        _require(told == (paid.spent, paid.held), f"2.6: what {name} has spent is told by proposals as well")
-        counts = sum(each.calls for each in own), sum(each.assumed for each in own)
-        _require(
-            counts == (paid.calls, paid.assumed), f"2.6: the calls of {name} are counted by proposals as well"
-        )
-    on_proposals: dict[tuple[str, str], Spend] = {}
+    held: dict[tuple[str, str], Spend] = {}
     for call_id, granted in state.calls.items():
-        call = granted.call
-        _require(
-            call.call_id == call_id and call.seat in state.paid, "2.6: a call is kept under its id, and paid"
-        )
-        _require(
-            call.proposal_id in state.open or call.proposal_id in state.closed,
-            "2.6: a call is for a proposal",
-        )
-        key = call.proposal_id, call.seat
-        on_proposals[key] = on_proposals.get(key, Spend()) + call.worst
-    for proposal_id, proposal in state.open.items():
-        for account in proposal.accounts:
-            held = on_proposals.pop((proposal_id, account.seat), Spend())
-            _require(account.held == held, f"2.6: {proposal_id} holds what its calls may cost")
-    for proposal_id, seat in on_proposals:
-        spent = state.closed[proposal_id].decision.spent if proposal_id in state.closed else ()
-        held = on_proposals[proposal_id, seat]
-        _require(
-            any(account.seat == seat and account.held == held for account in spent),
-            f"2.6: the decision on {proposal_id} holds what its calls may cost",
-        )
+        key = granted.call.proposal_id, granted.call.seat
+        held[key] = held.get(key, Spend()) + granted.call.worst
+        _require(granted.call.call_id == call_id, "2.6: a call is kept under its id")
+    sums: dict[str, Account] = {}
+    told = [(each, proposal.accounts) for each, proposal in state.open.items()]
+    told += [(each, closed.decision.spent) for each, closed in state.closed.items()]
+    for proposal_id, accounts in told:
+        for account in accounts:
+            reserved = held.pop((proposal_id, account.seat), Spend())
+            _require(account.held == reserved, f"2.6: {proposal_id} holds what its calls may cost")
+            before = sums.get(account.seat, Account(account.seat))
+            sums[account.seat] = Account(
+                account.seat,
+                before.calls + account.calls,
+                before.spent + account.spent,
+                before.held + account.held,
+                before.assumed + account.assumed,
+            )
+    _require(not held, "2.6: a call is on the account of its proposal")
+    _require(sums == state.paid, "2.6: what seats have spent is told by proposals as well")
 
 
 def _check_open(state: CouncilState, proposal: Proposal) -> None:
@@ -93,12 +78,11 @@ def _check_open(state: CouncilState, proposal: Proposal) -> None:
     )
     _require((proposal.stage == "deliberating") == (proposal.absent is None), "who is missing is said once")
     if proposal.stage == "deliberating":
-        active = state.active()
-        waits = any(seat not in voted and seat not in proposal.lost for seat in active)
+        waits = bool(state.active() - proposal.done())
         quorum = len(voted) >= state.rules.quorum
         tied = tally.majority(tally.count(proposal.ballots)) is None
         elsewhere = bool(proposal.escalated_for) or any(ballot.asks_human for ballot in proposal.ballots)
-        prime_may_vote = tied and not elsewhere and state.rules.prime not in voted | proposal.lost.keys()
+        prime_may_vote = tied and not elsewhere and state.rules.prime not in proposal.done()
         _require(
             waits or not quorum or prime_may_vote,
             f"1.5: {proposal_id} does not wait when every active seat has voted",

@@ -76,6 +76,14 @@ def seat_of(state: CouncilState, name: str) -> Seat:
     return seat
 
 
+def origin(state: CouncilState, proposal_id: str) -> tuple[str, str] | None:
+    """The digest and the proposer of a proposal, open or decided; None where it was never submitted."""
+    if (proposal := state.open.get(proposal_id)) is not None:
+        return proposal.what.digest, proposal.what.proposer
+    closed = state.closed.get(proposal_id)
+    return None if closed is None else (closed.digest, closed.proposer)
+
+
 def open_proposal(state: CouncilState, proposal_id: str, sender: str) -> Proposal:
     """The open proposal of that id. Raises Refused, and says whether it is closed or was never known."""
     proposal = state.open.get(proposal_id)

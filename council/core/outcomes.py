@@ -11,7 +11,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.keeping import Effects, unknown
+from council.core.keeping import Effects, origin, unknown
 from council.core.state import ActionReport, ActionStage, Closed, CouncilState
 from council.protocol.errors import Refused
 
@@ -53,10 +53,10 @@ def reported(state: CouncilState, report: ActionReport) -> Effects:
 
 def _approved(state: CouncilState, report: ActionReport) -> Closed:
     """The approved proposal that a report is about. Raises Refused where there is none, or it is another's."""
-    closed, open_ = state.closed.get(report.proposal_id), state.open.get(report.proposal_id)
-    proposer = closed.proposer if closed is not None else open_.what.proposer if open_ is not None else None
-    if proposer is None:
+    known, closed = origin(state, report.proposal_id), state.closed.get(report.proposal_id)
+    if known is None:
         raise unknown(report.proposal_id, report.sender)
+    _, proposer = known
     if proposer != report.sender:
         raise _refused(
             report, f"{proposer} proposed it, who alone may tell what became of it", "not_the_proposer"

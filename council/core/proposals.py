@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.keeping import Effects, keep, open_proposal, unknown
-from council.core.state import CouncilState, Decision, Moment, Proposal, council_of
+from council.core.keeping import Effects, keep, open_proposal, origin, unknown
+from council.core.state import CouncilState, Decision, Moment, Outcome, Proposal, council_of
 from council.protocol.errors import Refused, TooManyOpen
 
 
@@ -57,10 +57,10 @@ def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
 def _known(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
     """A proposal that was submitted before: the same bytes are a retry, others an error (rules 1.12)."""
     what = event.what
-    proposal, closed = state.open.get(what.proposal_id), state.closed.get(what.proposal_id)
-    if proposal is None and closed is None:
+    known = origin(state, what.proposal_id)
+    if known is None:
         return None
-    digest = proposal.what.digest if proposal is not None else closed.digest if closed is not None else ""
+    digest, _ = known
     if digest != what.digest:
         raise Refused(
             f"{what.proposer} submitted other bytes under the id {what.proposal_id}, which is taken: "
@@ -94,13 +94,13 @@ def _superseded(state: CouncilState, event: ev.ProposalSubmitted) -> Proposal | 
     old_id = what.supersedes
     if old_id is None:
         return None
-    old, closed = state.open.get(old_id), state.closed.get(old_id)
-    proposer = old.what.proposer if old is not None else closed.proposer if closed is not None else None
-    if proposer is None:
+    known = origin(state, old_id)
+    if known is None:
         raise unknown(old_id, what.proposer)
+    _, proposer = known
     if proposer != what.proposer:
         raise _not_the_proposer(old_id, what.proposer, proposer)
-    return old
+    return state.open.get(old_id)
 
 
 def _not_the_proposer(proposal_id: str, sender: str, proposer: str) -> Refused:
@@ -144,9 +144,7 @@ def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> 
 
 def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -> Effects:
     voted = {ballot.seat for ballot in proposal.ballots}
-    effects = keep(
-        state, proposal, closing.decided(state.rules, state.seats, proposal, "cancelled", reason, now)
-    )
+    effects = keep(state, proposal, closing.decided(state, proposal, "cancelled", reason, now))
     thinking = [name for name in state.rules.seats if name in proposal.asked and name not in voted]
     if proposal.stage == "ruling" and state.rules.prime not in thinking:
         thinking.append(state.rules.prime)
@@ -175,15 +173,6 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
             proposal_id=answer.proposal_id,
             sender=answer.human,
         )
-    word = "approved" if answer.approve else "rejected"
-    reason = f"{answer.human} {word} it" + (f": {answer.reason}" if answer.reason else "")
-    concluded = closing.decided(
-        state.rules,
-        state.seats,
-        proposal,
-        "approved" if answer.approve else "rejected",
-        reason,
-        now,
-        answer=answer,
-    )
-    return keep(state, proposal, concluded)
+    outcome: Outcome = "approved" if answer.approve else "rejected"
+    reason = f"{answer.human} {outcome} it" + (f": {answer.reason}" if answer.reason else "")
+    return keep(state, proposal, closing.decided(state, proposal, outcome, reason, now, answer=answer))

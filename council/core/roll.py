@@ -13,11 +13,6 @@ def silent_from(seat: Seat, rules: Rules) -> float:
     return seat.last_beat_s + rules.inactivity_limit_s
 
 
-def is_silent(seat: Seat, rules: Rules, now: Moment) -> bool:
-    """Whether the last heartbeat is more than the limit old; exactly the limit is still active."""
-    return now.uptime_s > silent_from(seat, rules)
-
-
 def hear(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
 

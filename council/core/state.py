@@ -421,6 +421,10 @@ class Proposal(Value, frozen=True):
     accounts: tuple[Account, ...] = ()
     dearest: Spend = Spend()
 
+    def done(self) -> frozenset[str]:
+        """The seats whose ballot is cast or lost: nothing more is awaited of them."""
+        return frozenset(self.lost).union(ballot.seat for ballot in self.ballots)
+
 
 class ActionReport(Value, frozen=True):
     """What its proposer tells of one step of an approved action, in words too."""
@@ -479,9 +483,7 @@ class CouncilState(msgspec.Struct):
 
 def found(rules: Rules, now: Moment) -> CouncilState:
     """A new council at ``now``; every seat counts as having beaten just then (rules 1.10)."""
-    seats = {
-        name: Seat(name, active=True, last_beat_s=now.uptime_s, since_s=now.uptime_s) for name in rules.seats
-    }
+    seats = {name: Seat(name, True, now.uptime_s, since_s=now.uptime_s) for name in rules.seats}
     return CouncilState(rules=rules, seats=seats, uptime_s=now.uptime_s)
 
 
@@ -493,8 +495,4 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value]
-    if isinstance(value, (frozenset, set)):
-        return sorted(plain(item) for item in value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return value
+    return value.hex() if isinstance(value, bytes) else value

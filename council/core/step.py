@@ -96,7 +96,7 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
             return effects + _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
         case ev.SeatFellSilent(name):
             seat = seat_of(state, name)
-            if not seat.active or not roll.is_silent(seat, state.rules, now):
+            if not seat.active or not now.uptime_s > roll.silent_from(seat, state.rules):
                 raise Refused(f"{name} has not been silent for too long", code="not_silent", seat=name)
             return _roll_changed(state, roll.silence(seat, state.rules), was_active=True, now=now)
         case ev.DeadlinePassed(proposal_id):
@@ -168,7 +168,7 @@ def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
     if not over:
         raise Refused(f"the escalation of {proposal_id} has not expired", code="not_expired")
     reason = "no human answered in time"
-    return keep(state, proposal, closing.decided(state.rules, state.seats, proposal, "deferred", reason, now))
+    return keep(state, proposal, closing.decided(state, proposal, "deferred", reason, now))
 
 
 def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
@@ -177,9 +177,9 @@ def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effe
         raise Refused(f"the deadline of {proposal_id} has not passed", code="not_expired")
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
         why = f"it did not come within {proposal.what.time_budget_s:g} s"
-        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now, why)
+        concluded = closing.to_human(state, proposal, "no_ruling", now, why)
     else:
-        concluded = closing.conclude(state.rules, state.seats, proposal, now, expired=True)
+        concluded = closing.conclude(state, proposal, now, expired=True)
     return keep(state, proposal, concluded)
 
 
@@ -219,7 +219,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
         for name in state.seats:  # what was under way to a seat may have been lost
             effects += _tell_what_is_open(state, state.open[proposal_id], name)
         proposal = state.open[proposal_id]
-        effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
+        effects += keep(state, proposal, closing.conclude(state, proposal, now))
     return effects
 
 
@@ -249,7 +249,7 @@ def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Mom
             effects += _tell_what_is_open(state, state.open[proposal_id], seat.name)
         # Who is gone is waited for no more; who is back, alone, may have voted before (rules 1.11).
         proposal = state.open[proposal_id]
-        effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))
+        effects += keep(state, proposal, closing.conclude(state, proposal, now))
     return effects
 
 
@@ -259,7 +259,7 @@ def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Ef
         return [closing.ruling_request(state.rules, proposal)]
     if proposal.stage != "deliberating":
         return []
-    if name in proposal.lost or any(ballot.seat == name for ballot in proposal.ballots):
+    if name in proposal.done():
         # Others may still speak of it, and it may know nothing of the proposal any more.
         return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
     asked = replace(proposal, asked=proposal.asked | {name})

@@ -49,7 +49,7 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
     counted = replace(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
     if why is not None:
         counted = _escalate(counted, why, effects)
-    concluded = closing.conclude(state.rules, state.seats, counted, now)
+    concluded = closing.conclude(state, counted, now)
     return effects + keep(state, proposal, concluded)
 
 
@@ -149,14 +149,14 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     if event.task == "ruling":
         if proposal.stage != "ruling" or event.seat != state.rules.prime:
             raise _no_ruling_asked(event.proposal_id, event.seat)
-        concluded = closing.to_human(state.rules, state.seats, proposal, "no_ruling", now, event.why)
+        concluded = closing.to_human(state, proposal, "no_ruling", now, event.why)
         return [loss, *keep(state, proposal, concluded)]
     _refuse_unasked(proposal, event.seat)
     voted = any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late)
     if voted or event.seat in proposal.lost or proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
     without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
-    return [loss, *keep(state, proposal, closing.conclude(state.rules, state.seats, without, now))]
+    return [loss, *keep(state, proposal, closing.conclude(state, without, now))]
 
 
 def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | None:
@@ -229,7 +229,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     concluded: closing.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
-        concluded = closing.conclude(state.rules, state.seats, _escalate(acted, why, effects), now)
+        concluded = closing.conclude(state, _escalate(acted, why, effects), now)
     return effects + keep(state, proposal, concluded)
 
 
@@ -239,8 +239,7 @@ def _observes_not(event: ev.StreamObserved, why: str, code: str) -> Refused:
 
 def _is_at_work(proposal: Proposal, seat: str) -> bool:
     """Whether a seat's ballot is still awaited, so that a halt may change what it thinks."""
-    voted = any(ballot.seat == seat for ballot in proposal.ballots)
-    return proposal.stage == "deliberating" and not voted and seat not in proposal.lost
+    return proposal.stage == "deliberating" and seat not in proposal.done()
 
 
 def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:
@@ -252,7 +251,7 @@ def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effe
     effects: Effects = []
     acted = _escalate(acted, f"{event.seat} escalated it: {event.reason}", effects)
     # A tie that waited for Prime's own ballot waits no more: Prime is to rule (rules 1.8).
-    return effects + keep(state, proposal, closing.conclude(state.rules, state.seats, acted, now))
+    return effects + keep(state, proposal, closing.conclude(state, acted, now))
 
 
 def _no_ruling_asked(proposal_id: str, seat: str) -> Refused:
@@ -278,5 +277,5 @@ def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
     if proposal.stage != "ruling":
         raise _no_ruling_asked(ruling.proposal_id, ruling.seat)
     ruled = replace(proposal, ruling=ruling)
-    concluded = closing.on_ruling(state.rules, state.seats, ruled, now)
+    concluded = closing.on_ruling(state, ruled, now)
     return [do.AnnounceRuling(ruling), *keep(state, proposal, concluded)]

@@ -9,26 +9,27 @@ from __future__ import annotations
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import structlog
 
-from council.agents.exchange import Courier, Mailbox, Reply
+from council.agents.exchange import Mailbox, Reply
 from council.agents.ids import new_id
 from council.core.state import Rules
 from council.journal import entries
 from council.journal.record import Journal
-from council.metrics import Look
 from council.protocol import signing
 from council.protocol.errors import CouncilError, EnvelopeError, EpochFenced, OperatorError, Refused
 from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.messages import Message, Told
 from council.runtime.status import status
+from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
+from council.runtime.watching import Look
 
 log = structlog.get_logger("council")
 
@@ -37,15 +38,10 @@ SESSION_IDLE_S = 600.0
 # Each may park two calls, and all of them, with those who follow events, fit the coordinator's calls on Ray.
 SESSIONS_MAX = 1_500
 WATCHERS_MAX = 1_000
-# Letters that wait for a seat: a few for each proposal that may be open. More wait for a seat that takes none.
-LETTERS_FOR_EACH_OPEN = 4
-LETTER_BYTES_MAX = 256 * 2**20
 # Wall time may jump, so the timer for a human's deadline looks again at least this often.
 WALL_CHECK_S = 60.0
 # Whoever waits for something to be kept hears after so long that nothing can be.
 TROUBLE_CHECK_S = 0.5
-# Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
-REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 EVENTS_MAX = 1_000
 # Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
@@ -102,41 +98,36 @@ class Coordinator:
         )
         journal.recover(self._driver)
         self._clock = clock.going_on(self._driver.state.uptime_s)
-        self._couriers = {seat: self._courier(seat) for seat in rules.seats}
-        # An earlier coordinator may have been let open more.
-        self._letters_max = LETTERS_FOR_EACH_OPEN * max(rules.open_max, len(self._driver.state.open))
-        self._lost: dict[str, asyncio.Future[str]] = {}
+        self._seats = Supervision(
+            self._driver, transport, self._clock, settle=self._settle, kept=self._until_kept
+        )
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._writing = False
+        self._appending: asyncio.Task[None] | None = None
         self._kept_position = self._driver.position
         self._lingering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._broken: CouncilError | None = None
-        self._closing = False
 
     async def open(self) -> None:
         """Begins, or goes on where an earlier coordinator ended, and attends to the seats, which must exist."""
         self._driver.begin(self._journal.epoch, self._rules, self._clock.now())
-        for seat in self._couriers:
-            self._watch_over(seat)
+        self._seats.begin()
         self._settle()
 
     async def close(self) -> None:
         """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on."""
-        self._closing = True
         was = self._broken
         self._broken = was or OperatorError("the council was closed; launch it again")
         for timer in (self._timer, self._lingering):
             if timer is not None:
                 timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        for courier in self._couriers.values():
-            courier.drop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._seats.end()
+        if self._appending is not None:
+            self._appending.cancel()
+            await asyncio.wait([self._appending])
         await self._transport.close()
         for session in self._sessions.values():
             session.mailbox.release()
@@ -239,7 +230,7 @@ class Coordinator:
         return found
 
     def read(self, look: Look) -> None:
-        """Has ``look`` see how things are now, from this loop; it changes nothing (``council.metrics``)."""
+        """Has ``look`` see how things are now, from this loop; it changes nothing (``watching``)."""
         look(self._driver, self._journal, self._clock.now(), self._kept_position)
 
     async def _kept(self) -> None:
@@ -251,66 +242,10 @@ class Coordinator:
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
 
-    # Seats
-
-    def _courier(self, seat: str) -> Courier:
-        async def call(batch: list[bytes]) -> Reply:
-            return await self._transport.exchange(seat, batch)
-
-        def receive(items: Sequence[bytes]) -> None:
-            now = self._clock.now()
-            for sealed in items:
-                self._driver.receive(sealed, now)
-            if items:
-                self._settle()
-
-        def failed(batch: list[bytes], error: Exception) -> None:
-            self._lose(seat, f"it can't be reached: {_first_line(error)}")
-
-        return Courier(call, receive, failed)
-
-    def _lose(self, seat: str, why: str) -> None:
-        if (lost := self._lost.get(seat)) is not None and not lost.done():
-            lost.set_result(why)
-
-    def _watch_over(self, seat: str) -> None:
-        """Supervises a seat until the council is closed; in process a mind may cancel tasks that are not its own."""
-        if not self._closing:
-            loop = asyncio.get_running_loop()
-            task = self._spawn(self._supervise(seat))
-            # Later, so that a loop which is itself ending, and cancels all, is left to end.
-            task.add_done_callback(lambda task: loop.call_later(REVIVE_FIRST_S, self._watch_over, seat))
-
-    async def _supervise(self, seat: str) -> None:
-        """Keeps a seat attended to; when it is gone, says so, and has it back as soon as that can be."""
-        pause_s = REVIVE_FIRST_S
-        while True:
-            began_s = self._clock.uptime()
-            # From here on: letters may be under way, and fail, before the seat is attended to.
-            lost = self._lost[seat] = asyncio.get_running_loop().create_future()
-            boot = await self._begun_run(seat)
-            why = await self._until_gone(seat, boot, lost)
-            log.warning("seat lost", seat=seat, why=why)
-            self._couriers[seat].drop()  # it will be told anew what is open
-            self._driver.seat_died(seat, boot, why, self._clock.now())
-            self._settle()
-            if self._clock.uptime() - began_s > REVIVE_LAST_S:
-                pause_s = REVIVE_FIRST_S  # it had been well for a while
-            while True:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, REVIVE_LAST_S)
-                try:
-                    await self._transport.revive(seat)
-                    break
-                except Exception as error:  # noqa: BLE001 - tried again, and visible in the log and on the roll
-                    log.warning("seat not back yet", seat=seat, why=_first_line(error))
-
-    async def _begun_run(self, seat: str) -> int:
-        """The number of a seat's run, once its record is kept: one that a crash undid would be given out again."""
-        boot, position = self._driver.boot(seat), self._driver.position
+    async def _until_kept(self, position: int) -> None:
+        """Returns once the record at ``position`` is kept, however long that takes."""
         while self._kept_position < position:
             await self._something_told()
-        return boot
 
     async def _something_told(self, within_s: float | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -320,23 +255,11 @@ class Coordinator:
         finally:
             self._feed_waiters.discard(waiter)
 
-    async def _until_gone(self, seat: str, boot: int, lost: asyncio.Future[str]) -> str:
-        attending = asyncio.ensure_future(self._transport.attend(seat, boot))
-        try:
-            waiting: set[asyncio.Future[Any]] = {lost, attending}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if attending.done():
-                error = attending.exception()
-                return "its heartbeat ended" if error is None else f"its actor died: {_first_line(error)}"
-            return lost.result()
-        finally:
-            attending.cancel()
-
     # Keeping and telling
 
     def _settle(self) -> None:
         """Sends what may leave, has the rest kept, and arms the timer; after every turn of the driver."""
-        self._send_to_seats()
+        self._seats.send()
         if not self._writing and self._driver.awaits_saving:
             if self._journal.linger_s and not self._driver.hurries:
                 self._linger()
@@ -373,7 +296,7 @@ class Coordinator:
                 return
             if keeping is not None:
                 self._writing = True
-                self._spawn(self._finish(keeping, position))
+                self._appending = asyncio.get_running_loop().create_task(self._finish(keeping, position))
                 return
             self._told(position)
 
@@ -398,15 +321,13 @@ class Coordinator:
 
     def _break(self, error: Exception) -> None:
         """The journal failed for good: nothing more is told, and everybody who waits hears why."""
-        log.error("journal failed", why=_first_line(error))
+        log.error("journal failed", why=first_line(error))
         self._writing = True  # for good: nothing is written after a gap
         self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
         if isinstance(error, CouncilError):
             self._broken = error
         if isinstance(error, EpochFenced):  # its seats are another's to attend to
-            self._closing = True
-            for task in self._tasks - {asyncio.current_task()}:
-                task.cancel()
+            self._seats.give_up()
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
@@ -417,27 +338,12 @@ class Coordinator:
             name, message = driver.to_sessions.popleft()
             if (session := self._sessions.get(name)) is not None:
                 session.mailbox.put(message if self._in_process else self._sealed(session, message))
-        self._send_to_seats()
+        self._seats.send()
         self._wake_feed()
 
     def _sealed(self, session: _Session, message: Message) -> bytes:
         packed = messages.to_bytes(message)
         return signing.seal_to(packed, session.key, self.council_id, session.sender)
-
-    def _send_to_seats(self) -> None:
-        to_seats, perishable = self._driver.to_seats, self._driver.perishable
-        touched = {}
-        while to_seats or perishable:
-            must_arrive = bool(to_seats)
-            seat, item = (to_seats or perishable).popleft()
-            courier = touched[seat] = self._couriers[seat]
-            if must_arrive or len(courier) < self._letters_max // 2:  # who is slow misses some of the streams
-                courier.send(item)
-        for seat, courier in touched.items():
-            courier.flush()
-            if len(courier) > self._letters_max or courier.waiting_bytes > LETTER_BYTES_MAX:
-                # A mind may block its seat's loop and let its heart beat on; told anew of what is open, not of all.
-                self._lose(seat, f"it takes no letters: {len(courier):,} wait for it")
 
     def _wake_feed(self) -> None:
         for waiter in self._feed_waiters:
@@ -464,12 +370,6 @@ class Coordinator:
 
     # House-keeping
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     def _refuse_if_broken(self) -> None:
         if self._broken is not None:
             raise copy.copy(self._broken)  # of its own, for a traceback grows with each time one is raised
@@ -493,8 +393,3 @@ class Coordinator:
                 self._forget(name, session)
         if len(self._sessions) >= SESSIONS_MAX:
             raise OperatorError(f"{SESSIONS_MAX} clients are connected, the most a council admits")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -35,9 +35,7 @@ from council.runtime.streams import Relay
 
 # Of what waits for its record, that which somebody waits for; the rest is for those who watch.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, *TO_ONE)
-# What a seat alone is told, and no watcher.
-_UNTOLD = TO_ONE
-# Proposals whose trace nobody has looked at yet (``council.tracing``); where nobody ever does, the last ones.
+# Proposals whose trace nobody has asked for yet (``runtime/spans``); where nobody ever does, the last ones.
 TRACED_MAX = 10_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
@@ -81,9 +79,8 @@ class Driver:
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        self.traced: deque[tuple[str, Metadata]] = deque(maxlen=TRACED_MAX)
+        self.traced: dict[str, Metadata] = {}
         self._position = 0
-        self._saved = 0
         self._woken_at = now
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
@@ -127,12 +124,12 @@ class Driver:
         if mark_of(effects) != (record.mark or mark_of(record.effects)):
             names = ", ".join(type(effect).__name__ for effect in effects) or "nothing"
             raise diverged(record, f"what follows from it now, {names}, is not what followed then")
-        self._position = self._saved = moment.position
+        self._position = moment.position
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
             self._ids[record.msg_id] = digest(record.sealed)
         for effect in effects:
-            if not isinstance(effect, (*_AT_ONCE, *_UNTOLD)) and (told := self._numbered(effect, now)):
+            if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
                 self._tell(told, now)
 
     def snapshot(self) -> Snapshot:
@@ -187,7 +184,7 @@ class Driver:
                 self.senders.proposed(name, mark)
         self._in_snapshots = len(self._ids), len(self.senders.proposers)
         self.state = state_of(now, archive)
-        self._position = self._saved = position
+        self._position = position
         self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
         self._refusals = Flood(*now.refusals)
@@ -237,9 +234,7 @@ class Driver:
                 return
             identity = digest(sealed)
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
-            if self._ids.get(msg_id, identity) != identity:
-                self._refuse_used_id(event, sender, msg_id)
-            self._refuse_unfit(event, unfit)
+            self._refuse_early(event, sender, msg_id, identity, unfit)
             before = self._position
             if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
                 self.ignored["the same change of the identity again"] += 1
@@ -248,7 +243,8 @@ class Driver:
                 self._step(event, now, sealed, session, msg_id)
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids[msg_id] = identity
-                self._trace(event, envelope)
+                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                    self._trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
@@ -280,24 +276,30 @@ class Driver:
         else:
             self._outbox.relay(piece, self.rules.observer, self.state, self._woken_at)
 
-    def _trace(self, event: ev.Event, envelope: Envelope) -> None:
-        if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-            self.traced.append((envelope.msg_id, envelope.metadata))
+    def _trace(self, proposal_id: str, metadata: Metadata) -> None:
+        self.traced[proposal_id] = metadata
+        if len(self.traced) > TRACED_MAX:
+            del self.traced[next(iter(self.traced))]
 
-    def _refuse_unfit(self, event: ev.Event, unfit: CouncilError | None) -> None:
-        """A proposal that fits no seat (rules 2.2); one that was taken in, by other settings perhaps, stays that."""
-        if unfit is not None and isinstance(event, ev.ProposalSubmitted):
-            proposal_id = event.what.proposal_id
-            if proposal_id not in self.state.open and proposal_id not in self.state.closed:
-                raise unfit
+    def _refuse_early(
+        self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
+    ) -> None:
+        """For what the core can't know: an id is used once (rules 1.15), and a proposal fits some seat (rules 2.2).
 
-    def _refuse_used_id(self, event: ev.Event, sender: str, msg_id: str) -> None:
-        """An id is used once in a council's journal (rules 1.15); the core tells of a proposal's own."""
-        known = msg_id in self.state.open or msg_id in self.state.closed
-        if known and isinstance(event, ev.ProposalSubmitted):
+        Of a proposal that was taken in, by other settings perhaps, the core tells what is to be said (rules 1.12).
+        """
+        submitted = isinstance(event, ev.ProposalSubmitted)
+        if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
             return
-        why = f"{sender} used the id {msg_id}, which another message of this council has, or one that was refused: "
-        raise Refused(f"{why}give each message an id of its own", code="id_reused", sender=sender)
+        if self._ids.get(msg_id, identity) != identity:
+            raise Refused(
+                f"{sender} used the id {msg_id}, which another message of this council has, or one that was "
+                "refused: give each message an id of its own",
+                code="id_reused",
+                sender=sender,
+            )
+        if submitted and unfit is not None:
+            raise unfit
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
@@ -350,8 +352,8 @@ class Driver:
 
     def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
-        if isinstance(effect, _UNTOLD):
-            return effect
+        if isinstance(effect, TO_ONE):
+            return effect  # no watcher hears of it
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
         elif isinstance(effect, do.AnnounceRefusal):
@@ -425,8 +427,7 @@ class Driver:
 
     def saved(self, position: int) -> None:
         """Records up to ``position`` are kept: performs the effects that waited for it."""
-        self._saved = max(self._saved, position)
-        while self._held and self._held[0].position <= self._saved:
+        while self._held and self._held[0].position <= position:
             held = self._held.popleft()
             if held.effect is not None:
                 self._tell(held.effect, held.now)

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 import structlog
@@ -46,7 +47,7 @@ def main(argv: list[str]) -> int:
     with os.fdopen(int(argv[0]), "w", encoding="utf-8") as report:
         try:
             config = CouncilConfig.model_validate_json(sys.stdin.buffer.read())
-            with _OnlyOne(config.name):
+            with _only_one(config.name):
                 return _host(config, report, argv[1])
         except CouncilError as error:
             _report(report, {"error": _told(error)})
@@ -68,28 +69,23 @@ def _report(report: IO[str], line: dict[str, Any]) -> None:
             report.close()
 
 
-class _OnlyOne:
+@contextlib.contextmanager
+def _only_one(name: str) -> Iterator[None]:
     """Holds the name for as long as this process lives; the system lets go of it, however that ends."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._path = known.folder() / f"{name}.lock"
-
-    def __enter__(self) -> None:
-        try:
-            self._file = self._path.open("a")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise NameTaken(
-                f"a council named {self._name} runs already, or is starting: see council status, take it down "
-                "with council down, or choose another --name",
-                name=self._name,
-            ) from None
-        except OSError as error:
-            raise OperatorError(f"{self._path} can't be locked: {error.strerror}") from error
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+    path = known.folder() / f"{name}.lock"
+    try:
+        file = path.open("a")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise NameTaken(
+            f"a council named {name} runs already, or is starting: see council status, take it down "
+            "with council down, or choose another --name",
+            name=name,
+        ) from None
+    except OSError as error:
+        raise OperatorError(f"{path} can't be locked: {error.strerror}") from error
+    with file:
+        yield
 
 
 def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:

@@ -8,14 +8,16 @@ whoever notices.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import socket
 import subprocess  # for ps, where there is no /proc
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from council.files import whole
 from council.humans import state_dir
 from council.protocol.errors import OperatorError
 from council.settings import NAME_PATTERN, CouncilConfig
@@ -58,10 +60,6 @@ class Known:
             os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
 
 
-# What a file of an earlier version has, too.
-_REQUIRED = {each.name for each in fields(Known)} - {"panel", "dashboard"}
-
-
 def folder() -> Path:
     """Where the files are, made if need be. Raises OperatorError."""
     path = state_dir() / "councils"
@@ -77,13 +75,9 @@ def folder() -> Path:
 def write(known: Known) -> Path:
     """Keeps ``known``, at once and whole, readable by nobody else. Raises OperatorError."""
     path = folder() / f"{known.name}.json"
-    fresh = path.with_suffix(f".{os.getpid()}.new")
     try:
-        fresh.unlink(missing_ok=True)
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(known), file, indent=1)
-        fresh.replace(path)
+        with whole(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(known), indent=1))
     except OSError as error:
         raise OperatorError(f"{path} can't be written: {error.strerror}") from error
     return path
@@ -102,27 +96,14 @@ def read(name: str) -> Known | None:
         if path.stat().st_mode & 0o077:
             raise OperatorError(f"{path} is open to others, and holds a token: chmod 600 it, or remove it")
         with path.open("rb") as file:
-            data = json.loads(file.read(FILE_BYTES_MAX))
-        return _checked(data, name)
+            known = msgspec.json.decode(file.read(FILE_BYTES_MAX), type=Known)
+        if known.name != name or (known.pid is not None and known.pid <= 1):
+            raise ValueError("it is another council's, or names no process")
+        return known
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise OperatorError(f"{path} can't be used: {error}; remove it if the council is gone") from error
-
-
-def _checked(data: object, name: str) -> Known:
-    if not isinstance(data, dict) or not _REQUIRED <= set(data) <= {each.name for each in fields(Known)}:
-        raise ValueError("it does not hold what council up writes")
-    known = Known(**data)
-    texts = (known.name, known.namespace, known.address, known.machine)
-    optional = (known.started, known.token, known.log, known.panel, known.dashboard)
-    if not all(isinstance(text, str) for text in texts) or known.name != name:
-        raise ValueError("it is not this council's")
-    if not all(text is None or isinstance(text, str) for text in optional):
-        raise ValueError("it holds something else where texts belong")
-    if known.pid is not None and (type(known.pid) is not int or known.pid <= 1):
-        raise ValueError("it names no process")
-    return known
 
 
 def every() -> list[Known]:

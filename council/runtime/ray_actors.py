@@ -33,8 +33,8 @@ from council.protocol.errors import ConfigError, CouncilError, MindError, Operat
 from council.runtime.coordinator import Coordinator
 from council.runtime.eventlog import EventLog
 from council.runtime.exports import Exports
-from council.runtime.inline import fitting_of, new_seat, rules_of, system_clock
 from council.runtime.journals import open_journal
+from council.runtime.parts import fitting_of, new_seat, rules_of, system_clock
 from council.runtime.placement import Node, lacking, pinned, place
 from council.runtime.ray_metrics import RaySink
 from council.runtime.ray_panel import Panel, logs_folder
@@ -50,7 +50,7 @@ COORDINATOR_CALLS_MAX = 5_000
 START_TIMEOUT_S = 120.0
 # An actor that was restarted calls itself so often, until that is heard.
 REOPEN_S = 0.05
-# A store that is locked, full or away when a coordinator is restarted: so long until the next look.
+# A store, or Ray itself, that is away when a coordinator is restarted: so long until the next look.
 STORE_AWAY_S = 0.5
 # How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
 FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
@@ -187,17 +187,17 @@ class CoordinatorActor:
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
         await asyncio.shield(self._opening)
-        return self.about()
+        return await self.hello()
 
     async def _open(self) -> None:
         while self._coordinator is None:
             try:
                 self._coordinator = await self._begun()
-            except PASSING as error:
+            except (*PASSING, ray_errors.RayError) as error:
                 if not self._again:
                     raise
                 # Nobody else would begin it again; who asks meanwhile hears that it is starting.
-                log.warning("coordinator waits for its store", council=self._council_id, why=error.message)
+                log.warning("coordinator can't begin yet", council=self._council_id, why=str(error))
                 await asyncio.sleep(STORE_AWAY_S)
 
     async def _begun(self) -> Coordinator:
@@ -241,12 +241,9 @@ class CoordinatorActor:
             raise
         return coordinator
 
-    def about(self) -> dict[str, Any]:
-        return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
-
     async def hello(self) -> dict[str, Any]:
         """What runs here, for a client to compare itself with."""
-        return self.about()
+        return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         return await self._opened().join(name, role, key)
@@ -433,7 +430,8 @@ class RayTransport:
     async def close(self) -> None:
         if self._config.traces == "otlp":  # what a seat has not sent ends with its process
             ends = [asyncio.ensure_future(result(actor.flush.remote())) for actor in self._actors.values()]
-            await asyncio.wait(ends, timeout=2 * FLUSH_S)
+            if ends:  # none where the first seat could not be made
+                await asyncio.wait(ends, timeout=2 * FLUSH_S)
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
 

@@ -104,16 +104,12 @@ class PanelActor:
         try:
             found: Mapping[str, Any] = await asyncio.wrap_future(self._coordinator.status.remote().future())
             return found
-        except ray_errors.RayTaskError as error:
-            cause = error.cause
-            raise (
-                cause
-                if isinstance(cause, CouncilError)
-                else Unreachable(f"the coordinator of {self._name} failed", name=self._name)
-            ) from None
         except ray_errors.RayError as error:
-            why = f"the coordinator of {self._name} is away ({type(error).__name__}); it may be restarting"
-            raise Unreachable(why, name=self._name) from None
+            failed = isinstance(error, ray_errors.RayTaskError)
+            why = "failed" if failed else f"is away ({type(error).__name__}); it may be restarting"
+            raise _ours(error) or Unreachable(
+                f"the coordinator of {self._name} {why}", name=self._name
+            ) from None
 
     def _watch(self) -> None:
         me = ray.get_runtime_context().current_actor
@@ -131,6 +127,12 @@ class PanelActor:
                 return
             except (ray_errors.RayError, CouncilError):
                 continue  # slow, starting, or out of reach for now
+
+
+def _ours(error: ray_errors.RayError) -> CouncilError | None:
+    """The error of ours that one of Ray's brings from another process, if it is that."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, CouncilError) else None
 
 
 class Panel:
@@ -252,7 +254,7 @@ def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
     if not dashboard or config.ray_address not in (None, "local") or ray.is_initialized():
         yield
         return
-    told = {} if grafana_is_configured() else _metrics_tab(config)
+    told = {} if _grafana_is_there() else _metrics_tab(config)
     before = {key: os.environ.get(key) for key in told}
     params: Any = parameter
     usual = params.RayParams
@@ -275,24 +277,18 @@ def _metrics_tab(config: CouncilConfig) -> dict[str, str]:
     """What has Ray's dashboard show the panel."""
     if not config.panel or not config.panel_port:
         return {}
-    place = f"http://{'127.0.0.1' if _is_any(config.panel_host) else config.panel_host}:{config.panel_port}"
+    host = "127.0.0.1" if config.panel_host in ("0.0.0.0", "::") else config.panel_host
+    place = f"http://{f'[{host}]' if ':' in host else host}:{config.panel_port}"
     told = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": UID}
     return told if "RAY_PROMETHEUS_HOST" in os.environ else told | {"RAY_PROMETHEUS_HOST": place}
 
 
-def _is_any(host: str) -> bool:
-    return host in ("0.0.0.0", "::", "")
-
-
-def grafana_is_configured() -> bool:
+def _grafana_is_there() -> bool:
     """Whether Ray has been told of a Grafana, or one answers where Ray looks for it."""
-    return "RAY_GRAFANA_HOST" in os.environ or grafana_answers(GRAFANA_USUAL)
-
-
-def grafana_answers(url: str) -> bool:
-    """Whether a Grafana, or what answers like one, is there."""
+    if "RAY_GRAFANA_HOST" in os.environ:
+        return True
     try:
-        with urllib.request.urlopen(f"{url}/api/health", timeout=GRAFANA_TIMEOUT_S) as answer:
+        with urllib.request.urlopen(f"{GRAFANA_USUAL}/api/health", timeout=GRAFANA_TIMEOUT_S) as answer:
             told = json.load(answer)
     except (OSError, ValueError):
         return False
@@ -329,15 +325,11 @@ def install_dashboard() -> dict[str, str]:
     if not heads:
         raise OperatorError("this Ray has no head node that lives: its dashboards' folder can't be reached")
     there = NodeAffinitySchedulingStrategy(heads[0], soft=False)
-    put: Any = _remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_put_dashboard)
+    putting: Any = _remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_put_dashboard)
     try:
-        done: dict[str, str] = ray.get(put.remote(FILE.read_text("utf-8")), timeout=START_S)
-    except ray_errors.RayTaskError as error:
-        raise (
-            error.cause
-            if isinstance(error.cause, CouncilError)
-            else OperatorError(f"not put: {error.cause!r}")
-        ) from None
+        done: dict[str, str] = ray.get(putting.remote(FILE.read_text("utf-8")), timeout=START_S)
+    except ray_errors.RayError as error:
+        raise _ours(error) or OperatorError(f"this Ray's head node did not put it there: {error!r}") from None
     return done
 
 

@@ -34,8 +34,8 @@ from council.protocol.errors import (
 )
 from council.runtime import admission, ray_panel
 from council.runtime.admission import GONE_ON, Head
-from council.runtime.inline import new_council_id
 from council.runtime.journals import council_id_of, journal_key, settled
+from council.runtime.parts import new_council_id
 from council.runtime.placement import look_around, pinned, refuse_unequal
 from council.runtime.ray_actors import (
     START_TIMEOUT_S,
@@ -221,6 +221,8 @@ def _as_ours(name: str) -> Iterator[None]:
             name=name,
             open_ids=[],
         ) from error
+    except ray_errors.GetTimeoutError as error:
+        raise Unreachable(f"the coordinator of {name} does not answer", name=name) from error
     except (ray_errors.RayError, ConnectionError) as error:
         raise Unreachable(f"the coordinator of {name} can't be reached: {error}", name=name) from error
 
@@ -444,8 +446,6 @@ def connect(config: CouncilConfig) -> RayPort:
             hello: Any = handle.hello.remote()
             theirs = cast(dict[str, Any], ray.get(hello, timeout=config.call_timeout_s))
         _check_versions(theirs)
-    except ray_errors.GetTimeoutError as error:
-        raise Unreachable(f"the coordinator of {name} does not answer", name=name) from error
     except BaseException:
         if release is not None:
             release()
@@ -484,3 +484,16 @@ def running(namespace: str) -> list[str]:
         for actor in actors
         if actor["namespace"] == namespace and actor["name"].endswith(suffix)
     )
+
+
+def completed(cluster: dict[str, Any]) -> dict[str, Any]:
+    """A file of Ray's cluster launcher with Ray's defaults put in. Raises ConfigError where Ray would not take it."""
+    from ray.autoscaler._private import util  # of the launcher, which only council cluster check needs
+
+    try:
+        complete: dict[str, Any] = util.prepare_config(cluster)
+        util.validate_config(complete)
+    except Exception as error:
+        said = str(error) if " " in str(error) else repr(error)
+        raise ConfigError(f"ray up would not take it: {said}", problems=[said]) from error
+    return complete

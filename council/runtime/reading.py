@@ -24,10 +24,10 @@ from council.core.state import (
     Submission,
 )
 from council.protocol import signing
-from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote, plain
+from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
 from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
-from council.protocol.jsondata import quoted
+from council.protocol.jsondata import plain, quoted
 from council.runtime import identity
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
@@ -35,7 +35,7 @@ PROPOSAL_BYTES_MAX = 768 * 2**10
 # Of a model's name and a call's purpose so much is kept; a call costs at most so many tokens, or micro-dollars.
 WORD_CHARS_MAX = 200
 AMOUNT_MAX = 10**12
-ROUND_MAX = 2**53  # of what a seat says; above what a clock's milliseconds are
+ROUND_MAX = 2**53  # of what a seat says: 2**21 runs of 2**32 rounds (``agents.voice``)
 # rules 1.1: the parts that each may play in a message; a seat may propose too.
 PARTS = {
     "voter": ("voter", "observer", "proposer"),
@@ -49,6 +49,8 @@ PART_OF = {
     "ESCALATION": ("voter", "observer"),
     "HEARTBEAT": ("voter", "observer"),
 }
+# As what those join who may send INFO of a kind; of all others, as a voter.
+SPEAKERS = {"answer": "human", identity.KIND: "human", "cancel": "any", "outcome": "any"}
 T = TypeVar("T")
 
 
@@ -175,9 +177,7 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
     """The acts that travel as INFO of kinds of their own (rules 1.2)."""
     sender = envelope.sender
     proposal_id = envelope.parent_id or ""
-    speaker = {"answer": "human", identity.KIND: "human", "cancel": "any", "outcome": "any"}.get(
-        content.kind, "voter"
-    )
+    speaker = SPEAKERS.get(content.kind, "voter")
     if speaker != "any" and role != speaker:
         raise Refused(
             f"{sender} joined as a {role} and may not send INFO of kind {content.kind}", code="wrong_role"
@@ -212,9 +212,9 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
                 interrupt=_fact(content, "interrupt", bool),
                 text=content.text,
                 msg_id=envelope.msg_id,
-                stage=_fact(content, "stage", str)[:STAGE_CHARS_MAX] if "stage" in content.data else "",
-                round=_amount(content, "round", ROUND_MAX) if "round" in content.data else 0,
-                whole=_fact(content, "whole", bool) if "whole" in content.data else True,
+                stage=_fact(content, "stage", str, "")[:STAGE_CHARS_MAX],
+                round=_amount(content, "round", ROUND_MAX, 0),
+                whole=_fact(content, "whole", bool, True),
             )
         case "ruling":
             word = _fact(content, "ruling", str)
@@ -262,7 +262,7 @@ def _call(envelope: Envelope, content: Info, proposal_id: str) -> Call:
         task=_fact(content, "task", str)[:WORD_CHARS_MAX],
         model=_fact(content, "model", str)[:WORD_CHARS_MAX],
         worst=Spend(_amount(content, "tokens"), _amount(content, "microusd")),
-        prompt=_fact(content, "prompt", str)[:WORD_CHARS_MAX] if "prompt" in content.data else "",
+        prompt=_fact(content, "prompt", str, "")[:WORD_CHARS_MAX],
     )
 
 
@@ -282,17 +282,17 @@ def _used(content: Info) -> Spend | None:
     return Spend(_amount(content, "tokens"), _amount(content, "microusd"))
 
 
-def _amount(content: Info, name: str, most: int = AMOUNT_MAX) -> int:
-    value = _fact(content, name, int)
+def _amount(content: Info, name: str, most: int = AMOUNT_MAX, default: int | None = None) -> int:
+    value = _fact(content, name, int, default)
     if isinstance(value, bool) or not 0 <= value <= most:
         field = f"content.data.{name}"
         raise EnvelopeError(f"{field} is {quoted(value)}, expected 0 to {most:,}", field=field)
     return value
 
 
-def _fact(content: Info, name: str, kind: type[T]) -> T:
-    """A fact that an INFO of this kind must carry. Raises EnvelopeError, naming the field."""
-    value = content.data.get(name)
+def _fact(content: Info, name: str, kind: type[T], default: T | None = None) -> T:
+    """A fact that an INFO of this kind must carry, unless it has a ``default``. Raises EnvelopeError for another."""
+    value = content.data.get(name, default)
     if not isinstance(value, kind):
         field = f"content.data.{name}"
         raise EnvelopeError(f"{field} is {quoted(value)}, expected {kind.__name__}", field=field)

@@ -11,9 +11,9 @@ from council.core import events as ev
 from council.core.keeping import Effects
 from council.core.state import CouncilState, Decision, Escalation, Moment, found, plain
 from council.core.step import step
-from council.journal.packets import KINDS, Kept
-from council.journal.record import mark_of
-from council.protocol.errors import CouncilError, Refused, ReplayDiverged
+from council.journal.packets import Kept
+from council.journal.record import diverged, mark_of
+from council.protocol.errors import CouncilError, Refused
 from council.runtime.snapshot import Archive
 
 # Decided proposals are packed each time that so many records are done, so that a long journal fits in memory.
@@ -38,9 +38,9 @@ class Replay:
         try:
             self.state, effects = stepped(self.state, record.event, record.moment)
         except CouncilError as error:
-            raise _diverged(kept, f"it is refused now: {error.message}") from error
+            raise diverged(record, f"it is refused now: {error.message}") from error
         if why := _difference(kept, effects):
-            raise _diverged(kept, why)
+            raise diverged(record, why)
         self.records += 1
         self.decisions += sum(isinstance(effect, do.AnnounceDecision) for effect in effects)
         self.escalations += sum(isinstance(effect, do.AnnounceEscalation) for effect in effects)
@@ -106,13 +106,3 @@ def _unlike(then: Decision | Escalation, now: Decision | Escalation) -> str:
 def _short(value: Any) -> str:
     text = repr(plain(value)) if not isinstance(value, str) else repr(value)
     return text if len(text) <= 120 else f"{text[:119]}…"
-
-
-def _diverged(kept: Kept, why: str) -> ReplayDiverged:
-    record = kept.record
-    return ReplayDiverged(
-        f"record {record.position} ({KINDS[type(record.event)]}) comes to something else by this version's rules: "
-        f"{why}; run the version that wrote it, or see council verify",
-        position=record.position,
-        why=why,
-    )

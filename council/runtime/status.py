@@ -84,7 +84,7 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
         return frozenset((prime,))
     if proposal.stage != "deliberating":
         return frozenset()
-    return proposal.asked - {ballot.seat for ballot in proposal.ballots} - proposal.lost.keys()
+    return proposal.asked - proposal.done()
 
 
 def _waiting(state: CouncilState) -> list[dict[str, Any]]:

@@ -47,6 +47,11 @@ def digest_of(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
+def _with_digest(given: dict[str, Any]) -> dict[str, Any]:
+    """These fields, and a digest of them where none is given."""
+    return {"digest": digest_of(sorted(given.items(), key=lambda item: item[0])), **given}
+
+
 def proposal(proposal_id: str = "p1", **fields: Any) -> Submission:
     given: dict[str, Any] = {
         "proposal_id": proposal_id,
@@ -55,8 +60,7 @@ def proposal(proposal_id: str = "p1", **fields: Any) -> Submission:
         "time_budget_s": 60.0,
         **fields,
     }
-    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
-    return Submission(**given)
+    return Submission(**_with_digest(given))
 
 
 def ballot(seat: str, vote: str, proposal_id: str = "p1", **fields: Any) -> Ballot:
@@ -70,8 +74,7 @@ def ballot(seat: str, vote: str, proposal_id: str = "p1", **fields: Any) -> Ball
         "msg_id": f"vote-{seat}-{proposal_id}",
         **fields,
     }
-    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
-    return Ballot(**given)
+    return Ballot(**_with_digest(given))
 
 
 def report(stage: Any = "act", proposal_id: str = "p1", **fields: Any) -> ActionReport:
@@ -83,8 +86,7 @@ def report(stage: Any = "act", proposal_id: str = "p1", **fields: Any) -> Action
         "text": "",
         **fields,
     }
-    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
-    return ActionReport(**given)
+    return ActionReport(**_with_digest(given))
 
 
 def yes(seat: str, proposal_id: str = "p1", **fields: Any) -> Ballot:
@@ -110,8 +112,7 @@ def ruling(word: str, proposal_id: str = "p1", **fields: Any) -> Ruling:
         "msg_id": f"ruling-{proposal_id}",
         **fields,
     }
-    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
-    return Ruling(**given)
+    return Ruling(**_with_digest(given))
 
 
 def answer(approve: bool, proposal_id: str = "p1", **fields: Any) -> Answer:
@@ -123,8 +124,7 @@ def answer(approve: bool, proposal_id: str = "p1", **fields: Any) -> Answer:
         "msg_id": f"answer-{proposal_id}",
         **fields,
     }
-    given.setdefault("digest", digest_of(sorted(given.items(), key=lambda item: item[0])))
-    return Answer(**given)
+    return Answer(**_with_digest(given))
 
 
 def interrupt(observer: str, stream: str, n: int, proposal_id: str = "p1") -> ev.StreamObserved:

@@ -868,7 +868,7 @@ def test_a_seat_that_cannot_be_reached_is_inactive_revived_and_asked_anew() -> N
         bench = Bench()
         bench.transport = transport = Fragile(bench.hosts)
         transport.coordinator = bench.coordinator
-        bench.coordinator._transport = transport
+        bench.coordinator._transport = bench.coordinator._seats._transport = transport
         async with bench:
             await until(lambda: bench.coordinator._driver.state.seats["lite"].beat == 0)
             transport.down.add("lite")
@@ -907,7 +907,7 @@ def test_a_seat_that_takes_no_letters_is_given_up_before_they_fill_the_memory() 
                 return await exchange(seat, batch)
 
             bench.transport.exchange = blocked  # type: ignore[method-assign]
-            courier = bench.coordinator._couriers["codemind"]
+            courier = bench.coordinator._seats._couriers["codemind"]
             most = 0
             for n in range(200):
                 (told,) = await client.exchange(client.proposal(f"{n:08x}"))
@@ -943,8 +943,7 @@ def test_a_mind_that_cancels_what_is_not_its_own_does_not_end_the_seats() -> Non
             await client.exchange(client.proposal("aaaaaaaa", wait_for="all"))
 
             def watching() -> int:
-                tasks = [t for t in bench.coordinator._tasks if "_supervise" in repr(t.get_coro())]
-                return sum(not task.done() for task in tasks)
+                return sum(not task.done() for task in bench.coordinator._seats._tasks)
 
             await until(lambda: watching() == 3)
 

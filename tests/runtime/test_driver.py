@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from council.core import events as ev
 from council.core.state import REASON_TOLD_MAX, REASONS_MAX
 from council.protocol import codec, signing
-from council.protocol.envelope import REASON_CHARS_MAX, plain
+from council.protocol.envelope import REASON_CHARS_MAX
 from council.protocol.errors import (
     ConfigError,
     EnvelopeError,
@@ -21,6 +21,7 @@ from council.protocol.errors import (
     PositionLost,
     Refused,
 )
+from council.protocol.jsondata import plain
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver

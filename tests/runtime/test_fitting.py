@@ -19,7 +19,7 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
 from council.runtime.fitting import PIECE_CHARS, Rooms
-from council.runtime.inline import fitting_of
+from council.runtime.parts import fitting_of
 from council.settings import CouncilConfig, SeatConfig
 from tests.agents.test_tokens import FILES
 

@@ -14,8 +14,8 @@ from council.agents.voice import PIECE_CHARS, Voice
 from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
 from council.core.state import Budget, Caps
 from council.protocol.errors import MindError
-from council.runtime.inline import new_seat, rules_of
 from council.runtime.messages import Told
+from council.runtime.parts import new_seat, rules_of
 from council.settings import CouncilConfig, SeatConfig
 from tests.runtime.harness import run, until
 from tests.runtime.test_coordinator import Bench, Chair, SlowJournal
@@ -37,7 +37,7 @@ class Planner(Chair):
                 self.voice.say(case.proposal_id, "plan", f"{word} ")
                 await asyncio.sleep(0)
             self.voice.end(case.proposal_id, "plan")
-            done, _ = await asyncio.wait([halt], timeout=0.3)
+            done, _ = await asyncio.wait([halt], timeout=1.0)
             if not done:
                 return Opinion.yes(f"by this plan: {plan}")
             self.halts.append(halt.result())

@@ -386,7 +386,7 @@ def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
         async with life(address, lost, open_max=1) as two:
             await asyncio.sleep(0.05)
             boot = two.driver.boot("lite")
-            two.coordinator._lose("lite", "it was lost")
+            two.coordinator._seats._lose("lite", "it was lost")
             await until(lambda: two.driver.boot("lite") > boot and two.driver.state.seats["lite"].active)
             await asyncio.sleep(0.3)
             assert two.driver.boot("lite") == boot + 1, "lost again, for what it was told of anew"
@@ -491,7 +491,7 @@ def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest
                 ]
                 await asyncio.sleep(chance.choice([0.0, 0.005, 0.05]))
                 if chance.random() < 0.3:
-                    living.coordinator._lose("lite", "it was lost")
+                    living.coordinator._seats._lose("lite", "it was lost")
                 await asyncio.sleep(chance.choice([0.0, 0.02]))
             await asyncio.gather(*calls, return_exceptions=True)
             # A council that is closed tells nobody of the last it did; its journal has it.

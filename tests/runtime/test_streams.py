@@ -12,7 +12,7 @@ from council.core import events as ev
 from council.journal.record import Record
 from council.protocol import signing
 from council.protocol.envelope import Info
-from council.protocol.envelope import plain as as_data
+from council.protocol.jsondata import plain as as_data
 from council.runtime.status import status as status_of
 from tests.runtime.harness import COUNCIL_ID, Hand, key_of
 

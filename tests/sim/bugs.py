@@ -136,8 +136,8 @@ BUGS = (
     Bug(
         "told one record too soon",
         "runtime.driver:Driver.saved",
-        "self._held[0].position <= self._saved",
-        "self._held[0].position <= self._saved + 1",
+        "self._held[0].position <= position",
+        "self._held[0].position <= position + 1",
     ),
     Bug(
         "answered before it is kept",
@@ -203,7 +203,7 @@ BUGS = (
         "do.InterruptSeat(event.observer",
     ),
     Bug("nobody is told to halt", "core.voices:observed", "event.interrupt and event.round", "False"),
-    Bug("who has voted is halted", "core.voices:_is_at_work", "not voted and ", ""),
+    Bug("who has voted is halted", "core.voices:_is_at_work", "proposal.done()", "proposal.lost"),
     Bug(
         "a seat observes its own stream",
         "runtime.streams:Relay.why_not",
@@ -301,7 +301,7 @@ SHELL_BUGS = (
         "pass",
     ),
     Bug("a courier stops", "agents.exchange:Courier._landed", "if self._waiting or self._more:", "if False:"),
-    Bug("a lost seat is not noticed", "runtime.coordinator:Coordinator._lose", "lost.set_result", "str"),
+    Bug("a lost seat is not noticed", "runtime.supervision:Supervision._lose", "lost.set_result", "str"),
     Bug(
         "a seat is halted by what is not kept",
         "runtime.driver:Driver._step",

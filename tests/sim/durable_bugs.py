@@ -47,7 +47,7 @@ DURABLE_BUGS = (
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),
     Bug("a replay announces nothing", "runtime.driver:Driver.replay", "self._tell(told, now)", "pass"),
-    Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, *_UNTOLD)", "()"),
+    Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, *TO_ONE)", "()"),
     Bug(
         "a replay goes by its own clock",
         "runtime.driver:Driver.replay",
@@ -272,7 +272,7 @@ DURABLE_BUGS = (
     Bug(
         "a start decides nothing",
         "core.step:_started",
-        "effects += keep(state, proposal, closing.conclude(state.rules, state.seats, proposal, now))",
+        "effects += keep(state, proposal, closing.conclude(state, proposal, now))",
         "pass",
         "tests/core/test_start.py::test_a_lower_quorum_decides_at_once_what_waited_for_a_ballot",
     ),
@@ -303,14 +303,14 @@ STORE_BUGS = (
     ),
     Bug(
         "an older coordinator writes on",
-        "journal.store:PacketStore._append",
+        "journal.store:PacketStore.append_rows",
         "epoch != newest",
         "False",
         "tests/sim/test_real_store.py::test_a_simulated_council_on_a_real_store",
     ),
     Bug(
         "an append may stand anywhere",
-        "journal.store:PacketStore._append",
+        "journal.store:PacketStore.append_rows",
         "head == after",
         "True",
         "tests/journal/test_journal.py::test_what_does_not_follow_the_head_is_refused[sqlite-after1]",

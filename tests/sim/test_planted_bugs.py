@@ -15,30 +15,55 @@ from tests.sim.shrink import broken_rule, shrink
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS_MAX = 300
 SIMULATED = [bug for bug in (*BUGS, *DURABLE_BUGS) if not bug.found_by]
+# Seeds that find what few do, so that the many before them need not be run; all are where these do so no more.
+LIKELY = {
+    "ballots of the unasked count": 291,
+    "the root is the last parent's": 231,
+    "a cap may be passed by one": 217,
+    "who has voted is halted": 154,
+    "an earlier round that was well takes back a halt": 98,
+    "a good beginning takes back a halt": 97,
+    "a look spends what ballots need": 94,
+    "a seat has the council's cap": 85,
+    "packets are not canonical": 64,
+    "a late ballot counts": 49,
+    "Prime's rejection is overlooked": 49,
+    "the dead go on paying": 47,
+    "a replayed observation counts": 43,
+    "0.3 itself is unsure": 40,
+    "clean observations do not count": 39,
+    "anybody plays any part": 39,
+    "any part goes with any message": 37,
+    "anybody tells of it": 37,
+}
 NAMED = [bug for bug in (*DURABLE_BUGS, *STORE_BUGS) if bug.found_by]
 
 
 @pytest.mark.parametrize("bug", SIMULATED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found(bug: Bug) -> None:
     """The core's own invariants are not looked at here, so that the oracle alone is measured."""
-    seeds, _ = hunted(bug, SEEDS_MAX)
+    seeds, _ = hunted(bug, SEEDS_MAX, LIKELY.get(bug.name, 0))
     if seeds is None:
         pytest.fail(f"{bug.name}: no seed of {SEEDS_MAX} found it", pytrace=False)
 
 
+def test_without_a_bug_the_tests_that_are_there_for_one_pass() -> None:
+    assert _pass(*dict.fromkeys(bug.found_by for bug in NAMED))
+
+
 @pytest.mark.parametrize("bug", NAMED, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_the_test_that_is_there_for_it(bug: Bug) -> None:
-    assert _passes(bug.found_by)
     with planted(bug):
-        assert not _passes(bug.found_by)
+        assert not _pass(bug.found_by)
 
 
-def _passes(test: str) -> bool:
-    """Runs a test in this process, where the bug is."""
-    path, _, name = test.partition("::")
+def _pass(*tests: str) -> bool:
+    """Runs tests in this process, where the bug is."""
     options = ["-x", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:timeout"]
-    code = pytest.main([*options, "-qq", "--no-header", "--no-summary", f"{ROOT / path}::{name}"])
-    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{test} could not be run: {code}"
+    code = pytest.main(
+        [*options, "-qq", "--no-header", "--no-summary", *(f"{ROOT / test}" for test in tests)]
+    )
+    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{tests} could not be run: {code}"
     return code is pytest.ExitCode.OK
 
 
