@@ -98,29 +98,12 @@ __all__ = [
 FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
-# Names under the prefix that are not configuration. None today; without this list they would be reported.
-ENVIRONMENT_ELSEWHERE: frozenset[str] = frozenset()
-
-TABLES = (
-    "options",
-    "humans",
-    "resources",
-    "labels",
-    "runtime_env",
-)  # keys that a variable gives as a table of TOML
+# Keys that a variable gives as a table of TOML.
+TABLES = ("options", "humans", "resources", "labels", "runtime_env")
 _ENVIRONMENT = Source("environment")
 _RAY = Source("ray")
 _FLAG = Source("flag")
-_TRUTH = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
+_TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 
 
 @dataclass
@@ -283,9 +266,7 @@ def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
     document: dict[str, Any] = {}
     seats: dict[str, dict[str, Any]] = {}
     spelled = {seat_variable(name): name for name in layers.seats}
-    for variable in sorted(env):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in ENVIRONMENT_ELSEWHERE:
-            continue
+    for variable in sorted(each for each in env if each.startswith(ENVIRONMENT_PREFIX)):
         rest = variable.removeprefix(ENVIRONMENT_PREFIX)
         seat, _, last = rest.removeprefix("SEATS__").rpartition("__")
         key = last.lower() if last == last.upper() else ""
@@ -306,22 +287,20 @@ def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
 
 def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
     """A variable's text as its key's type; left as it is where it can't be, for the check to report it."""
-    kind = bool if key == ENABLED else model.model_fields[key].annotation
-    if kind is bool:
+    annotation = bool if key == ENABLED else model.model_fields[key].annotation
+    kinds = get_args(annotation) or (annotation,)
+    if not text and type(None) in kinds:
+        return None
+    if bool in kinds:
         return _TRUTH.get(text.strip().lower(), text)
-    if type(None) in get_args(kind) and not (text and key in TABLES):
-        kind = next((number for number in (int, float) if number in get_args(kind)), None)
-        if not text or kind is None:
-            return text or None
     try:
-        if kind is int or kind is float:
-            return kind(text)
         if key in TABLES:
             table = tomllib.loads(f"{key} = {text}")
             return table[key] if len(table) == 1 else text
+        number = next((number for number in (int, float) if number in kinds), None)
+        return text if number is None else number(text)
     except (ValueError, RecursionError):
         return text
-    return text
 
 
 def _take_flags(layers: Layers, flags: Mapping[str, Any]) -> None:

@@ -10,12 +10,13 @@ from pydantic import AfterValidator, Field
 
 NAME_PATTERN = "^[a-z0-9][a-z0-9._-]{0,63}$"  # goes into actor names, file names and metric labels unquoted
 DAY_S = 86_400.0  # nothing that a caller waits for should outlast the default life of an escalation
-PATH_CHARS_MAX = 255  # of an import path
+PATH_CHARS_MAX = 255  # of a file, or of what is imported
 # A variable of our own prefix would be read as a setting.
 _KEY_SOURCE = re.compile(r"kept|file:(/|~/)[^\0]+|env:(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"(?!COUNCIL_)[A-Za-z_][A-Za-z0-9_]*")
 MEMORY = "memory"  # in place of a store: what is kept lives as long as the coordinator
 _STORE = re.compile(r"(/|~/)[^\0]|sqlite:///(/|~/)[^\0]|postgres(ql)?(\+psycopg)?://[^\0]")
+ENTRIES_MAX = 64  # of a table: keyword arguments of one mind, labels of one node
 # Above what any budget is; in micro-dollars it still is a whole number that every reader of JSON keeps.
 CAP_TOKENS_MAX, CAP_USD_MAX = 10**12, 10**6
 
@@ -28,14 +29,21 @@ ResourceName = Annotated[str, Field(min_length=1, max_length=128)]
 ResourceAmount = Annotated[float, Field(gt=0, le=1e15)]  # memory is in bytes
 
 
-def whole(default: int, low: int, high: int, about: str) -> Any:
-    expected = f"a whole number from {low} to {high}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+def key(default: Any, about: str, expected: str, **limits: Any) -> Any:
+    """A key of the configuration: its default, its meaning, and in words what it takes."""
+    return Field(default, description=about, json_schema_extra={"expected": expected}, **limits)
 
 
-def seconds(default: float, high: float, about: str, *, low: float = 0.001) -> Any:
-    expected = f"a number of seconds from {low:g} to {high:g}"
-    return Field(default, ge=low, le=high, description=about, json_schema_extra={"expected": expected})
+def whole(default: int | None, low: int, high: int, about: str, *, what: str = "a whole number") -> Any:
+    return key(default, about, f"{what} from {low} to {high}", ge=low, le=high)
+
+
+def seconds(default: float | None, high: float, about: str, *, low: float = 0.001) -> Any:
+    return key(default, about, f"a number of seconds from {low:g} to {high:g}", ge=low, le=high)
+
+
+def amount(default: float | None, high: float, about: str, *, what: str) -> Any:
+    return key(default, about, f"{what} from 0 to {high:g}", ge=0, le=high)
 
 
 def cap(kind: str, about: str) -> Any:
@@ -44,38 +52,38 @@ def cap(kind: str, about: str) -> Any:
         expected, high = f"a whole number of tokens up to {CAP_TOKENS_MAX:,}", CAP_TOKENS_MAX
     else:
         expected, high = f"a number of US dollars up to {CAP_USD_MAX:,}", CAP_USD_MAX
-    return Field(None, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
+    return key(None, about, expected, ge=0, le=high)
 
 
 def switch(default: bool | None, about: str) -> Any:
-    return Field(default, description=about, json_schema_extra={"expected": "true or false"})
+    return key(default, about, "true or false")
 
 
 def host(default: str, about: str) -> Any:
     expected = "an IP address or a host's name; 0.0.0.0 for all of this machine's"
-    return Field(
-        default,
-        pattern="^[0-9A-Za-z.:-]{1,255}$",
-        description=about,
-        json_schema_extra={"expected": expected},
-    )
+    return key(default, about, expected, pattern="^[0-9A-Za-z.:-]{1,255}$")
 
 
 def name(default: Any, about: str) -> Any:
     expected = "1 to 64 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
-    return Field(default, pattern=NAME_PATTERN, description=about, json_schema_extra={"expected": expected})
-
-
-def amount(default: float | None, high: float, about: str, *, what: str) -> Any:
-    expected = f"{what} from 0 to {high:g}"
-    return Field(default, ge=0, le=high, description=about, json_schema_extra={"expected": expected})
+    return key(default, about, expected, pattern=NAME_PATTERN)
 
 
 def label(about: str, *, longest: int = 128) -> Any:
-    expected = f"a text of 1 to {longest} characters"
+    return key(None, about, f"a text of 1 to {longest} characters", min_length=1, max_length=longest)
+
+
+def table(about: str, expected: str) -> Any:
     return Field(
-        None, min_length=1, max_length=longest, description=about, json_schema_extra={"expected": expected}
+        default_factory=dict,
+        max_length=ENTRIES_MAX,
+        description=about,
+        json_schema_extra={"expected": f"a table {expected}"},
     )
+
+
+def path(about: str) -> Any:
+    return key(None, about, "/path or ~/path", max_length=PATH_CHARS_MAX)
 
 
 def is_import_path(path: str) -> bool:
@@ -139,8 +147,3 @@ def is_key_source(value: str) -> str:
 
 
 Path = Annotated[str, AfterValidator(is_path)] | None
-
-
-def path(about: str) -> Any:
-    expected: Any = {"expected": "/path or ~/path"}
-    return Field(None, max_length=PATH_CHARS_MAX, description=about, json_schema_extra=expected)

@@ -236,12 +236,15 @@ class Layers:
         return right
 
     def _replace(self, source: Source, seat: SeatConfig) -> None:
-        key = f"seats.{seat.name}"
-        for part in SEAT_KEYS:
-            self.sources.pop(f"{key}.{part}", None)
-        self.seats[seat.name] = {}
+        self._drop(seat.name, SEAT_KEYS)
         given = {part: getattr(seat, part) for part in SEAT_KEYS if part in seat.model_fields_set}
         self._amend(source, seat.name, given)
+
+    def _drop(self, name: str, parts: Iterable[str]) -> None:
+        """What was said of a seat so far, and no longer counts."""
+        for part in parts:
+            self.seats.setdefault(name, {}).pop(part, None)
+            self.sources.pop(f"seats.{name}.{part}", None)
 
     def _amend(self, source: Source, name: str, table: dict[str, Any]) -> None:
         enabled = table.pop(ENABLED, True if "mind" in table else None)
@@ -250,38 +253,27 @@ class Layers:
         if enabled is False:
             self.removed[name] = source
         seat = self.seats.setdefault(name, {})
-        if table.get("base_url") is not None and "mind" not in table and seat.get("mind") != MODEL_MIND:
-            self._back_with_model(source, name, seat)
         was, now = seat.get("base_url"), table.get("base_url")
-        if (
-            was is not None and now is not None and was != now
-        ):  # a key goes to the server it was given for alone
-            for part in _OF_ONE_SERVER:
-                seat.pop(part, None)
-                self.sources.pop(f"seats.{name}.{part}", None)
+        if now is not None and "mind" not in table and seat.get("mind") != MODEL_MIND:
+            # Its mind becomes a model's; what was told of the model before, perhaps by another source, stays.
+            self._drop(name, ("options",))
+            seat["mind"] = MODEL_MIND
+            self.sources[f"seats.{name}.mind"] = source
+        if was is not None and now is not None and was != now:
+            self._drop(name, _OF_ONE_SERVER)  # a key goes to the server it was given for alone
         if "mind" in table and not _same_mind(table["mind"], seat.get("mind")):
-            for part in _OF_ONE_MIND:
-                seat.pop(part, None)
-                self.sources.pop(f"seats.{name}.{part}", None)
+            self._drop(name, _OF_ONE_MIND)
         seat.update(table)
         self.sources.update({f"seats.{name}.{part}": source for part in table})
         self.sources[f"seats.{name}"] = source
-
-    def _back_with_model(self, source: Source, name: str, seat: dict[str, Any]) -> None:
-        """Its mind becomes a model's; what was told of the model before, perhaps by another source, stays."""
-        seat["mind"] = MODEL_MIND
-        self.sources[f"seats.{name}.mind"] = source
-        if seat.pop("options", None) is not None:
-            self.sources.pop(f"seats.{name}.options", None)
 
     def fill(self, source: Source, given: Callable[[str], Mapping[str, Any]]) -> None:
         """Take, for each seat that is backed by a model, what ``given`` says of its role and no source has said."""
         for name, seat in self.seats.items():
             if name in self.removed or seat.get("mind") != MODEL_MIND:
                 continue
-            missing = {
-                key: value for key, value in given(seat.get("role") or name).items() if key not in seat
-            }
+            told = given(seat.get("role") or name)
+            missing = {key: value for key, value in told.items() if key not in seat}
             right = self._right_parts(source, f"seats.{name}", missing)
             seat.update(right)
             self.sources.update({f"seats.{name}.{key}": source for key in right})

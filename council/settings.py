@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
 
 from council import fields
-from council.fields import DAY_S, PATH_CHARS_MAX
+from council.fields import DAY_S, ENTRIES_MAX
 from council.fields import MEMORY as MEMORY
 from council.fields import NAME_PATTERN as NAME_PATTERN
 from council.fields import is_import_path as is_import_path
@@ -27,7 +27,6 @@ NOBODY = "none"  # in place of a seat that observes
 OBSERVER = "lite"  # the seat that observes where none is named, and this one is there (rules 3.1)
 PROMPT_TOKENS_MIN = 256  # with fewer not even the frame of a prompt is there
 OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<council>/coordinator"
-OPTIONS_MAX = 64  # keyword arguments of one mind
 
 
 class SeatConfig(BaseModel):
@@ -40,15 +39,13 @@ class SeatConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = fields.name(..., "the seat's name, and the sender of its ballots")
-    mind: Annotated[str | Any, AfterValidator(fields.may_be_mind)] = Field(
-        description="import path of the mind; from Python also an object, class or function",
-        json_schema_extra={"expected": "an import path 'package.module:Name' (from Python also a mind)"},
+    mind: Annotated[str | Any, AfterValidator(fields.may_be_mind)] = fields.key(
+        ...,
+        "import path of the mind; from Python also an object, class or function",
+        "an import path 'package.module:Name' (from Python also a mind)",
     )
-    options: dict[str, Any] = Field(
-        default_factory=dict,
-        max_length=OPTIONS_MAX,
-        description="keyword arguments for the mind's class",
-        json_schema_extra={"expected": f"a table of at most {OPTIONS_MAX} keyword arguments"},
+    options: dict[str, Any] = fields.table(
+        "keyword arguments for the mind's class", f"of at most {ENTRIES_MAX} keyword arguments"
     )
     # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
     model: str | None = fields.label("the model behind the mind, as decisions name it")
@@ -60,71 +57,54 @@ class SeatConfig(BaseModel):
     # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
     max_concurrent: int = fields.whole(16, 1, 256, "how many reviews the seat runs at once")
     # On a cluster: Ray's own keys for an actor, and no more of them
-    resources: dict[fields.ResourceName, fields.ResourceAmount] = Field(
-        default_factory=dict,
-        max_length=OPTIONS_MAX,
-        description="what the seat's process takes of its node: GPU, CPU, memory, or resources of your own",
-        json_schema_extra={"expected": "a table of resources to amounts above 0, as in {GPU = 1}"},
+    resources: dict[fields.ResourceName, fields.ResourceAmount] = fields.table(
+        "what the seat's process takes of its node: GPU, CPU, memory, or resources of your own",
+        "of resources to amounts above 0, as in {GPU = 1}",
     )
-    labels: dict[fields.LabelKey, fields.LabelValue] = Field(
-        default_factory=dict,
-        max_length=OPTIONS_MAX,
-        description="the labels that a node must have for the seat to run there",
-        json_schema_extra={"expected": 'a table of labels to plain values, as in {accelerator = "a100"}'},
+    labels: dict[fields.LabelKey, fields.LabelValue] = fields.table(
+        "the labels that a node must have for the seat to run there",
+        'of labels to plain values, as in {accelerator = "a100"}',
     )
-    runtime_env: dict[str, Any] = Field(
-        default_factory=dict,
-        max_length=OPTIONS_MAX,
-        description="Ray's runtime_env of the seat's process; shown, so no place for secrets",
-        json_schema_extra={"expected": 'a table of Ray\'s runtime_env, as in {pip = ["torch"]}'},
+    runtime_env: dict[str, Any] = fields.table(
+        "Ray's runtime_env of the seat's process; shown, so no place for secrets",
+        'of Ray\'s runtime_env, as in {pip = ["torch"]}',
     )
-    base_url: Annotated[str, AfterValidator(fields.is_base_url)] | None = Field(
-        default=None,
-        min_length=1,
+    base_url: Annotated[str, AfterValidator(fields.is_base_url)] | None = fields.key(
+        None,
+        "where an OpenAI-compatible server has the seat's model",
+        "http://host/v1 or https://host/v1, without name, password and query",
         max_length=ADDRESS_CHARS_MAX,
-        description="where an OpenAI-compatible server has the seat's model",
-        json_schema_extra={"expected": "http://host/v1 or https://host/v1, without name, password and query"},
     )
     provider: str | None = fields.name(
         None, "whose API that server has, as pydantic-ai names it: 'anthropic'; unset: OpenAI's"
     )
-    api_key_env: Annotated[str, AfterValidator(fields.is_variable)] | None = Field(
-        default=None,
-        description="the variable with the server's key; unset: see api_key_file",
-        json_schema_extra={"expected": "the name of a variable (not COUNCIL_…)"},
+    api_key_env: Annotated[str, AfterValidator(fields.is_variable)] | None = fields.key(
+        None,
+        "the variable with the server's key; unset: see api_key_file",
+        "the name of a variable (not COUNCIL_…)",
     )
-    api_key_file: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
-        default=None,
-        max_length=PATH_CHARS_MAX,
-        description="the file with the server's key, which its owner alone may read; unset: no key is sent",
-        json_schema_extra={"expected": "/path or ~/path"},
+    api_key_file: fields.Path = fields.path(
+        "the file with the server's key, which its owner alone may read; unset: no key is sent"
     )
     # rules 2: a prompt's tokens, its answer's, and what both cost
     max_context_tokens: int = fields.whole(
         4_096, PROMPT_TOKENS_MIN, 10**7, "how many tokens a prompt may have (2)"
     )
     max_output_tokens: int = fields.whole(2_048, 16, 10**6, "how many tokens an answer may have")
-    context_window: int | None = Field(
-        default=None,
-        ge=1,
-        le=10**9,
-        description="how many tokens its model reads and writes together; unset: not known (2)",
-        json_schema_extra={"expected": "a whole number of tokens from 1 to 1,000,000,000"},
+    context_window: int | None = fields.whole(
+        None,
+        1,
+        10**9,
+        "how many tokens its model reads and writes together; unset: not known (2)",
+        what="a whole number of tokens",
     )
-    special_tokens: Literal["refuse", "text"] = Field(
-        default="refuse",
-        description="what becomes of a proposal with words of chat templates, as <|im_start|> (2.2)",
-        json_schema_extra={
-            "expected": "'refuse', or 'text' for a server that takes them for no more than text"
-        },
+    special_tokens: Literal["refuse", "text"] = fields.key(
+        "refuse",
+        "what becomes of a proposal with words of chat templates, as <|im_start|> (2.2)",
+        "'refuse', or 'text' for a server that takes them for no more than text",
     )
     role: str | None = fields.name(None, "whose prompts the model is asked with; unset: the seat's own name")
-    prompts: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
-        default=None,
-        max_length=PATH_CHARS_MAX,
-        description="a folder whose files go before the prompts that ship",
-        json_schema_extra={"expected": "/path or ~/path"},
-    )
+    prompts: fields.Path = fields.path("a folder whose files go before the prompts that ship")
     persona: fields.Path = fields.path(
         "the file with a persona of the seat's own; unset: the charter's (7.1)"
     )
@@ -133,23 +113,19 @@ class SeatConfig(BaseModel):
     )
     temperature: float | None = fields.amount(None, 2, "how much chance an answer has", what="a number")
     top_p: float | None = fields.amount(None, 1, "of how likely words an answer is made", what="a number")
-    answer_format: Literal["auto", "json_schema", "json_object", "text"] = Field(
-        default="auto",
-        description="how the server is told of the answer's form; auto finds out what it can",
-        json_schema_extra={"expected": "'auto', 'json_schema', 'json_object' or 'text'"},
+    answer_format: Literal["auto", "json_schema", "json_object", "text"] = fields.key(
+        "auto",
+        "how the server is told of the answer's form; auto finds out what it can",
+        "'auto', 'json_schema', 'json_object' or 'text'",
     )
-    stages: Literal["auto", "one", "two"] = Field(
-        default="auto",
-        description="how many calls a vote takes; auto: two, a plan first, for an action or a risk above low (3.1)",
-        json_schema_extra={"expected": "'auto', 'one' or 'two'"},
+    stages: Literal["auto", "one", "two"] = fields.key(
+        "auto",
+        "how many calls a vote takes; auto: two, a plan first, for an action or a risk above low (3.1)",
+        "'auto', 'one' or 'two'",
     )
     timeout_s: float = fields.seconds(60.0, DAY_S, "how long the server may be silent")
-    max_execution_time_s: float | None = Field(
-        default=None,
-        ge=0.001,
-        le=DAY_S,
-        description="how long all calls for one case may take; unset: as long as the case has",
-        json_schema_extra={"expected": f"a number of seconds from 0.001 to {DAY_S:g}"},
+    max_execution_time_s: float | None = fields.seconds(
+        None, DAY_S, "how long all calls for one case may take; unset: as long as the case has"
     )
     usd_per_million_input: float | None = fields.amount(
         None, 1e6, "the price of what it reads", what="dollars"
@@ -168,10 +144,9 @@ class SeatConfig(BaseModel):
     @property
     def mtu(self) -> int:
         """How many tokens a prompt may have: never more than the model's window less its answer's (rules 2)."""
-        left = self.max_context_tokens
-        return (
-            left if self.context_window is None else min(left, self.context_window - self.max_output_tokens)
-        )
+        if self.context_window is None:
+            return self.max_context_tokens
+        return min(self.max_context_tokens, self.context_window - self.max_output_tokens)
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -244,13 +219,13 @@ class CouncilConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = fields.name("council", "the council's name, by which clients find it")
-    seats: tuple[SeatConfig, ...] = Field(
-        default=DEFAULT_SEATS,
+    seats: tuple[SeatConfig, ...] = fields.key(
+        DEFAULT_SEATS,
+        "who deliberates",
+        "tables keyed by the seats' names, as in [seats.lite]",
         strict=False,  # a list of seats is as good as a tuple
         min_length=1,
         max_length=SEATS_MAX,
-        description="who deliberates",
-        json_schema_extra={"expected": "tables keyed by the seats' names, as in [seats.lite]"},
     )
     prime: str = fields.name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
     observer: str | None = fields.name(
@@ -273,13 +248,11 @@ class CouncilConfig(BaseModel):
             Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(fields.is_key_source)]
         ]
         | None
-    ) = Field(
-        default=None,
+    ) = fields.key(
+        None,
+        "who may answer, and where each one's key is; unset: whoever launches it (1.9)",
+        "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
         max_length=HUMANS_MAX,
-        description="who may answer, and where each one's key is; unset: whoever launches it (1.9)",
-        json_schema_extra={
-            "expected": "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)"
-        },
     )
     creator: str | None = fields.name(
         None, "which of the humans may change the identity; unset: the first of them (7.2)"
@@ -291,10 +264,8 @@ class CouncilConfig(BaseModel):
         "a .gl file or a folder of them: predicates that models may use too (6.3)"
     )
     profiles: fields.Path = fields.path("a config.json of seats' profiles, for what is not set here")
-    sole_seat: Literal["never", "allow-low-risk"] = Field(
-        default="never",
-        description="whether one active seat may decide low risk alone (1.11)",
-        json_schema_extra={"expected": "'never' or 'allow-low-risk'"},
+    sole_seat: Literal["never", "allow-low-risk"] = fields.key(
+        "never", "whether one active seat may decide low risk alone (1.11)", "'never' or 'allow-low-risk'"
     )
     # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
     open_max: int = fields.whole(
@@ -315,51 +286,41 @@ class CouncilConfig(BaseModel):
         "tokens", "the most tokens that all models may use together (2.6)"
     )
     council_usd_max: float | None = fields.cap("usd", "the most that all models may cost together (2.6)")
-    store: Annotated[str, AfterValidator(fields.is_store_address)] | None = Field(
-        default=None,
-        min_length=1,
+    store: Annotated[str, AfterValidator(fields.is_store_address)] | None = fields.key(
+        None,
+        "where packets are kept; unset: an SQLite file in the state folder, in process 'memory' (4.1)",
+        "/path, ~/path, sqlite:////path, postgresql://user@host/database (a password in ~/.pgpass), or 'memory', "
+        "which keeps nothing",
         max_length=ADDRESS_CHARS_MAX,
-        description="where packets are kept; unset: an SQLite file in the state folder, in process 'memory' (4.1)",
-        json_schema_extra={
-            "expected": "/path, ~/path, sqlite:////path, postgresql://user@host/database (a password in ~/.pgpass), "
-            "or 'memory', which keeps nothing"
-        },
     )
-    checkpoint: Annotated[str, AfterValidator(fields.is_path)] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=PATH_CHARS_MAX,
-        description="the file for signed checkpoints, best on another disk; unset: one in the state folder (4.5)",
-        json_schema_extra={"expected": "/path or ~/path"},
+    checkpoint: fields.Path = fields.path(
+        "the file for signed checkpoints, best on another disk; unset: one in the state folder (4.5)"
     )
-    metrics_port: int | None = Field(
-        default=None,
-        ge=0,
-        le=65_535,
-        description="where the coordinator serves its metrics to Prometheus; 0: any free port; unset: nowhere",
-        json_schema_extra={"expected": "a port from 0 to 65535"},
+    metrics_port: int | None = fields.whole(
+        None,
+        0,
+        65_535,
+        "where the coordinator serves its metrics to Prometheus; 0: any free port; unset: nowhere",
+        what="a port",
     )
     # In clear, and for anybody: what is served there holds no content, but names of seats and models.
-    metrics_host: str = Field(
-        default="127.0.0.1",
-        pattern="^[0-9A-Za-z.:-]{1,255}$",
-        description="the address of this machine that its metrics are served at; 0.0.0.0: all of them",
-        json_schema_extra={"expected": "an IP address or a host's name"},
+    metrics_host: str = fields.host(
+        "127.0.0.1", "the address of this machine that its metrics are served at; 0.0.0.0: all of them"
     )
-    traces: Literal["off", "otlp", "global"] = Field(
-        default="off",
-        description="where spans go: by OTLP as OTEL_… says, or to the provider that each process has",
-        json_schema_extra={"expected": "'off', 'otlp' or 'global'"},
+    traces: Literal["off", "otlp", "global"] = fields.key(
+        "off",
+        "where spans go: by OTLP as OTEL_… says, or to the provider that each process has",
+        "'off', 'otlp' or 'global'",
     )
-    pool: tuple[int, int] | None = Field(
-        default=None,
-        description="which one it is of how many that share the work; set by CouncilPool alone",
-        json_schema_extra={"expected": "nothing: CouncilPool sets it"},
+    pool: tuple[int, int] | None = fields.key(
+        None,
+        "which one it is of how many that share the work; set by CouncilPool alone",
+        "nothing: CouncilPool sets it",
     )
     panel: bool | None = fields.switch(
         None, "whether the council's live panel is served; unset: by council up, and beside a dashboard"
     )
-    panel_port: int = fields.whole(0, 0, 65_535, "where the panel is served; 0: any free port")
+    panel_port: int = fields.whole(0, 0, 65_535, "where the panel is served; 0: any free port", what="a port")
     # In clear: without its token the panel shows ids, stages and figures, and nothing that a proposal says.
     panel_host: str = fields.host("127.0.0.1", "the address of this machine that the panel is served at")
     ray_dashboard: bool = fields.switch(False, "whether a Ray of the council's own has its dashboard")
@@ -453,11 +414,7 @@ def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tup
 
 COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
 SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
-FILES = (
-    "charter",
-    "schemas",
-    "profiles",
-)  # whose files are read with the configuration; a seat's is its persona
+FILES = ("charter", "schemas", "profiles")  # read with the configuration; a seat's is its persona
 ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
 
 

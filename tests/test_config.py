@@ -186,6 +186,14 @@ def test_the_environment_is_typed_by_the_key(folder: Path) -> None:
     assert loaded.origins["seats.my-seat.options"] == "environment COUNCIL_SEATS__MY_SEAT__OPTIONS"
 
 
+@pytest.mark.parametrize(("text", "panel"), [("yes", True), ("0", False), ("", None)])
+def test_a_switch_that_may_be_unset_is_one_in_the_environment_too(
+    folder: Path, text: str, panel: bool | None
+) -> None:
+    """Mutation: to take only ``bool`` itself for a switch, and leave ``bool | None`` a text."""
+    assert load(env={"COUNCIL_PANEL": text}, start=folder).config.panel is panel
+
+
 def test_flags_take_dotted_keys_minds_and_whole_councils(folder: Path) -> None:
     flags = {"time-budget-s": 5, "seats.lite.max-concurrent": 2, "seats": {"codemind": no, "extra": Yes}}
     loaded = load(env={}, start=folder, flags=flags)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -46,26 +47,26 @@ def test_planted():
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "folder", "told"),
-    [
-        (SLEEPS, "core", "slept 0.001 s"),
-        (SLEEPS, "", None),
-        (SLEEPS, "agents", "slept"),
-        (CATCHES, "sim", "slept"),
-        (CONNECTS, "protocol", "opened a socket"),
-        (LISTENS, "runtime", "opened a socket"),
-        (HARMLESS, "core", None),
-    ],
-)
-def test_no_test_below_sleeps_or_opens_a_socket(
-    code: str, folder: str, told: str | None, tmp_path: Path
-) -> None:
-    """Mutation: a guard that looks at other folders, or only raises, which a thread or an except swallows."""
-    shutil.copy(TESTS / "conftest.py", tmp_path)
-    planted = tmp_path / folder / "test_planted.py"
-    planted.parent.mkdir(exist_ok=True)
-    planted.write_text(code, encoding="utf-8")
+# What is planted, in which folder, and what is told of it; nothing of what is harmless.
+PLANTED = [
+    (SLEEPS, "core", "slept 0.001 s"),
+    (SLEEPS, "", None),
+    (SLEEPS, "agents", "slept"),
+    (CATCHES, "sim", "slept"),
+    (CONNECTS, "protocol", "opened a socket"),
+    (LISTENS, "runtime", "opened a socket"),
+    (HARMLESS, "corpus", None),
+]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Why each failed, by its folder, when all were run at once; nothing where it passed."""
+    root = tmp_path_factory.mktemp("planted")
+    shutil.copy(TESTS / "conftest.py", root)
+    for code, folder, _ in PLANTED:
+        (root / folder).mkdir(exist_ok=True)
+        (root / folder / f"test_in_{folder}.py").write_text(code, encoding="utf-8")
     command = [
         sys.executable,
         "-m",
@@ -73,9 +74,21 @@ def test_no_test_below_sleeps_or_opens_a_socket(
         "-p",
         "no:cacheprovider",
         "--rootdir",
-        str(tmp_path),
-        str(planted),
+        root,
+        "--junitxml=said.xml",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
-    assert done.returncode == (0 if told is None else 1), done.stdout
-    assert told is None or f"this test {told}" in done.stdout
+    subprocess.run([*command, root], capture_output=True, timeout=100, cwd=root, check=False)
+    cases = ElementTree.parse(root / "said.xml").iter("testcase")
+    return {
+        str(case.get("classname")).rpartition("test_in_")[2]: " ".join(
+            each.get("message", "") for each in case
+        )
+        for case in cases
+    }
+
+
+@pytest.mark.parametrize(("folder", "why"), [(folder, why) for _, folder, why in PLANTED])
+def test_no_test_below_sleeps_or_opens_a_socket(folder: str, why: str | None, told: dict[str, str]) -> None:
+    """Mutation: a guard that looks at other folders, or only raises, which a thread or an except swallows."""
+    assert (why is None) == (told[folder] == "")
+    assert why is None or f"this test {why}" in told[folder]

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "council/README.md", ROOT / "benchmarks/README.md"]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "council/README.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -36,7 +39,8 @@ def test_modules_that_the_picture_names_exist() -> None:
 
 
 def examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/python.md"))
+    return re.findall(r"```python\n(.*?)```", text, re.S)
 
 
 @pytest.mark.parametrize("number", [n for n, code in enumerate(examples()) if "launch" not in code])

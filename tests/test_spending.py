@@ -18,7 +18,7 @@ from council.agents.purse import Cost, Purse
 from council.cli import show
 from council.core.state import Account, Caps, Overrun, Spend
 from council.protocol.errors import ConfigError
-from council.runtime.inline import rules_of
+from council.runtime.parts import rules_of
 
 
 class Spender:

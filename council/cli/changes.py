@@ -106,8 +106,9 @@ def from_text(data: bytes, source: str) -> Change:
     return Change(summary or f"A patch of {count(files, 'file')} from {line(source, 80)}", text, source)
 
 
-def _refuse_if_large(text: str, source: str) -> None:
-    size = len(text.encode())
+def _refuse_if_large(text: str, source: str, *, beside: int = 0) -> None:
+    """Raises UsageFault where there is no room for the text, and so many bytes beside it."""
+    size = len(text.encode()) + beside
     if size > CHANGE_BYTES_MAX:
         raise UsageFault(
             f"{source} has {size:,} bytes, at most {CHANGE_BYTES_MAX:,} can be reviewed at once: split it, or "
@@ -179,15 +180,16 @@ def _diff(old: str, new: str, source: str, folder: Path) -> str:
     """The change with as much context as there is room for."""
     command = ["diff-tree", "-p", "-M", "-r", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index"]
     command += ["--src-prefix=a/", "--dst-prefix=b/", "--submodule=short"]
+    words = 2 * MESSAGE_CHARS_MAX
     body = ""
     for context in CONTEXTS:
         done = _git([*command, *context, old, new], folder, blind=True)
         body = _decoded(_checked_bytes(done, "diff-tree"))
         if not body.strip():
             raise UsageFault(f"{source} changes nothing: there is nothing to review")
-        if len(body.encode()) + 2 * MESSAGE_CHARS_MAX <= CHANGE_BYTES_MAX:
-            return body
-    _refuse_if_large(body + "x" * 2 * MESSAGE_CHARS_MAX, source)
+        if len(body.encode()) + words <= CHANGE_BYTES_MAX:
+            break
+    _refuse_if_large(body, source, beside=words)
     return body
 
 

@@ -14,7 +14,7 @@ from council.panel.grafana import UID
 from council.protocol.errors import OperatorError
 
 app = typer.Typer(
-    help="Say where the council is to be seen: its panel, Ray's dashboard, Grafana.",
+    help="Say where to see the council: panel, Ray's dashboard, Grafana.",
     invoke_without_command=True,
     epilog=EXIT_CODES,
 )
@@ -59,7 +59,7 @@ def dashboard(
     if seen["ray_token"]:
         lines.append(("its token", seen["ray_token"]))
     for label, said in lines:
-        report.say(f"{label + ':':18}{said}", soft_wrap=True, markup=False)
+        report.say(f"{label + ':':18}{said}", soft_wrap=True)
     return DONE
 
 
@@ -103,8 +103,8 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
         )
     if json:
         return report.result({"installed": {**done, "grafana": grafana["host"], "next": next_step}}, None)
-    report.say(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True, markup=False)
-    report.say(next_step, soft_wrap=True, markup=False)
+    report.say(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True)
+    report.say(next_step, soft_wrap=True)
     return DONE
 
 

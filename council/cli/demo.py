@@ -48,5 +48,6 @@ def _change(report: Report) -> changes.Change:
     try:
         return changes.find(None, Path.cwd())
     except UsageFault as fault:
-        report.note(f"{fault}; the bundled sample is reviewed instead")
+        why = str(fault).partition(";")[0]  # what it says to do is for a review
+        report.note(f"{why}; the bundled sample is reviewed instead")
         return changes.sample()

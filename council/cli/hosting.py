@@ -77,8 +77,9 @@ def document(found: Known, config: CouncilConfig) -> dict[str, Any]:
 
 
 def said(found: Known, config: CouncilConfig) -> list[str]:
-    """What somebody should know who brought a council up: where it is to be seen, and what a cluster means."""
-    lines = [f"panel {found.panel}"] if found.panel else []
+    """What somebody should know who brought a council up: where it is, and is to be seen; what a cluster means."""
+    lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
+    lines += [f"panel {found.panel}"] if found.panel else []
     lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
     if found.pid is not None:
         return lines
@@ -160,14 +161,17 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(told.encode())
-            answer = _answer(reported, process)
+            answer = _answer(reported, log_path)
         except BaseException as error:
             _end_child(process)
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted("the council was still starting; nothing of it is left running") from None
             raise
     if "ready" not in answer:
-        process.wait(END_TIMEOUT_S)
+        try:
+            process.wait(END_TIMEOUT_S)  # it closes what it had opened
+        except subprocess.TimeoutExpired:
+            _end_child(process)
         raise _why(answer, log_path)
     ready: dict[str, Any] = answer["ready"]
     return ready
@@ -184,23 +188,15 @@ def _log_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _answer(reported: IO[bytes], process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _answer(reported: IO[bytes], log_path: Path) -> dict[str, Any]:
     """The one line that the host reports; {} when it ended without one."""
-    until = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < until:
-        if select.select([reported], [], [], LOOK_S)[0]:
-            said = reported.readline()
-            found: dict[str, Any] = json.loads(said) if said.endswith(b"\n") else {}
-            return found
-    raise OperatorError(
-        f"the council was not ready within {span(READY_TIMEOUT_S)}, and was ended{_tail(_log_of(process))}"
-    )
-
-
-def _log_of(process: subprocess.Popen[bytes]) -> Path:
-    arguments = process.args
-    assert isinstance(arguments, list)
-    return Path(str(arguments[-1]))
+    if not select.select([reported], [], [], READY_TIMEOUT_S)[0]:
+        raise OperatorError(
+            f"the council was not ready within {span(READY_TIMEOUT_S)}, and was ended{_tail(log_path)}"
+        )
+    said = reported.readline()
+    found: dict[str, Any] = json.loads(said) if said.endswith(b"\n") else {}
+    return found
 
 
 def _why(answer: dict[str, Any], log_path: Path) -> CouncilError:

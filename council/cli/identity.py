@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from council.protocol.identity import Identity, Share
     from council.settings import CouncilConfig
 
-app = typer.Typer(name="identity", help="Show who the council is, and have it changed.", no_args_is_help=True)
+app = typer.Typer(help="Show who the council is, and have it changed.", no_args_is_help=True)
 
 DIM = "bright_black"
 HASH_SHOWN = 12
@@ -71,10 +71,9 @@ def show(
         found = _of_hash(known(source.page), of)
     if json:
         return report.result({"hash": found.hash, "identity": jsons.loads(found.text)}, None)
-    # A file's content: in ASCII, so that nothing in it can act on a terminal.
     report.say(
-        clean(jsons.dumps({"identity": jsons.loads(found.text)}, indent=2)), markup=False, soft_wrap=True
-    )
+        jsons.dumps({"identity": jsons.loads(found.text)}, indent=2), soft_wrap=True
+    )  # a file's content
     return DONE
 
 
@@ -112,6 +111,11 @@ def propose_change(
     where the setting charter looks, and launch anew. Until then, proposing
     the identity in force (council identity show --journal) withdraws it.
     """
+    from council.chartering import papers_of, read_identity, refuse_identity
+    from council.governing import change_identity
+    from council.protocol.errors import Refused
+    from council.runtime.identity import of_text
+
     if (file is None) == (rollback is None):
         raise UsageFault("give the FILE with the identity as it is to be, or --rollback HASH")
     if not why.strip():
@@ -120,50 +124,39 @@ def propose_change(
     where = Where(config, name, address)
     where.refuse_address_found()
     configured = where.loaded().config
-    given = None if file is None else _of_file(file)
+    given = None if file is None else read_identity(str(file.absolute()))
     kind: Literal["", "rollback", "patch"] = "rollback" if rollback else "patch" if emergency else ""
     with opened(where, report, sole="running") as (council, _):
-        after = given or _from(_of_hash(known(lambda asked: council.history(**asked)), rollback))
-        _refuse_what_does_not_fit(configured, after)
+        after = given or of_text(_of_hash(known(lambda asked: council.history(**asked)), rollback).text)
+        refuse_identity(configured, papers_of(configured), after)  # before anybody is asked
         before = council.status()["identity"]["hash"]
         agreed = _asked(council, report, before, after, why) if ask or kind else ""
-        return _changed(council, report, after, why, before, kind, agreed, human)
-
-
-def _changed(
-    council: Council,
-    report: Report,
-    after: Identity,
-    why: str,
-    before: str,
-    kind: Literal["", "rollback", "patch"],
-    agreed: str,
-    human: str | None,
-) -> int:
-    from council.governing import change_identity
-    from council.protocol.errors import Refused
-
-    try:
-        change = change_identity(
-            council, after, why, before=before, emergency=kind, agreed=agreed, human=human
-        )
-    except Refused as refusal:
-        if refusal.code != "identity_refused":
-            raise
-        return report.error(refusal, REJECTED)
-    if report.as_json:
+        try:
+            change = change_identity(
+                council, after, why, before=before, emergency=kind, agreed=agreed, human=human
+            )
+        except Refused as refusal:
+            if refusal.code != "identity_refused":
+                raise
+            return report.error(refusal, REJECTED)
+    if json:
         return report.result({"change": change}, None)
+    _say_change(report, change)
+    return DONE
+
+
+def _say_change(report: Report, change: Mapping[str, Any]) -> None:
+    before, after = change["before"], change["after"]["hash"]
+    if before == after:
+        report.say(change["reason"])
+        return
     online = ", ".join(
         f"{seat} online for {span(seconds)}" if seconds is not None else f"{seat} not online"
         for seat, seconds in (("Prime", change["prime_online_s"]), ("Lite", change["lite_online_s"]))
     )
-    if change["after"]["hash"] == before:
-        report.say(clean(change["reason"]), markup=False)
-        return DONE
-    report.say(f"the identity changes from {before[:HASH_SHOWN]} to {change['after']['hash'][:HASH_SHOWN]}")
-    report.say(clean(f"{change['reason']} ({online}; stability not measured)"), style=DIM, markup=False)
-    report.say("next: put it into the charter of council.toml, and launch the council anew", markup=False)
-    return DONE
+    report.say(f"the identity changes from {before[:HASH_SHOWN]} to {after[:HASH_SHOWN]}")
+    report.say(f"{change['reason']} ({online}; stability not measured)", style=DIM)
+    report.say("next: put it into the charter of council.toml, and launch the council anew")
 
 
 def _asked(council: Council, report: Report, before: str, after: Identity, why: str) -> str:
@@ -192,18 +185,6 @@ def _asked(council: Council, report: Report, before: str, after: Identity, why: 
 
 
 # Where an identity comes from
-
-
-def _of_file(file: Path) -> Identity:
-    from council.chartering import read_identity
-
-    return read_identity(str(file.absolute()))
-
-
-def _from(kept: KeptIdentity) -> Identity:
-    from council.runtime.identity import of_text
-
-    return of_text(kept.text)
 
 
 def known(page: Any) -> Iterator[KeptIdentity]:
@@ -240,13 +221,6 @@ def _of_hash(identities: Iterator[KeptIdentity], start: str | None) -> KeptIdent
         what = "no identity that was in force" if not found else "several"
         raise UsageFault(f"{start!r:.80}: {what} in the journal ({there})")
     return found[0]
-
-
-def _refuse_what_does_not_fit(config: CouncilConfig, after: Identity) -> None:
-    """Raises ConfigError for an identity that no launch would take: too long for a seat, or against a persona."""
-    from council.chartering import papers_of, refuse_identity
-
-    refuse_identity(config, papers_of(config), after)
 
 
 # How it is shown

@@ -33,6 +33,7 @@ LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seco
 PAUSE_S = 2.0  # before another try, while the council does not answer
 RECENT_MAX = 200
 REFRESHES_PER_S = 4
+SAID_CHARS_MAX = 400  # of one event
 
 
 class Screen:
@@ -207,82 +208,69 @@ def told(event: Event) -> Text:
         (f"{_clock(event.at.astimezone())}  ", show.DIM),
         (f"{clean(event.kind):<9} ", style),
         (f"{clean(about):<9} ", show.DIM),
-        clean(said),
+        line(said, SAID_CHARS_MAX),
     )
 
 
 def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each kind
+    """What happened, in words that may hold anything, and their style."""
     data = event.data
+    call = data.get("call", {})
     match event.kind:
         case "proposal":
             what = data["what"]
-            return f"{line(what['summary'], 200)} ({what['proposer']}, {what['risk_level']} risk)", "bold"
+            return f"{what['summary']} ({what['proposer']}, {what['risk_level']} risk)", "bold"
         case "ballot":
             ballot = data["ballot"]
             sure = f"{ballot['confidence']:.2f}, {ballot['risk_level']} risk"
             late = " too late" if data["late"] else ""
-            said = f"{ballot['seat']} {ballot['vote']}{late} ({sure}): {line(ballot['reason'], 300)}"
+            said = f"{ballot['seat']} {ballot['vote']}{late} ({sure}): {ballot['reason']}"
             return said, show.VOTE_STYLES[ballot["vote"]]
         case "loss":
             how = "asked again" if data["retrying"] else f"no {data['task']}"
-            return f"{data['seat']}: {how}: {line(data['why'], 300)}", "yellow"
+            return f"{data['seat']}: {how}: {data['why']}", "yellow"
         case "observation":
-            halts = "calls a halt on" if data["interrupt"] else "observes"
-            said = f"{data['observer']} {halts} {data['stream']}: {line(data['text'], 300)}"
-            return said, "yellow" if data["interrupt"] else ""
+            return f"{telling.observed(data)}: {data['text']}", "yellow" if data["interrupt"] else ""
         case "to_prime":
-            return line(data["reason"], 300), "yellow"
+            return data["reason"], "yellow"
         case "ruling":
             ruling = data["ruling"]
-            return f"{ruling['seat']} ruled {ruling['ruling']}: {line(ruling['reason'], 300)}", "yellow"
+            return f"{ruling['seat']} ruled {ruling['ruling']}: {ruling['reason']}", "yellow"
         case "to_human":
             escalation = data["escalation"]
-            said = f"{escalation['detail']}: council answer {escalation['escalation_id']}"
-            return line(said, 300), "yellow"
+            return f"{escalation['detail']}: council answer {escalation['escalation_id']}", "yellow"
         case "decision":
             decision = data["decision"]
             how = decision["outcome"] or decision["standing"]
-            return f"{how}: {line(decision['reason'], 300)}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
+            return f"{how}: {decision['reason']}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
         case "outcome":
             report = data["report"]
-            said = telling.step(report) + (f": {line(report['text'], 300)}" if report["text"] else "")
-            return said, "green" if report["ok"] else "red"
+            more = f": {report['text']}" if report["text"] else ""
+            return telling.step(report) + more, "green" if report["ok"] else "red"
         case "spending":
-            call = data["call"]
             unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
-            return (
-                f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)} for its "
-                f"{line(call['task'], 40)}{unknown}",
-                show.DIM,
-            )
+            spent = f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}"
+            return f"{spent} for its {call['task']}{unknown}", show.DIM
         case "overrun":
-            call = data["call"]
-            done = line(show.overruns(data["overruns"]), 300)
+            done = show.overruns(data["overruns"])
             return f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {done}", ""
         case "denial":
-            call = data["call"]
-            return (
-                f"{call['seat']} may not call {line(call['model'], 80)}: {line(data['why'], 300)}",
-                "yellow",
-            )
+            return f"{call['seat']} may not call {line(call['model'], 80)}: {data['why']}", "yellow"
         case "roll":
             how = "active" if data["active"] else "inactive"
-            return f"{data['seat']} is {how}: {line(data['why'], 300)}", "green" if data["active"] else "red"
+            return f"{data['seat']} is {how}: {data['why']}", "green" if data["active"] else "red"
         case "start":
             return f"the coordinator started anew, with {count(data['open'], 'open proposal')}", "yellow"
         case "identity_change":
-            change = data["change"]
-            to = f"changes the identity {change['before'][:12]} to {change['after']['hash'][:12]}"
-            does = "withdraws the change of the identity" if telling.changes_nothing(change) else to
-            return f"{change['human']} {does}: {line(change['why'], 200)}", "cyan"
+            return f"{telling.changed(data['change'])}: {data['change']['why']}", "cyan"
         case "creator_change":
             to = data["creator"] or "nobody"
             return f"the creator was {data['before']}, and is {to} now, by the settings", "yellow"
         case "alert":
-            return f"{data['kind']}: {line(data['text'], 300)}", "red"
+            return f"{data['kind']}: {data['text']}", "red"
         case "refusal":
-            return f"{data['sender']}: {data['code']}: {line(data['why'], 300)}", "yellow"
-    return line(str(dict(data)), 300), ""
+            return f"{data['sender']}: {data['code']}: {data['why']}", "yellow"
+    return str(dict(data)), ""
 
 
 @contextlib.contextmanager

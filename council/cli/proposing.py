@@ -48,6 +48,8 @@ def _text(path: str | None, what: str) -> str:
         else:
             with Path(path).open("rb") as file:
                 data = file.read(BODY_BYTES_MAX + 1)
+        if len(data) > BODY_BYTES_MAX:
+            raise UsageFault(f"{what}: is longer than {BODY_BYTES_MAX:,} bytes, which no council takes")
         return data.decode("utf-8")
     except OSError as error:
         raise UsageFault(f"{what}: can't be read: {error.strerror}") from error
@@ -119,12 +121,8 @@ def _nobody_answers() -> UsageFault:
 
 def show(decision: Decision, report: Report, how: str, code: int | None = None) -> int:
     """Shows a decision; returns the exit code that it makes, or the one given."""
+    from council.cli import show as draw
     from council.core.state import plain
 
-    document = {"council": how, **plain(decision)}
     code = decision_code(decision) if code is None else code
-    if report.as_json:
-        return report.result(document, None, code)
-    from council.cli.show import decision as drawn
-
-    return report.result(document, drawn(decision), code)
+    return report.result({"council": how, **plain(decision)}, draw.decision(decision), code)

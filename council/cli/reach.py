@@ -76,20 +76,13 @@ class Where:
         file, config = self.found_here("ray_address"), self.loaded().config
         kept = known.read(config.name)
         if file is not None and (kept is None or kept.address != config.ray_address):
-            raise UsageFault(
-                f"{file} names the Ray at {config.ray_address}, and lies in the working folder or above it, where "
-                f"it may be anybody's: if it is yours, say --config {file.removesuffix(' [tool.council]')}, or "
-                "--address"
-            )
+            raise _anybodys(file, f"names the Ray at {config.ray_address}", f"{_named(file)}, or --address")
 
     def refuse_insecure_found(self) -> None:
         """Raises UsageFault where nothing but such a file says that a cluster without a token will do."""
         file = self.found_here("ray_insecure")
         if file is not None and self.loaded().config.ray_insecure:
-            raise UsageFault(
-                f"{file} says ray_insecure, and lies in the working folder or above it, where it may be anybody's: "
-                "if that is what you want, say --insecure"
-            )
+            raise _anybodys(file, "says ray_insecure", "--insecure")
 
     def refuse_keys_found(self) -> None:
         """Raises UsageFault where nothing but such a file says which key goes to which server."""
@@ -98,11 +91,17 @@ class Where:
             files = (self.found_here(f"seats.{seat.name}.{name}") for name in _OF_A_KEY)
             file = next((file for file in files if file is not None), None)
             if key is not None and file is not None:
-                raise UsageFault(
-                    f"{file} has seat {seat.name} send the key in {key} to {seat.base_url}, and lies in the working "
-                    "folder or above it, where it may be anybody's: if it is yours, say --config "
-                    f"{file.removesuffix(' [tool.council]')}"
-                )
+                does = f"has seat {seat.name} send the key in {key} to {seat.base_url}"
+                raise _anybodys(file, does, _named(file))
+
+
+def _anybodys(file: str, does: str, say: str) -> UsageFault:
+    lies = "lies in the working folder or above it, where it may be anybody's"
+    return UsageFault(f"{file} {does}, and {lies}: if it is yours, say {say}")
+
+
+def _named(file: str) -> str:
+    return f"--config {file.removesuffix(' [tool.council]')}"
 
 
 @contextlib.contextmanager
@@ -127,29 +126,27 @@ def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.settings import MEMORY
 
     config = where.loaded().config
-    if sole == "inline" and where.loaded().origins["ray_address"] == RAY_ORIGIN and not where.launch:
-        config = config.model_copy(update={"ray_address": None})  # names a Ray, and no council on it
+    if not (where.inline or where.launch):
+        if sole == "inline" and where.loaded().origins["ray_address"] == RAY_ORIGIN:
+            config = config.model_copy(update={"ray_address": None})  # names a Ray, and no council on it
+        if config.ray_address is not None or current(config.name, report) is not None:
+            with waiting(report, f"connecting to {config.name}"):
+                neutral_folder()
+                return Council.connect(config=config), "connected"
+        if sole != "inline" or where.name is not None:
+            raise _none(config.name, sole)
+    where.refuse_keys_found()
     # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
     # And it has nothing to go on with another time: unless a store is named, it keeps no journal on disk, so that
     # it is in the way of no other council of its name.
-    own = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
-    if where.inline:
-        where.refuse_keys_found()
-        return Council.inline(own), "inline"
+    config = config.model_copy(update={"humans": {}, "store": config.store or MEMORY})
     if where.launch:
-        where.refuse_keys_found()
         with waiting(report, "starting a council on Ray"):
             neutral_folder()
-            return Council.launch(own), "launched"
-    if config.ray_address is None and current(config.name, report) is None:
-        if sole != "inline" or where.name is not None:
-            raise _none(config.name, sole)
-        where.refuse_keys_found()
+            return Council.launch(config), "launched"
+    if not where.inline:
         report.note("no council is up: one in this process decides (see council review --help)")
-        return Council.inline(own), "inline"
-    with waiting(report, f"connecting to {config.name}"):
-        neutral_folder()
-        return Council.connect(config=config), "connected"
+    return Council.inline(config), "inline"
 
 
 def _none(name: str, sole: Sole) -> Exception:

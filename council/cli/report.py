@@ -122,7 +122,9 @@ class Report:
         return code
 
     def say(self, shown: RenderableType, **how: Any) -> bool:
-        """Prints on the output; False once whoever read it has enough, which is no error."""
+        """Prints on the output, a str as harmless text; False once whoever read it has enough, which is no error."""
+        if isinstance(shown, str):
+            shown, how = clean(shown), {**how, "markup": False}
         with _writing() as written:
             self.out.print(shown, **how)
         return not written.broken
@@ -175,7 +177,8 @@ class Report:
 
     def print_note(self, text: str | Text, style: str = "") -> None:
         """Prints harmless text; wrapped by words on a terminal, in one line where it goes to a log."""
-        self.notes.print(text, style=style, markup=False, soft_wrap=not self.notes.is_terminal)
+        with contextlib.suppress(BrokenPipeError):  # nobody reads these any more
+            self.notes.print(text, style=style, markup=False, soft_wrap=not self.notes.is_terminal)
 
 
 def _name(error: BaseException, code: int) -> str:
@@ -200,7 +203,7 @@ def _writing() -> Iterator[_Written]:
     try:
         yield written
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+    except BrokenPipeError:
         _drop_output()
         written.broken = True
     except OSError as error:
@@ -230,7 +233,11 @@ def _drop_output() -> None:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    console = Console(stderr=stderr, highlight=False, emoji=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich itself would throw away the output too, and end the process with code 1
+
+    console = Ours(stderr=stderr, highlight=False, emoji=False)
     if console.width > COLUMNS_MAX:
         console.width = COLUMNS_MAX
     return console

@@ -22,7 +22,7 @@ def budget(name: Name = None, address: Address = None, config: Config = None, js
         found = council.status()["budget"]
     from council.cli import show
 
-    return report.result(found, None if json else show.budget(found))
+    return report.result(found, show.budget(found))
 
 
 def top(

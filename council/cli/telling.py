@@ -53,11 +53,6 @@ class Words(NamedTuple):
     detail: str = ""
 
 
-def changes_nothing(change: Mapping[str, Any]) -> bool:
-    """Whether a change of the identity is the withdrawal of one."""
-    return bool(change["before"] == change["after"]["hash"])
-
-
 def row(entry: Entry, *, dated: bool) -> Text:
     """A record on one line: when, where it stands, kind, proposal, what, and what came of it."""
     at = entry.at.astimezone()
@@ -132,9 +127,7 @@ def told(entry: Entry) -> Words:
                 f"{answer['human']} {'approves' if answer['approve'] else 'rejects'}", answer["reason"]
             )
         case "observation":
-            halts = "calls a halt on" if data["interrupt"] else "observes"
-            stage = f"'s {data['stage']}" if data.get("stage") else ""
-            return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
+            return Words(observed(data), data["text"])
         case "fault":
             return Words(f"{data['seat']} gives no {data['task']}", data["why"] + _shortened(data))
         case "ballot_unreadable" | "seat_died":
@@ -156,9 +149,7 @@ def told(entry: Entry) -> Words:
             )
         case "identity_change":
             change = data["change"]
-            to = f"changes the identity {change['before'][:ID_SHOWN]} to {change['after']['hash'][:ID_SHOWN]}"
-            does = "withdraws the change of the identity" if changes_nothing(change) else to
-            return Words(f"{change['human']} {does}", f"{change['why']}; {change['reason']}")
+            return Words(changed(change), f"{change['why']}; {change['reason']}")
         case "refusal":
             return Words(f"{data['sender']} {data['code']}", data["why"])
         case _:
@@ -170,6 +161,23 @@ def step(report: Mapping[str, Any]) -> str:
     well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
     badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
     return f"{report['sender']} {(well if report['ok'] else badly)[report['stage']]}"
+
+
+def observed(data: Mapping[str, Any]) -> str:
+    """Who watched whom, at which stage where that is told, and whether it called a halt."""
+    halts = "calls a halt on" if data["interrupt"] else "observes"
+    stage = f"'s {data['stage']}" if data.get("stage") else ""
+    return f"{data['observer']} {halts} {data['stream']}{stage}"
+
+
+def changed(change: Mapping[str, Any]) -> str:
+    """Who changed the identity, or withdrew what had been changed."""
+    before, after = (each[:ID_SHOWN] for each in (change["before"], change["after"]["hash"]))
+    withdrawn = change["before"] == change["after"]["hash"]
+    does = (
+        "withdraws the change of the identity" if withdrawn else f"changes the identity {before} to {after}"
+    )
+    return f"{change['human']} {does}"
 
 
 def _shortened(data: Mapping[str, Any]) -> str:

@@ -53,7 +53,10 @@ class Top(Screen):
                 reverse=True,
             )
             found += [rule("costliest of late"), show.costliest(dearest[: max(3, height // 4)])]
-        return [*found, rule("calls")]
+        found.append(rule("calls"))
+        if not status["budget"]["council"]["calls"]:
+            found.append(show.text("no model has been called", show.DIM))
+        return found
 
     def _pace(self) -> dict[str, int]:
         """Tokens of the last minute, by seat."""

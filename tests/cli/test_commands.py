@@ -36,7 +36,6 @@ new file mode 100644
 YES = Opinion.yes("fine", confidence=0.9)
 NO = Opinion.no("not fine", confidence=0.9)
 ASKS = Chair(Opinion.no("too risky", risk_level="high"), Ruling("human", "a person must see this"))
-COMMANDS = [command for command in app.app.registered_commands if command.callback is not None]
 Up = Callable[[Council], Council]
 
 
@@ -91,7 +90,7 @@ def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
     ("arguments", "word"),
     [
         (["propose"], "'summary'"),
-        (["propose", "x", "--risk", "huge", "--inline"], "huge"),
+        (["propose", "x", "--risk", "huge", "--inline"], "'--risk': 'huge' is not one of 'low'"),
         (["propose", "x", "--inline", "--action", "rm", "{"], "not JSON"),
         (["propose", "x", "--inline", "--action", "rm", "[]"], "must be a JSON object"),
         (["propose", "x", "--inline", "--action", "rm", "[" * 100_000], "not JSON"),
@@ -121,6 +120,20 @@ def test_wrong_usage_exits_2_with_one_message(cli: Cli, arguments: list[str], wo
     found = document(as_document.out)
     assert as_document.code == found["exit_code"] == 2
     assert found["error"]["message"]
+
+
+def test_a_body_that_is_far_too_long_is_told_as_that(cli: Cli, home: Path) -> None:
+    """Mutation: to cut it, perhaps within a letter, and to call what is left no UTF-8."""
+    (home / "long.txt").write_text("x" + "é" * 2**21, encoding="utf-8")
+    said = cli("propose", "x", "--inline", "--body", "@long.txt")
+    assert (said.code, "is longer than 4,194,304 bytes" in said.err) == (2, True), said
+
+
+def test_what_is_said_is_no_markup(cli: Cli, home: Path) -> None:
+    """Mutation: to print it as rich reads it, and lose what stands in brackets."""
+    said = cli("store", "migrate", "--url", str(home / "a[b]c.db"))
+    assert said.code == 0
+    assert "a[b]c.db" in "".join(said.out.split())
 
 
 def test_every_fault_of_the_configuration_is_told(cli: Cli, home: Path) -> None:
@@ -447,6 +460,18 @@ def test_without_a_history_the_demonstration_reviews_the_bundled_patch(cli: Cli)
 # The command itself
 
 
+def commands() -> list[tuple[str, ...]]:
+    """Every command, also those of groups, as it is called."""
+    found = [(str(each.name),) for each in app.app.registered_commands]
+    for group in app.app.registered_groups:
+        assert group.typer_instance is not None
+        for each in group.typer_instance.registered_commands:
+            assert each.callback is not None
+            found.append((str(group.name), each.name or each.callback.__name__))
+    assert len(found) > 25
+    return found
+
+
 def test_help_and_version_are_there_at_once() -> None:
     code = (
         "import sys; from council.cli import app; app.run(['--help']); app.run(['--version']);"
@@ -458,9 +483,9 @@ def test_help_and_version_are_there_at_once() -> None:
     assert f"council {__version__}" in done.stdout
 
 
-@pytest.mark.parametrize("command", [command.name or command.callback.__name__ for command in COMMANDS])
-def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: str) -> None:
-    said = cli(command, "--help")
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: tuple[str, ...]) -> None:
+    said = cli(*command, "--help")
     assert said.code == 0
     assert "--json" in said.out
     assert "Exit codes: 0 approved" in said.out
@@ -475,6 +500,24 @@ def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:
     line = line.replace(" --json", " 2>&1")
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, cwd=home)
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest", "shown"),
+    [
+        ("review ok.patch --inline", "2>&1 | true", False),
+        ("review ok.patch --inline", "2> >(true) | cat", True),  # its result is not lost with its remarks
+        ("--help", "| true", False),
+    ],
+)
+def test_nor_does_one_who_has_enough_of_what_went_well(
+    home: Path, arguments: str, rest: str, shown: bool
+) -> None:
+    """Mutation: rich's own way, which is exit code 1, that of a rejection."""
+    (home / "ok.patch").write_text(changes.sample().body, encoding="utf-8")
+    line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, cwd=home)
+    assert (done.returncode, "approved" in done.stdout) == (0, shown), done
 
 
 def test_a_lent_council_stays(up: Up) -> None:

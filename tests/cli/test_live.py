@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,6 @@ def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.
 def test_an_observation_is_told_with_both_seats_and_why(halts: bool, said: str) -> None:
     text = "its plan\x1b[2J deletes all"
     data = {"proposal_id": "p1", "observer": "lite", "stream": "prime", "interrupt": halts, "text": text}
-    words, _ = live._told(Event(1, 0.0, "observation", data))
-    assert words.startswith(f"lite {said} prime: its plan")
+    words = live.told(Event(1, datetime.now(UTC), "observation", data)).plain
+    assert f" lite {said} prime: its plan" in words
     assert "\x1b" not in words

@@ -34,6 +34,13 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line_with_a_code_of_its
     assert "Exception ignored" not in done.stderr
 
 
+def test_an_input_that_is_closed_is_an_empty_one() -> None:
+    """Mutation: to read from what is not there, and call it a fault of the council's own."""
+    command = ["sh", "-c", '"$@" <&-', "sh", sys.executable, "-P", "-m", "council.cli", "review", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "standard input is empty" in done.stderr) == (2, True), done.stderr
+
+
 def test_help_that_cannot_be_written_is_no_traceback_either() -> None:
     command = ["sh", "-c", '"$@" >/dev/full', "sh", sys.executable, "-m", "council.cli", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

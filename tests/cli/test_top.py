@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import threading
 from datetime import timedelta
 
 import pytest
 from rich.console import Console, Group
+from rich.text import Text
 
 from council.agents.mind import Case, Opinion
 from council.agents.purse import Cost, Purse
+from council.cli import live
 from council.cli import top as top_module
 from council.cli.report import Report
 from council.cli.top import Top
 from council.client import Council
+from council.following import Event
 from council.settings import SeatConfig
 
 from .conftest import Cli
-from .test_live import Up, interrupt_once
+from .test_live import Up
 
 
 class Spender:
@@ -48,6 +54,7 @@ def drawn(top: Top, council: Council) -> str:
 
 def test_the_screen_has_each_seats_spending_its_pace_and_the_costliest_proposals() -> None:
     with spenders() as council:
+        assert "no model has been called" in drawn(Top(council, Report()), council)
         council.propose("spend 100", wait_for="all")
         dear = council.propose("spend 900", wait_for="all").proposal_id
         text = drawn(Top(council, Report()), council)
@@ -57,6 +64,7 @@ def test_the_screen_has_each_seats_spending_its_pace_and_the_costliest_proposals
     (both,) = [line.split() for line in lines if line.startswith("all together")]
     assert both[2:7] == ["6", "3,000", "3,000", "0", "7,000"]
     assert "a minute" in text
+    assert "no model" not in text
     costliest = lines[next(n for n, line in enumerate(lines) if "costliest" in line) :]
     (first,) = [n for n, line in enumerate(costliest) if line.startswith(dear)]
     assert costliest[first].split() == [dear, "3", "2,700", "$0.0270"]
@@ -81,18 +89,27 @@ def test_only_what_concerns_spending_is_among_its_events() -> None:
     assert wanted == ["spending"] * 3
 
 
-def test_without_a_terminal_it_says_each_call_until_it_is_ended(cli: Cli, up: Up) -> None:
+def test_without_a_terminal_it_says_each_call_until_it_is_ended(
+    cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
     council = up(spenders())
-    ended = interrupt_once(council, "decision")
+    proposing = threading.Thread(target=lambda: council.propose("spend 70", wait_for="all"))
+    watch, told, calls = Top._events, live.told, list[Event]()
 
-    def propose() -> None:
-        council.propose("spend 70", wait_for="all")
+    async def begun(top: Top, position: int) -> None:
+        proposing.start()  # from here on it sees whatever happens
+        await watch(top, position)
 
-    import threading
+    def interrupted(event: Event) -> Text:
+        calls.append(event)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return told(event)
 
-    threading.Timer(3.0, propose).start()
+    monkeypatch.setattr(Top, "_events", begun)
+    monkeypatch.setattr(live, "told", interrupted)
     said = cli("top")
-    ended.join(10)
+    proposing.join(10)
     assert said.code == 0
     assert said.out.count("spent 70 tokens") == 3
     assert {line.split()[1] for line in said.out.splitlines()} == {"spending"}

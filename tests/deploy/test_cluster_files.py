@@ -104,7 +104,7 @@ def test_a_machines_own_part_sets_what_ray_leaves_open() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["heads"], ["worker"], ["head", "--prot", "1"]],
+    [[], ["heads"], ["worker"], ["head", "--prot", "1"], ["head", "--port"], ["worker", "a", "--home"]],
     ids=lambda each: " ".join(each) or "none",
 )
 def test_a_wrong_call_of_it_shows_how_it_is_called(arguments: list[str], tmp_path: Path) -> None:
@@ -114,6 +114,7 @@ def test_a_wrong_call_of_it_shows_how_it_is_called(arguments: list[str], tmp_pat
     )
     assert done.returncode == 2
     assert "ray-node worker HOST [options]" in done.stderr
+    assert done.stderr.endswith("--labels=accelerator=a100\n")  # whole, and no line of the code
 
 
 def test_without_a_token_it_starts_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""The commands by which something is decided: propose, review, demo, escalations, answer. Draw nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from council.cli import proposing
+from council.cli.options import (
+    Address,
+    Config,
+    History,
+    Inline,
+    Json,
+    Launch,
+    Name,
+    Risk,
+    RiskOption,
+    Timeout,
+    WaitFor,
+    WaitForHuman,
+)
+from council.cli.reach import Where, opened
+from council.cli.report import DONE, Report, UsageFault
+
+
+def propose(
+    summary: Annotated[str, typer.Argument(help="What is to be decided, in a sentence.")],
+    body: Annotated[
+        str,
+        typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input."),
+    ] = "",
+    risk: RiskOption = Risk.low,
+    action: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
+    ] = None,
+    wait_for: Annotated[
+        WaitFor | None,
+        typer.Option(help="Decide once no ballot can turn it, or wait for all; all with an action."),
+    ] = None,
+    history: History = None,
+    timeout: Timeout = None,
+    wait_for_human: WaitForHuman = False,
+    name: Name = None,
+    address: Address = None,
+    inline: Inline = False,
+    launch: Launch = False,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Put a proposal to the council.
+
+    Shows the ballots as they land, and the decision. Uses the council that is up; without
+    one, --inline or --launch run one for this command.
+
+    Ctrl-C takes the proposal back, unless it is with a human by then.
+    """
+    details: dict[str, Any] = {"risk": str(risk), "action": proposing.action(action), "timeout_s": timeout}
+    details |= {"wait_for": str(wait_for) if wait_for else None, "history": proposing.history(history)}
+    text = proposing.body(body)
+    where = Where(config, name, address, inline, launch)
+    return proposing.decide(where, Report(as_json=json), "error", summary, text, details, wait_for_human)
+
+
+def review(
+    change: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RANGE|COMMIT|FILE|-]",
+            help="What to review: main..HEAD, a commit, a patch file, - for the input. By default HEAD.",
+        ),
+    ] = None,
+    summary: Annotated[
+        str | None, typer.Option("--summary", help="What it is about; by default the commits' subjects.")
+    ] = None,
+    risk: RiskOption = Risk.low,
+    timeout: Timeout = None,
+    wait_for_human: WaitForHuman = False,
+    name: Name = None,
+    address: Address = None,
+    inline: Inline = False,
+    launch: Launch = False,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Have a change reviewed; the exit code gates a CI job.
+
+    A..B is what B brings on top of where it left A, as a merge would bring it. Nothing of the change, nor of
+    the repository it is in, is executed, and no configuration is taken from there unless --config names it. An
+    empty change is an error (2): a gate should not pass on nothing.
+
+    Uses the council that was named, or is up here. Where there is none, one in this process decides, by the
+    same rules, so that a CI job needs nothing but this command; --launch starts one on Ray instead.
+
+    Staged changes: git diff --cached | council review -
+    """
+    from council.cli import changes
+
+    found = changes.find(change, Path.cwd())
+    details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
+    where = Where(config, name, address, inline, launch, trusts_folder=False)
+    return proposing.decide(
+        where, Report(as_json=json), "inline", summary or found.summary, found.body, details, wait_for_human
+    )
+
+
+def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:
+    """See a council on Ray review a real change.
+
+    The newest change of this repository, or a bundled patch where there is no history. Exits 0
+    whatever the decision: it shows, it does not gate.
+    """
+    from council.cli import demo as play
+
+    where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
+    return play.run(where, Report(as_json=json))
+
+
+def escalations(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """List what waits for a human.
+
+    Each with its options, what is not known, and the next step.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        waiting = council.escalations()
+    from rich.console import Group
+
+    from council.cli import show
+    from council.core.state import plain
+
+    shown = Group(*map(show.escalation, waiting)) if waiting else "nothing waits"
+    return report.result({"escalations": plain(waiting)}, shown)
+
+
+def answer(
+    escalation: Annotated[str, typer.Argument(metavar="ID", help="The escalation, or its proposal.")],
+    approve: Annotated[
+        bool | None, typer.Option("--approve/--reject", help="Your answer, which is the decision.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the decision.")] = "",
+    human: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Who answers; by default you.")
+    ] = None,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Answer an escalation.
+
+    The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
+    up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
+
+    An answer is signed, so the Ray that it goes to is not taken from a file in the working folder, which may be
+    anybody's repository: council up remembers it, or --address, --config or COUNCIL_RAY_ADDRESS names it.
+    """
+    if approve is None:
+        raise UsageFault("give --approve or --reject")
+    report = Report(as_json=json)
+    where = Where(config, name, address)
+    where.refuse_address_found()
+    with opened(where, report, sole="running") as (council, _):
+        decided = council.answer(escalation, approve=approve, reason=reason, human=human)
+    return proposing.show(decided, report, "connected", DONE)

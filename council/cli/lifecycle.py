@@ -1,0 +1,139 @@
+"""The commands for a council that outlives the shell: up, down, status, watch. Draw nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from council.cli.options import Address, Config, Dashboard, Insecure, Json, Name, Ship
+from council.cli.reach import Where, opened
+from council.cli.report import DONE, REJECTED, Interrupted, Report, UsageFault
+
+
+def up(
+    name: Name = None,
+    address: Address = None,
+    insecure: Insecure = False,
+    ship: Ship = False,
+    dashboard: Dashboard = False,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Bring a council up that outlives this shell.
+
+    Without an address it starts a Ray of its own on this machine, held by a process of its own until
+    council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
+    spread over the nodes. Run it on a node, as only from one can actors be called.
+    """
+    from council.cli import hosting
+
+    report = Report(as_json=json)
+    where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
+    where.refuse_keys_found()
+    where.refuse_insecure_found()
+    wanted = where.loaded().config
+    found = hosting.up(wanted, report)
+    document = hosting.document(found, wanted)
+    if json:
+        return report.result({"up": document}, None)
+    report.say(f"council {found.name} is up, with {', '.join(document['seats'])}", style="green")
+    for line in hosting.said(found, wanted):
+        report.say(line, style="bright_black", soft_wrap=True)
+    named = "" if found.name == "council" else f" --name {found.name}"
+    next_ones = "   ".join(f"council {what}{named}" for what in ("propose …", "watch", "down"))
+    report.say(f"next: {next_ones}", soft_wrap=True)
+    return DONE
+
+
+def down(
+    name: Name = None,
+    config: Config = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, whatever is open.")] = False,
+    json: Json = False,
+) -> int:
+    """Take a council down again.
+
+    One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
+    no journal on disk; it asks first where something is.
+    """
+    from council.cli import hosting
+    from council.protocol.errors import Unreachable
+    from council.runtime import known
+
+    report = Report(as_json=json)
+    wanted = Where(config, name).loaded().config.name
+    kept = known.read(wanted)
+    if kept is None:
+        raise Unreachable(
+            f"no council named {wanted} is up here: there is nothing to take down (one whose process ended by itself "
+            "is forgotten by the first command that notices)"
+        )
+    if kept.stale():
+        known.forget(wanted)
+        said = f"its process {kept.pid} had ended already"
+    else:
+        if not yes:
+            _confirm_down(wanted, config, report)
+        said = hosting.down(kept, report)
+    return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted} is down: {said}")
+
+
+def _confirm_down(name: str, config: Path | None, report: Report) -> None:
+    from council.cli.text import count
+    from council.protocol.errors import CouncilError
+
+    try:
+        with opened(Where(config, name), report, sole="running") as (council, _):
+            status = council.status()
+        deliberated, waiting = status["open_count"], status["with_human"]
+        if not deliberated and not waiting:
+            return
+        becomes = "they wait until it is up again" if status["durable"] else "they end undecided"
+        open_now = f"{count(deliberated, 'proposal')} open, {waiting} with a human: {becomes}"
+    except CouncilError as error:
+        open_now = f"what is open can't be told ({error})"
+    if report.as_json or not sys.stdin.isatty():
+        raise UsageFault(f"council {name}: {open_now}; give --yes to take it down all the same")
+    report.note(f"council {name}: {open_now}.")
+    if not typer.confirm("Take it down?", err=True):
+        raise Interrupted(f"council {name} stays up", REJECTED)
+
+
+def status(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Show the council at a glance.
+
+    Seats and their heartbeats, what is open, what was decided and refused.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        told, waiting = council.status(), council.escalations()
+    from council.cli import show
+    from council.core.state import plain
+
+    return report.result({**told, "escalations": plain(waiting)}, show.status(told, waiting))
+
+
+def watch(
+    since: Annotated[
+        int | None,
+        typer.Option(min=0, help="Begin after this position; 0 is all that is kept. By default now."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Show what has happened so far, and end.")] = False,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each event.")] = False,
+) -> int:
+    """Watch the council live.
+
+    Seats, open proposals, ballots as they land, decisions. q or Ctrl-C ends.
+    Without a terminal it prints one line for each event.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        from council.cli.live import Screen
+
+        return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
