@@ -60,15 +60,25 @@ class Browser:
         )
 
     async def __aenter__(self) -> Self:
-        told = self._folder / "chromium" / "DevToolsActivePort"
-        await until(lambda: _true(told.exists() and told.read_text().count("\n")), "Chromium's port", START_S)
-        port = told.read_text().splitlines()[0]
         self._http = aiohttp.ClientSession()
+        try:
+            address = await until(self._page, "Chromium's page", START_S)
+            self._socket = await self._http.ws_connect(address, max_msg_size=0)
+            await self.call("Page.enable")
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _page(self) -> str | None:
+        """The address of its page, once there is one."""
+        told = self._folder / "chromium" / "DevToolsActivePort"
+        if not told.exists() or "\n" not in told.read_text():
+            return None
+        port = told.read_text().splitlines()[0]
         async with self._http.get(f"http://127.0.0.1:{port}/json/list") as answer:
             pages = [each for each in await answer.json() if each["type"] == "page"]
-        self._socket = await self._http.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0)
-        await self.call("Page.enable")
-        return self
+        return pages[0]["webSocketDebuggerUrl"] if pages else None
 
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
@@ -123,10 +133,6 @@ class Browser:
         """What is to be seen, as PNG."""
         told = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(told["data"])
-
-
-async def _true(value: object) -> object:
-    return value
 
 
 async def until(what: Callable[[], Awaitable[Any]], said: str, limit_s: float) -> Any:

@@ -5,6 +5,7 @@ In most folders also: no sleeping and no sockets, so that no test waits for time
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -34,15 +35,42 @@ settings.register_profile("council", deadline=None)
 settings.load_profile("council")
 
 
+# What takes long begins first, so that nobody waits for it at the end.
+FIRST = ("tests/ray/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py", "tests/test_public.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [not item.nodeid.startswith(place) for place in FIRST])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What collecting makes stays to the end: the garbage collector is not to look through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In several processes, those on Ray in one of them: two Rays would share the cores, and their time-outs pass."""
+    """In several processes, those on Ray in one of them: two Rays would share the cores, and their time-outs pass.
+
+    The tests of other modules stay together too, for what they share is made once in each process; long ones do not.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/ray" if nodeid.startswith("tests/ray/") else nodeid
+            if nodeid.startswith("tests/ray/"):
+                return "tests/ray"
+            return nodeid if nodeid.startswith(("tests/chaos/", "tests/sim/")) else nodeid.partition("::")[0]
 
+    config.option.loadscopereorder = False  # the order is ours
     return Scheduling(config, log)
 
 
@@ -101,9 +129,17 @@ def still(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         pytest.fail(f"this test {', '.join(tried)}", pytrace=False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """COUNCIL_* of whoever runs the tests do not count, nor does their state folder, for fixtures of any scope."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        for name in [name for name in os.environ if name.startswith("COUNCIL_") or name == "RAY_ADDRESS"]:
+            patch.delenv(name)
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _own_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keys and known councils go to a folder of the test's own; COUNCIL_* of whoever runs it do not count."""
+def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keys and known councils go to a folder of the test's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in [name for name in os.environ if name.startswith("COUNCIL_") or name == "RAY_ADDRESS"]:
-        monkeypatch.delenv(name)

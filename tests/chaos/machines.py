@@ -145,33 +145,36 @@ class Machines:
             _ip("link", "set", self._bridge, "up")
         self.host = f"{self._net}.1" if networks else "127.0.0.1"
         self.address = f"{self.host}:{self.port}"
-        self.head = self.start_head()
+        try:
+            self.start_head()
+        except BaseException:
+            self.end()
+            raise
 
-    def start_head(self) -> Machine:
+    def start_head(self) -> None:
+        """The head, also one in place of another that was lost."""
+        log = self.folder / "head.log"
+        log.unlink(missing_ok=True)  # an earlier one's says that it started
         place = [
             "--head",
             f"--port={self.port}",
             "--include-dashboard=false",
             f"--temp-dir={self.folder}/ray",
         ]
-        machine = self._start("head", self.host, place, [])
+        self.head = self._start("head", self.host, place, [])
         ends_s = time.monotonic() + WITHIN_S
-        log = self.folder / "head.log"
         while "Ray runtime started" not in log.read_text(errors="replace"):
-            assert machine.holder.poll() is None, log.read_text(errors="replace")
+            assert self.head.holder.poll() is None, log.read_text(errors="replace")
             assert time.monotonic() < ends_s, "the head does not start"
             time.sleep(LOOK_S)
-        return machine
 
     def add(self) -> Machine:
         """One more worker, once the cluster knows it."""
         self._made += 1
         name, address, inside = f"w{self._made}", self.host, []
         if self._bridge:
-            address, inside = (
-                f"{self._net}.{self._made + 1}",
-                ["nsenter", f"--net=/run/netns/{self._space(name)}"],
-            )
+            address = f"{self._net}.{self._made + 1}"
+            inside = ["nsenter", f"--net=/run/netns/{self._space(name)}"]
             self._connect(name, address)
         more = [f"--address={self.address}", f"--labels=machine={name}", '--resources={"room": 16}']
         machine = self._start(name, address, more, inside)
@@ -204,9 +207,6 @@ class Machines:
         """It is no worker of ours any more; what still lives of it ends with the cluster."""
         self.workers.remove(machine)
         self._left.append(machine)
-
-    def worker(self, node_id: str) -> Machine | None:
-        return next((each for each in self.workers if each.node_id == node_id), None)
 
     # Networks
 

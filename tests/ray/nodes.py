@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -17,10 +19,12 @@ LIMIT_S = 100.0  # of starting or ending a node on a busy machine
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """One that neither Ray's workers (10002-19999) nor the system (32768 and above) take by themselves meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 class Nodes:
@@ -28,7 +32,7 @@ class Nodes:
 
     def __init__(self, *options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="cc-", dir="/tmp"))  # sockets need a short path
-        self.port = free_port()
+        self.port, self.dashboard_port = free_port(), free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.secret = secrets.token_hex(32)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -56,6 +60,9 @@ class Nodes:
         self._homes.append(home)
         place = ["head"] if head else ["worker", "127.0.0.1"]
         more = ["--num-cpus=2", "--object-store-memory=80000000", *what[head:]]
+        # Ray's own is the same for all nodes, and of those on one machine the second to have it runs no jobs.
+        more.append(f"--dashboard-agent-listen-port={free_port()}")
+        more += [f"--dashboard-port={self.dashboard_port}"] if head else []
         self.tell(home, *place, "--port", str(self.port), options=more)
         return home
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -101,26 +102,146 @@ def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if known.process_started(pid) is not None}
 
 
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[Shell]:
+    try:
+        yield Shell(folder)
+    finally:
+        for path in (folder / "council" / "councils").glob("*.json"):  # what a failed test left up
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["pid"] is not None and known.process_started(kept["pid"]) == kept["started"]:
+                os.kill(kept["pid"], signal.SIGTERM)
+                until(lambda pid=kept["pid"]: not alive({pid}))
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    found = Shell(tmp_path)
-    yield found
-    for path in (tmp_path / "council" / "councils").glob("*.json"):  # what a failed test left up
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if known.process_started(kept["pid"]) == kept["started"]:
-            os.kill(kept["pid"], signal.SIGTERM)
-            until(lambda pid=kept["pid"]: not alive({pid}))
+    with opened(tmp_path) as found:
+        yield found
 
 
-def test_a_council_goes_up_outlives_the_shell_decides_and_comes_down(shell: Shell) -> None:
-    up = shell.told("up", "--name", "first")["up"]
-    assert up["seats"] == ["prime", "lite", "codemind"]
-    path = shell.folder / "council" / "councils" / "first.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert "token" not in json.dumps(up)
-    family = below(up["pid"])
-    assert len(family) > 3
+class Up:
+    """A council that is up, in its shell."""
 
+    def __init__(self, shell: Shell, name: str) -> None:
+        self.shell = shell
+        self.told = shell.told("up", "--name", name)["up"]
+        self.pid: int = self.told["pid"]
+        self.path = shell.folder / "council" / "councils" / f"{name}.json"
+        self.look()
+
+    def look(self) -> None:
+        """Notes its host and all that this has started, with when each began."""
+        found = {pid: known.process_started(pid) for pid in {self.pid, *below(self.pid)}}
+        self._family = {pid: began for pid, began in found.items() if began is not None}
+        assert len(self._family) > 3
+
+    def gone(self) -> bool:
+        """Whether all that was noted has ended."""
+        return not any(known.process_started(pid) == began for pid, began in self._family.items())
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A council that decides nothing; its host is killed in the end."""
+    with opened(tmp_path_factory.mktemp("slow")) as shell:
+        settings = shell.folder / "council.toml"
+        settings.write_text(SLOW, encoding="utf-8")
+        found = Up(shell, "headless")
+        settings.unlink()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A council that is taken down in the end."""
+    with opened(tmp_path_factory.mktemp("first")) as shell:
+        yield Up(shell, "first")
+
+
+def test_an_interrupted_proposal_is_taken_back_and_a_watch_tells_it(slow: Up) -> None:
+    shell, here = slow.shell, ("--name", "headless")
+    proposing = shell.start("propose", "Wait for me", *here, "--wait-for", "all", "--timeout", "300")
+    until(lambda: shell.told("status", *here)["open_count"] == 1)
+    refused = shell.run("down", *here)
+    assert refused.returncode == 2
+    assert "1 proposal open" in refused.stderr
+    proposing.send_signal(signal.SIGINT)
+    _, err = proposing.communicate(timeout=TIMEOUT_S)
+    assert proposing.returncode == 130
+    assert "was taken back" in err
+    assert "Traceback" not in err
+    assert shell.told("status", *here)["decided"] == {"cancelled": 1}
+    watched = shell.run("watch", "--since", "0", "--once", *here)
+    assert (watched.returncode, "cancelled" in watched.stdout) == (0, True), watched
+
+
+WAITS = """
+import sys, time
+from council import Council
+from council.protocol.errors import CouncilDied
+with Council.connect(name='headless') as council:
+    print("connected", flush=True)
+    sys.stdin.readline()
+    began = time.monotonic()
+    try:
+        council.propose("Wait for me", wait_for="all", timeout_s=300)
+    except CouncilDied as error:
+        print("died", round(time.monotonic() - began), flush=True)
+print("still here", flush=True)
+"""
+
+
+def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(slow: Up) -> None:
+    """Mutation: Ray ends the process by itself, with exit code 1, which a gate takes for a rejection."""
+    shell = slow.shell
+    program = subprocess.Popen(
+        [sys.executable, "-c", WAITS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=shell.env,
+        cwd=shell.folder,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "connected\n"
+    program.stdin.write("\n")
+    program.stdin.flush()
+    waiting = shell.start(
+        "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "300"
+    )
+    until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
+    slow.look()
+    os.kill(slow.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    _, err = waiting.communicate(timeout=TIMEOUT_S)
+    out, program_err = program.communicate(timeout=TIMEOUT_S)
+    assert (waiting.returncode, "has ended" in err, "Traceback" in err) == (4, True, False), err
+    assert (program.returncode, out.splitlines()[-1]) == (0, "still here"), program_err
+    assert out.startswith("died ")
+    assert time.monotonic() - killed < 55  # Ray's own limit, which would end both, is 60
+
+
+def test_a_council_whose_host_was_killed_is_noticed_as_gone(slow: Up) -> None:
+    """What its host leaves is looked at last of all: the tests between pass the minute that this may take."""
+    with contextlib.suppress(ProcessLookupError):  # where the test before did not run
+        os.kill(slow.pid, signal.SIGKILL)
+    until(lambda: not alive({slow.pid}))
+    status = slow.shell.run("status", "--name", "headless")
+    assert status.returncode == 4
+    assert "is gone without having been taken down" in status.stderr
+    again = slow.shell.told("up", "--name", "headless")["up"]  # the name is free again
+    assert again["pid"] != slow.pid
+    assert slow.shell.run("down", "--name", "headless", "--yes").returncode == 0
+
+
+def test_a_council_goes_up_outlives_the_shell_and_decides(first: Up) -> None:
+    shell = first.shell
+    assert first.told["seats"] == ["prime", "lite", "codemind"]
+    assert first.path.stat().st_mode & 0o777 == 0o600
+    assert "token" not in json.dumps(first.told)
     status = shell.told("status", "--name", "first")
     assert (status["exit_code"], status["name"], len(status["seats"])) == (0, "first", 3)
     decision = shell.told("propose", "Raise the cache limit", "--name", "first", "--wait-for", "all")
@@ -136,17 +257,26 @@ def test_a_council_goes_up_outlives_the_shell_decides_and_comes_down(shell: Shel
     assert "is up already" in again.stderr
     assert shell.run("status", "--name", "second").returncode == 4
 
-    down = shell.run("down", "--name", "first")
-    assert down.returncode == 0, down.stderr
-    assert not path.exists()
-    assert not alive({up["pid"]})
-    until(lambda: not alive(family))
-    assert shell.run("status", "--name", "first").returncode == 4
+
+def test_a_python_program_finds_the_council_by_its_name_alone(first: Up) -> None:
+    code = (
+        "from council import Council\n"
+        "with Council.connect(name='first') as council:\n"
+        "    print(council.propose('Raise the cache limit').outcome)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=first.shell.env,
+        cwd=first.shell.folder,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.stdout.split() == ["approved"], done.stderr
 
 
-def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(shell: Shell) -> None:
-    shell.told("up", "--name", "cluster")  # its Ray serves as the cluster
-    kept = json.loads((shell.folder / "council" / "councils" / "cluster.json").read_text(encoding="utf-8"))
+def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(first: Up, shell: Shell) -> None:
+    kept = json.loads(first.path.read_text(encoding="utf-8"))  # its Ray serves as the cluster
     shell.env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": kept["token"]}
     up = shell.told("up", "--name", "guest", "--address", kept["address"])["up"]
     assert up["pid"] is None
@@ -157,64 +287,24 @@ def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(shell
     assert shell.told("propose", "Raise the cache limit", "--name", "guest")["outcome"] == "approved"
     assert shell.run("down", "--name", "guest").returncode == 0
     assert shell.run("status", "--name", "guest", "--address", kept["address"]).returncode == 4
-    assert shell.run("down", "--name", "cluster").returncode == 0
 
 
-def test_a_python_program_finds_the_council_by_its_name_alone(shell: Shell) -> None:
-    shell.told("up", "--name", "by-name")
-    code = (
-        "from council import Council\n"
-        "with Council.connect(name='by-name') as council:\n"
-        "    print(council.propose('Raise the cache limit').outcome)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=shell.env,
-        cwd=shell.folder,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.stdout.split() == ["approved"], done.stderr
-    assert shell.run("down", "--name", "by-name", "--yes").returncode == 0
-
-
-def test_an_interrupted_proposal_is_taken_back_and_a_watch_tells_it(shell: Shell) -> None:
-    (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
-    shell.told("up")
-    proposing = shell.start("propose", "Wait for me", "--wait-for", "all", "--timeout", "300")
-    until(lambda: shell.told("status")["open_count"] == 1)
-    refused = shell.run("down")
-    assert refused.returncode == 2
-    assert "1 proposal open" in refused.stderr
-    proposing.send_signal(signal.SIGINT)
-    _, err = proposing.communicate(timeout=TIMEOUT_S)
-    assert proposing.returncode == 130
-    assert "was taken back" in err
-    assert "Traceback" not in err
-    assert shell.told("status")["decided"] == {"cancelled": 1}
-
-    watching = shell.start("watch", "--since", "0")
+def test_it_comes_down_whole_and_who_watches_is_told(first: Up) -> None:
+    shell = first.shell
+    assert shell.told("propose", "Raise it again", "--name", "first")["outcome"] == "approved"
+    watching = shell.start("watch", "--since", "0", "--name", "first")
     assert watching.stdout is not None
-    until(lambda: "cancelled" in watching.stdout.readline())  # type: ignore[union-attr]
-    assert shell.run("down").returncode == 0
+    until(lambda: "approved" in watching.stdout.readline())  # type: ignore[union-attr]
+    down = shell.run("down", "--name", "first")
+    assert down.returncode == 0, down.stderr
+    assert not first.path.exists()
+    assert not alive({first.pid})
+    until(first.gone)
+    assert shell.run("status", "--name", "first").returncode == 4
     _, err = watching.communicate(timeout=TIMEOUT_S)
     assert watching.returncode == 4
     assert "error:" in err
     assert "Traceback" not in err
-
-
-def test_a_killed_host_leaves_nothing_running_and_its_council_is_noticed_as_gone(shell: Shell) -> None:
-    up = shell.told("up", "--name", "mortal")["up"]
-    family = below(up["pid"])
-    os.kill(up["pid"], signal.SIGKILL)
-    until(lambda: not alive({up["pid"]}))
-    status = shell.run("status", "--name", "mortal")
-    assert status.returncode == 4
-    assert "is gone without having been taken down" in status.stderr
-    until(lambda: not alive(family), GONE_AFTER_KILL_S)
-    assert shell.told("up", "--name", "mortal")["up"]["pid"] != up["pid"]  # the name is free again
-    assert shell.run("down", "--name", "mortal").returncode == 0
 
 
 def test_what_keeps_a_council_from_starting_is_said(shell: Shell) -> None:
@@ -260,50 +350,6 @@ def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell)
     until(lambda: not alive(family))
 
 
-WAITS = """
-import sys, time
-from council import Council
-from council.protocol.errors import CouncilDied
-with Council.connect(name='headless') as council:
-    print("connected", flush=True)
-    sys.stdin.readline()
-    began = time.monotonic()
-    try:
-        council.propose("Wait for me", wait_for="all", timeout_s=300)
-    except CouncilDied as error:
-        print("died", round(time.monotonic() - began), flush=True)
-print("still here", flush=True)
-"""
-
-
-def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(shell: Shell) -> None:
-    """Mutation: Ray ends the process by itself, with exit code 1, which a gate takes for a rejection."""
-    (shell.folder / "council.toml").write_text(SLOW, encoding="utf-8")
-    up = shell.told("up", "--name", "headless")["up"]
-    (shell.folder / "council.toml").unlink()
-    program = subprocess.Popen(
-        [sys.executable, "-c", WAITS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=shell.env,
-        cwd=shell.folder,
-        text=True,
-    )
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "connected\n"
-    program.stdin.write("\n")
-    program.stdin.flush()
-    waiting = shell.start(
-        "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "300"
-    )
-    until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
-    os.kill(up["pid"], signal.SIGKILL)
-    killed = time.monotonic()
-    _, err = waiting.communicate(timeout=TIMEOUT_S)
-    out, program_err = program.communicate(timeout=TIMEOUT_S)
-    assert (waiting.returncode, "has ended" in err, "Traceback" in err) == (4, True, False), err
-    assert (program.returncode, out.splitlines()[-1]) == (0, "still here"), program_err
-    assert out.startswith("died ")
-    assert time.monotonic() - killed < 55  # Ray's own limit, which would end both, is 60
+def test_a_killed_host_leaves_nothing_running(slow: Up) -> None:
+    assert not alive({slow.pid}), "a test above kills it"
+    until(slow.gone, GONE_AFTER_KILL_S)

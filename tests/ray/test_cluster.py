@@ -28,7 +28,6 @@ labels = {role = "big"}
 resources = {gpuish = 1}
 runtime_env = {env_vars = {OF_PRIME = "yes"}}
 """
-DASHBOARD = free_port()
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -39,15 +38,9 @@ def a_ray() -> None:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """A head and one node more, which has what Prime asks for."""
-    found = Nodes(
-        "--include-dashboard=true",
-        f"--dashboard-port={DASHBOARD}",
-        f"--dashboard-agent-listen-port={DASHBOARD + 1}",
-    )
+    found = Nodes("--include-dashboard=true")
     try:
-        found.start(
-            "--labels=role=big", '--resources={"gpuish": 1}', f"--dashboard-agent-listen-port={DASHBOARD + 2}"
-        )
+        found.start("--labels=role=big", '--resources={"gpuish": 1}')
         yield found
     finally:
         found.end()
@@ -69,13 +62,20 @@ with Council.launch(store="memory", ray_namespace=sys.argv[1]) as council:
 """
 
 
-def submit_a_job(shell: Shell, namespace: str) -> None:
+def submit_a_job(nodes: Nodes, shell: Shell, namespace: str) -> None:
     """It launches on the cluster that it runs on. Mutation: without RAY_ADDRESS it starts a Ray inside of that."""
     job = shell.folder / "job"
     job.mkdir()
     (job / "job.py").write_text(JOB)
     command = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--working-dir", str(job)]
-    command += ["--address", f"http://127.0.0.1:{DASHBOARD}", "--", sys.executable, "job.py", namespace]
+    command += [
+        "--address",
+        f"http://127.0.0.1:{nodes.dashboard_port}",
+        "--",
+        sys.executable,
+        "job.py",
+        namespace,
+    ]
     environment = {**shell.env, "RAY_AUTH_MODE": "token"}
     ends_s = time.monotonic() + TIMEOUT_S
     while True:
@@ -118,7 +118,7 @@ def test_a_council_is_spread_over_the_nodes_and_found_by_rays_own_variable(
             taken.stderr
         )
         shell.env = before
-        submit_a_job(shell, namespace="other")
+        submit_a_job(nodes, shell, namespace="other")
     finally:
         assert shell.run("down").returncode == 0
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from council.protocol.errors import (
     Unreachable,
     VersionMismatch,
 )
-from council.runtime import ray_side
+from council.runtime import ray_actors, ray_side
 
 MINDS = "tests.ray.minds:"
 WITHIN_S = 30.0
@@ -85,23 +86,50 @@ def position(council: Council) -> int:
     return found
 
 
-def test_three_processes_decide(name: str) -> None:
-    with launch(name, seats=seats(codemind="refuse")) as council:
-        decision = council.propose("Rotate the staging key", wait_for="all")
-        assert decision, decision
-        assert str(decision.tally) == "2 yes, 1 no, 0 abstained"
-        assert decision.dissent == "codemind (no, 0.90): refused"
-        assert not decision.degraded
-        assert len({pid_of(council, seat) for seat in ("prime", "lite", "codemind")} | {os.getpid()}) == 4
+@pytest.fixture(scope="module")
+def divided() -> Iterator[Council]:
+    """A council whose codemind refuses, for tests that leave it as it was."""
+    with launch("divided", seats=seats(codemind="refuse")) as council:
+        yield council
 
 
-def test_high_risk_is_ruled_on_by_prime(name: str) -> None:
-    with launch(name, seats=seats()) as council:
-        decision = council.propose("Delete the staging bucket", risk="high")
-        assert decision
-        assert decision.ruling is not None
-        assert decision.ruling.reason == "3 ballots seen"
-        assert not decision.early
+def test_three_processes_decide(divided: Council) -> None:
+    decision = divided.propose("Rotate the staging key", wait_for="all")
+    assert decision, decision
+    assert str(decision.tally) == "2 yes, 1 no, 0 abstained"
+    assert decision.dissent == "codemind (no, 0.90): refused"
+    assert not decision.degraded
+    assert len({pid_of(divided, seat) for seat in ("prime", "lite", "codemind")} | {os.getpid()}) == 4
+
+
+def test_high_risk_is_ruled_on_by_prime(divided: Council) -> None:
+    decision = divided.propose("Delete the staging bucket", risk="high")
+    assert decision
+    assert decision.ruling is not None
+    assert decision.ruling.reason == "3 ballots seen"
+    assert not decision.early
+
+
+def test_heartbeats_are_heard(divided: Council) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        found = divided.status()["seats"]
+        if all(seat["heartbeats"] >= 3 for seat in found):
+            break
+        time.sleep(0.1)
+    assert all(seat["heartbeats"] >= 3 and seat["active"] for seat in found), found
+    assert all(seat["heartbeat_age_s"] < 5 for seat in found), found
+
+
+def test_two_hundred_at_once(divided: Council) -> None:
+    before = position(divided)
+    found = divided.propose_many([f"number {n}" for n in range(200)])
+    assert all(isinstance(decision, Decision) and decision for decision in found)
+    ids = {decision.proposal_id for decision in found if isinstance(decision, Decision)}
+    assert len(ids) == 200
+    events = divided.events(before, follow=False)
+    decided = [e.data["decision"]["proposal_id"] for e in events if e.kind == "decision"]
+    assert sorted(decided) == sorted(ids), "exactly one decision for each"
 
 
 @pytest.mark.parametrize("store", ["memory", "disk"])
@@ -115,18 +143,6 @@ def test_its_journal_is_told_to_another_client(name: str, tmp_path: Path, store:
         assert [each.kind for each in other.history(proposal=decision.proposal_id[:8])][-1] == "proposal"
         with pytest.raises(Refused):
             other.history(proposal="00000000")
-
-
-def test_heartbeats_are_heard(name: str) -> None:
-    with launch(name, seats=seats()) as council:
-        deadline = time.monotonic() + WITHIN_S
-        while time.monotonic() < deadline:
-            found = council.status()["seats"]
-            if all(seat["heartbeats"] >= 3 for seat in found):
-                break
-            time.sleep(0.1)
-        assert all(seat["heartbeats"] >= 3 and seat["active"] for seat in found), found
-        assert all(seat["heartbeat_age_s"] < 5 for seat in found), found
 
 
 def test_a_seat_killed_in_mid_vote_comes_back_and_votes(name: str, tmp_path: Path) -> None:
@@ -254,18 +270,6 @@ def test_a_late_ballot_is_shown_and_changes_nothing(name: str, tmp_path: Path) -
         assert after.ballots == decision.ballots
 
 
-def test_two_hundred_at_once(name: str) -> None:
-    with launch(name, seats=seats(codemind="refuse")) as council:
-        found = council.propose_many([f"number {n}" for n in range(200)])
-        assert all(isinstance(decision, Decision) and decision for decision in found)
-        ids = {decision.proposal_id for decision in found if isinstance(decision, Decision)}
-        assert len(ids) == 200
-        decided = [
-            e.data["decision"]["proposal_id"] for e in council.events(follow=False) if e.kind == "decision"
-        ]
-        assert sorted(decided) == sorted(ids), "exactly one decision for each"
-
-
 def test_two_councils_side_by_side(name: str) -> None:
     with launch(name, seats=seats()) as one, launch(f"{name}-b", seats=seats("refuse", "refuse")) as two:
         assert one.propose("same words")
@@ -337,18 +341,15 @@ def test_closing_leaves_nothing_running(name: str) -> None:
         council.propose("y")
 
 
-@pytest.fixture
-def detached(name: str) -> Iterator[str]:
-    """A council that was launched by somebody else, and the address to find it by."""
-    port = ray_side.launch(_config(name), detached=True)
+@pytest.fixture(scope="module")
+def detached() -> Iterator[str]:
+    """The name of a council that was launched by somebody else."""
+    config = CouncilConfig(name="detached", seats=seats(), heartbeat_s=0.5, inactivity_s=5.0)
+    port = ray_side.launch(config, detached=True)
     try:
-        yield name
+        yield config.name
     finally:
         asyncio.run(port.close())
-
-
-def _config(name: str) -> CouncilConfig:
-    return CouncilConfig(name=name, seats=seats(), heartbeat_s=0.5, inactivity_s=5.0)
 
 
 def test_another_process_connects_and_proposes(detached: str) -> None:
@@ -550,3 +551,30 @@ def test_a_users_own_mind_travels_to_its_seat(name: str) -> None:
         decision = council.propose("x", wait_for="all")
         assert decision.outcome == "rejected"
         assert {b.reason for b in decision.ballots if b.vote == "no"} == {"said by a closure"}
+
+
+def test_a_coordinator_that_takes_too_long_is_told_in_our_words() -> None:
+    with (
+        pytest.raises(Unreachable, match=r"^the coordinator of mine does not answer$"),
+        ray_side._as_ours("mine"),
+    ):
+        raise ray.exceptions.GetTimeoutError("Get timed out: some object(s) not ready.")
+
+
+def test_a_coordinator_that_was_restarted_tries_again_where_ray_fails_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: one call of Ray's fails as its head restarts too, and nobody ever begins the council again."""
+    monkeypatch.setattr(ray_actors, "STORE_AWAY_S", 0.01)
+    kind: Any = ray_actors.CoordinatorActor
+    begun = iter([ray.exceptions.RaySystemError("the head is away"), "the council"])
+
+    async def begin() -> Any:
+        found = next(begun)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    actor = SimpleNamespace(_coordinator=None, _again=True, _council_id="mine", _begun=begin)
+    asyncio.run(kind.__ray_actor_class__._open(actor))
+    assert actor._coordinator == "the council"

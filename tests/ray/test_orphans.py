@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,5 +42,5 @@ def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str) -> No
         until(lambda: len(actors(name)) == 4, "the council never began")
     finally:
         launcher.kill()
-        launcher.wait()
+        assert launcher.wait() == -signal.SIGKILL, "it had ended before it was killed"
     until(lambda: not actors(name), f"still there: {actors(name)}")

@@ -17,6 +17,7 @@ import ray
 
 from council import Council
 from council.panel.server import Server
+from council.protocol.errors import OperatorError
 from council.runtime import ray_panel
 from council.settings import CouncilConfig
 
@@ -114,10 +115,26 @@ def test_a_dashboard_is_told_of_the_panel_where_it_is_ours_to_tell(monkeypatch: 
     assert told_to_ray(ray_panel.with_panel(CouncilConfig(panel=False), dashboard=True)) == {}
     anywhere = ray_panel.with_panel(CouncilConfig(panel_host="0.0.0.0", panel_port=7), dashboard=True)
     assert told_to_ray(anywhere)["RAY_GRAFANA_HOST"] == "http://127.0.0.1:7"
+    in_brackets = CouncilConfig(panel=True, panel_host="::1", panel_port=7)
+    assert told_to_ray(in_brackets)["RAY_GRAFANA_HOST"] == "http://[::1]:7"
     monkeypatch.setenv("RAY_PROMETHEUS_HOST", "http://prometheus.test:9090")
     assert told_to_ray(config) == ours  # a Prometheus of the user's own stays
     monkeypatch.setenv("RAY_GRAFANA_HOST", "http://grafana.test:3000")
     assert told_to_ray(config) == {}
+
+
+def test_a_head_that_does_not_put_the_dashboard_there_in_time_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutation: to know of an error in the task alone, and call the rest a fault of our own."""
+
+    def slow(text: str) -> None:
+        time.sleep(3)
+
+    monkeypatch.setattr(ray_panel, "_put_dashboard", slow)
+    monkeypatch.setattr(ray_panel, "START_S", 0.1)
+    with pytest.raises(OperatorError, match="head node did not put it there: GetTimeoutError"):
+        ray_panel.install_dashboard()
 
 
 def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

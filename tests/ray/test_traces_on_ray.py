@@ -6,6 +6,8 @@ import pytest
 
 from council import Council
 from council.agents import spans as names
+from council.protocol.errors import ConfigError
+from council.runtime import ray_side
 from tests.collector import Collector
 from tests.models.stub import Stub, ballot, ruling, says
 
@@ -45,3 +47,13 @@ def test_all_processes_of_a_council_tell_one_trace(
     assert by_part["coordinator", "council.decide"].parent == propose.span
     assert by_part["coordinator", "council.decide"].attributes[names.PROPOSAL] == decision.proposal_id
     assert {each.resource["service.name"] for each in own} == {"council"}
+
+
+def test_what_ray_does_not_take_of_the_first_seat_is_told(name: str) -> None:
+    """Mutation: the launch ends in an error of its own clean-up, as there is no seat yet that has spans to send."""
+    seats = {"prime": {"runtime_env": {"pip": 3}}, "lite": {}, "codemind": {}}
+    with pytest.raises(
+        ConfigError, match=r"seats\.prime: Ray takes its resources, labels or runtime_env not"
+    ):
+        Council.launch(name=name, seats=seats, store="memory", traces="otlp")
+    assert name not in ray_side.running("council")
