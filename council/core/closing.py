@@ -31,7 +31,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     rules = state.rules
     if proposal.stage != "deliberating":
         return proposal, []
-    if len(proposal.ballots) < rules.quorum and not expired and rules.sole_seat == "never":
+    unpaid = _is_quorum_unpaid(state, proposal)
+    if len(proposal.ballots) < rules.quorum and not (expired or unpaid) and rules.sole_seat == "never":
         return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
     votes = tally.count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
@@ -49,6 +50,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     if not quorum:
         if _sole_seat_decides(rules, proposal, active):
             return _by_majority(state, proposal, now, expired=expired)
+        if unpaid:
+            return to_human(state, proposal, "budget_unmet", now)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []
         return to_human(state, proposal, "quorum_lost", now)
@@ -57,6 +60,13 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     if proposal.escalated_for:
         return _ask_prime(state, proposal, now)
     return _by_majority(state, proposal, now, expired=expired)
+
+
+def _is_quorum_unpaid(state: CouncilState, proposal: Proposal) -> bool:
+    """Whether no quorum can come any more, for too many seats gave up a call that no cap had room for (rules 1.8)."""
+    denied = [name for name in proposal.lost if f"{name} denial" in proposal.acts]
+    others = state.seats.keys() - proposal.lost.keys()
+    return bool(denied) and len(others.union(ballot.seat for ballot in proposal.ballots)) < state.rules.quorum
 
 
 def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:

@@ -35,6 +35,10 @@ HUMAN_REASONS = {
         "too few seats voted for a quorum",
         "See why seats are missing; submit again when they are back, or decide yourself.",
     ),
+    "budget_unmet": (
+        "what the seats' models may cost does not fit the budget, and without them there is no quorum",
+        "Raise the cap that is named and submit it again, or decide yourself.",
+    ),
     "user_approval": ("a seat's control packet requires a user's approval", "Approve or reject in person."),
 }
 

@@ -46,6 +46,7 @@ class Case:
     cast: list[Any] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    unpaid: set[str] = field(default_factory=set)  # whoever was denied a call; those who watch tell of it
     again: dict[str, str] = field(default_factory=dict)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
@@ -292,7 +293,7 @@ class ByHand:
         assert event.change.before == self.rules.identity.hash
 
     def _CallReserved(self, event: Any, now: Any) -> None:
-        """Money decides nothing; what is spent is held to the rules in test_budget."""
+        """Money decides nothing but what a denial does; what is spent is held to the rules in test_budget."""
 
     _CallSettled = _CallReserved
 
@@ -321,6 +322,8 @@ class ByHand:
             case.phase, case.until = "prime", now.uptime_s + case.what.time_budget_s
         elif quorum or self._alone(case, active):
             self._count(case, now, ended=expired)
+        elif len(self.roll.keys() - case.gone | voters) < self.rules.quorum and case.unpaid & case.gone:
+            self._to_human(case, "budget_unmet", now)
         elif expired:
             self._to_human(case, "quorum_lost", now)
 

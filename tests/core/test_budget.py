@@ -434,3 +434,54 @@ def test_a_cancelled_proposal_is_withdrawn_once() -> None:
     told = hand.do(ev.ProposalCancelled("p1", "client", ""))
     withdrawn = [each.seat for each in told if isinstance(each, do.WithdrawProposal)]
     assert sorted(withdrawn) == ["codemind", "lite", "prime"]
+
+
+OVER = "the call may cost 100 tokens; of the 50 that this proposal may spend, 50 are left"
+
+
+def give_up(hand: Hand, *seats: str) -> list[do.Effect]:
+    """Each asks for a call that no cap has room for, is denied, and reports that it has no ballot."""
+    effects: list[do.Effect] = []
+    for seat in seats:
+        hand.do(ev.CallReserved(call(seat, seat)))
+        effects = hand.do(ev.WorkFailed("p1", seat, "ballot", OVER))
+    return effects
+
+
+def test_where_no_cap_has_room_for_a_quorum_a_human_is_asked_at_once() -> None:
+    """Rules 1.8: a budget that can't be met. Mutation: all wait out the time budget for ballots that can't come."""
+    hand = Hand(budget=Budget(proposal=Caps(tokens=50)))
+    what = hand.submit()
+    assert give_up(hand, "prime", "lite") == [do.AnnounceLoss("p1", "lite", "ballot", OVER)]
+    assert hand.open().stage == "deliberating", "codemind has no model, and is waited for"
+    cast = yes("codemind")
+    told, asked = hand.vote(cast)
+    assert told == do.AnnounceBallot(cast, late=False)
+    missing = (("prime", OVER), ("lite", OVER))
+    assert asked == hand.escalation(what, "budget_unmet", cast, degraded=True, missing=missing)
+    assert hand.open().escalation.gaps == tuple(f"{name} gave no ballot: {OVER}" for name, _ in missing)  # type: ignore[union-attr]
+
+
+def test_money_may_be_one_reason_among_others() -> None:
+    hand = Hand(budget=Budget(proposal=Caps(tokens=50)))
+    hand.submit()
+    hand.do(ev.WorkFailed("p1", "prime", "ballot", "it hung"))
+    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
+    give_up(hand, "lite")
+    assert hand.open().escalation.reason == "budget_unmet"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("denied_for", ["nothing", "a look"])
+def test_who_is_silent_or_votes_all_the_same_may_still_make_a_quorum(denied_for: str) -> None:
+    """Mutation: whoever is inactive, or was denied anything, counts as lost."""
+    hand = Hand(budget=Budget(proposal=Caps(tokens=50)))
+    hand.submit()
+    if denied_for == "a look":
+        hand.do(ev.CallReserved(call("look", "lite", task="observe")))
+    hand.died("lite")
+    give_up(hand, "prime")
+    assert [type(effect) for effect in hand.vote(yes("codemind"))] == [do.AnnounceBallot]
+    assert hand.open().stage == "deliberating"
+    hand.beat("lite")
+    hand.vote(yes("lite"))
+    assert hand.closed().outcome == "approved"

@@ -67,6 +67,8 @@ class Watched(Hand):
                 assert self.decisions[proposal_id] == 1, f"{proposal_id} was decided twice"
                 assert effect.decision == self.closed(proposal_id)
                 assert effect.decision.position == now.position
+            if isinstance(effect, do.AnnounceDenial):
+                self.by_hand.cases[effect.call.proposal_id].unpaid.add(effect.call.seat)
             if isinstance(effect, do.RaiseAlert) and effect.kind == "late_ballot":
                 self.alarms[effect.proposal_id] += 1
         self._compare()
@@ -162,6 +164,7 @@ KINDS = (
     "failed",
     *["observed"] * 3,
     *["call", "settle"] * 2,
+    *["unpaid"] * 4,
     "raised",
     *["report"] * 3,
     "cancel",
@@ -255,6 +258,11 @@ def event_for(  # noqa: C901 - one case for each kind of event
             task = "observe" if variant % 3 == 0 else "ballot"
             cut = (Overrun(pid, "history", 9, 20, 8, "local tf-idf"),) if variant % 4 == 0 else ()
             return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, task, "model", worst), cut)
+        case "unpaid":  # a seat asks for what no cap has room for, and then gives up its ballot
+            open_ = hand.state.open.get(pid)
+            if open_ is not None and f"{seat} denial" in open_.acts:
+                return ev.WorkFailed(pid, seat, "ballot", "denied")
+            return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", Spend(10_000)))
         case "settle":
             open_calls = [each.call for each in hand.state.calls.values()]
             call = (open_calls or [None])[variant % max(len(open_calls), 1)]

@@ -38,6 +38,7 @@ class Case:
     cast: dict[str, Said] = field(default_factory=dict)
     late: dict[str, Said] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    unpaid: set[str] = field(default_factory=set)  # who was denied a call, for which no cap had room
     again: set[str] = field(default_factory=set)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
@@ -343,12 +344,15 @@ class Oracle:
         rules_on_it = case.phase == "prime" and said.sender == self.prime
         if said.sender not in case.given and not rules_on_it:
             return "noted"
-        before = len(self.ledger.open)
+        before, tried = len(self.ledger.open), len(self.ledger.asked.get((said.pid, said.sender), ()))
         awaited = self.active() & case.given - case.gone - set(case.cast)
         looks = said.facts["task"] == "observe"
         expected = self.ledger.asks(said, waits=case.phase == "human", keeps_for=awaited if looks else set())
         if expected == "taken":
-            self.reached.add("call granted" if len(self.ledger.open) > before else "call denied")
+            granted = len(self.ledger.open) > before
+            self.reached.add("call granted" if granted else "call denied")
+            if not granted and len(self.ledger.asked.get((said.pid, said.sender), ())) > tried:
+                case.unpaid.add(said.sender)
         return expected
 
     def _settlement(self, said: Said, t: float, wall_s: float) -> str:
@@ -423,6 +427,8 @@ class Oracle:
                 case.sole = True
                 self.reached.add("sole seat")
                 self._by_sides(case, t, wall_s, expired=expired)
+            elif self._unpaid(case):
+                self._to_human(case, t, wall_s, "budget")
             elif expired:
                 self._to_human(case, t, wall_s, "quorum lost")
         elif asks_human:
@@ -431,6 +437,11 @@ class Oracle:
             self._to_prime(case, t)
         else:
             self._by_sides(case, t, wall_s, expired=expired)
+
+    def _unpaid(self, case: Case) -> bool:
+        """Rules 1.8: with who may still vote, or has, there is no quorum, and money is one reason for it."""
+        possible = [name for name in self.seats if name in case.cast or name not in case.gone]
+        return len(possible) < self.quorum and not case.unpaid.isdisjoint(case.gone)
 
     def _sole(self, case: Case, active: set[str]) -> bool:
         if not self.sole_allowed or len(case.cast) != 1 or case.grave:

@@ -38,7 +38,7 @@ def test_the_seeds_reach_what_the_rules_speak_of() -> None:
     ends |= {
         f"told: {stage} {how}" for stage in ("act", "verify", "revert") for how in ("went well", "failed")
     }
-    whys = ("quorum lost", "no ruling", "Prime asks", "gate", "tie")
+    whys = ("quorum lost", "budget", "no ruling", "Prime asks", "gate", "tie")
     ends |= {f"to a human: {why}" for why in whys}
     rare = {what: reached[what] for what in ends if reached[what] < 3}
     assert not rare
