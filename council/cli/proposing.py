@@ -125,4 +125,5 @@ def show(decision: Decision, report: Report, how: str, code: int | None = None) 
     from council.core.state import plain
 
     code = decision_code(decision) if code is None else code
-    return report.result({"council": how, **plain(decision)}, draw.decision(decision), code)
+    drawn = draw.decision(decision, ended=how != "connected")
+    return report.result({"council": how, **plain(decision)}, drawn, code)

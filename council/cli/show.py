@@ -46,8 +46,11 @@ def word(decision: Decision) -> str:
     return decision.outcome or decision.standing
 
 
-def decision(decided: Decision, *, council: str | None = None) -> RenderableType:
-    """A decision with all that it rests on: every seat, the tally, the ruling, the dissent."""
+def decision(decided: Decision, *, council: str | None = None, ended: bool = False) -> RenderableType:
+    """A decision with all that it rests on: every seat, the tally, the ruling, the dissent.
+
+    ``ended``: its council is no more, so that nobody can answer what is escalated.
+    """
     how = word(decided)
     style = OUTCOME_STYLES[how]
     why = Text.assemble(
@@ -55,7 +58,7 @@ def decision(decided: Decision, *, council: str | None = None) -> RenderableType
         (f"  ·  {decided.tally}  ·  quorum {decided.quorum}  ·  {span(decided.seconds)}", DIM),
     )
     parts: list[RenderableType] = [text(line(decided.summary, 300), "bold"), why, "", _votes(decided)]
-    if others := list(_facts(decided)):
+    if others := list(_facts(decided, ended=ended)):
         parts += ["", facts(others)]
     title = Text.assemble((how, f"bold {style}"))
     foot = f"proposal {decided.proposal_id}" if council is None else f"{council} · {decided.proposal_id}"
@@ -138,7 +141,7 @@ def shortened(reason: str) -> str:
     return f"{reason[:REASON_CHARS_MAX].rstrip()}… ({rest:,} characters more: --json)"
 
 
-def _facts(decided: Decision) -> Iterator[tuple[str, Text]]:
+def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
     """What else the decision says of itself."""
     if decided.escalated_for:
         yield "escalated", text("; ".join(decided.escalated_for))
@@ -160,7 +163,7 @@ def _facts(decided: Decision) -> Iterator[tuple[str, Text]]:
         yield "spent", text(spending(decided.spent))
     for label, seats in decided.shared:
         yield "shared", text(f"{', '.join(seats)} share {label}: their votes are not independent")
-    if not decided.final and decided.escalation_id:
+    if not decided.final and decided.escalation_id and not ended:
         yield "next", text(_answering(decided.escalation_id), "bold")
 
 

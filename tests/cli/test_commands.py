@@ -80,6 +80,14 @@ def test_an_undecided_proposal_exits_3_and_says_what_is_next(cli: Cli, up: Up) -
     assert "council answer esc-" in said.out
 
 
+def test_nobody_is_sent_to_answer_a_council_that_ends_with_its_command(cli: Cli) -> None:
+    said = cli("propose", "Drop the table", "--inline")
+    assert said.code == 3, said
+    assert "escalated" in said.out
+    assert "council answer" not in said.out + said.err
+    assert "the council of this command ends now, and the escalation with it" in said.err
+
+
 def test_a_deferred_proposal_exits_3(cli: Cli, up: Up) -> None:
     up(council_of(prime=ASKS, escalation_ttl_s=0.05))
     said = cli("propose", "Drop the table", "--wait-for-human", "--json")

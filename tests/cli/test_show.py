@@ -104,6 +104,7 @@ def test_a_decision_that_waits_names_the_command_that_answers_it() -> None:
     shown = flat(show.decision(waits))
     assert "escalated" in shown
     assert "council answer esc-1a --approve | --reject" in shown
+    assert "council answer" not in flat(show.decision(waits, ended=True))
 
 
 def test_what_did_not_happen_is_not_mentioned() -> None:
