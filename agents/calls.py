@@ -58,8 +58,10 @@ _OF_A_LENGTH = ("context_length", "context length", "context size", "context win
 # has written a whole answer.
 _OF_AN_ANSWER = ("does not match the expected", "failed to parse input")
 UNREAD_MAX = 2
-# What says that a server did not begin: it is not up yet, or has too much to do.
+# What says that a server did not begin: it is not up yet, or has too much to do. A gateway's bare 503 may come after
+# the server has worked.
 _BUSY = (503, 529)
+_OF_TOO_MUCH = ("loading", "overload", "capacity", "busy", "not ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +340,8 @@ class ModelCalls:
         status: int = error.status_code
         said, after_s = self._said(error), _retry_after_s(error.response.headers)
         about = f"{said} {error.code or ''}".casefold()
-        used = NOTHING if status in _BUSY or (status < 500 and status != 408) else None
+        idle = status in _BUSY and (after_s is not None or any(word in about for word in _OF_TOO_MUCH))
+        used = NOTHING if idle or (status < 500 and status != 408) else None
         again = status in (408, 409, 425, 429) or status >= 500
         if status in (401, 403):  # without the server's words, which may show the key
             which = self.endpoint.api_key_env or self.endpoint.api_key_file

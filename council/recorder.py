@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import time_ns
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, Tracer
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 
 
 class Hashed(Resource):
@@ -40,7 +49,7 @@ class Recorder:
         self._flags = TraceFlags.RANDOM_TRACE_ID if self._ids.is_trace_id_random() else TraceFlags.DEFAULT
         self.resource = tracer.resource
         self.scope = InstrumentationScope("council", "")
-        self.hand_over = tracer.span_processor.on_end
+        self.begun, self.hand_over = tracer.span_processor.on_start, tracer.span_processor.on_end
 
     def start_span(
         self,
@@ -62,7 +71,9 @@ class Recorder:
         own = SpanContext(trace_id, self._ids.generate_span_id(), False, TraceFlags(flags), found.trace_state)
         if not found.decision.is_recording():
             return NonRecordingSpan(own)
-        return Recorded(self, name, own, parent, kind, dict(found.attributes), start_time)
+        span: Any = Recorded(self, name, own, parent, kind, dict(found.attributes), start_time)
+        self.begun(span, context)
+        return cast(Span, span)
 
 
 class Recorded(Span, ReadableSpan):
@@ -103,21 +114,29 @@ class Recorded(Span, ReadableSpan):
         return self._end_time is None
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        self._facts |= attributes
+        if self._end_time is None:
+            self._facts |= attributes
 
     def set_attribute(self, key: str, value: Any) -> None:
-        self._facts[key] = value
+        self.set_attributes({key: value})
 
     def add_event(
         self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
     ) -> None:
-        self._told.append(Event(name, attributes, timestamp))
+        if self._end_time is None:
+            self._told.append(Event(name, attributes, timestamp))
+
+    def add_link(self, context: SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
+        if self._end_time is None:
+            self._links = (*self._links, Link(context, attributes))
 
     def update_name(self, name: str) -> None:
-        self._name = name
+        if self._end_time is None:
+            self._name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self._status = status if isinstance(status, Status) else Status(status, description)
+        if self._end_time is None:
+            self._status = status if isinstance(status, Status) else Status(status, description)
 
     def record_exception(
         self,

@@ -67,6 +67,7 @@ def told(span: Span) -> None:
     span.set_attributes({"council.missing": ["lite"], "council.quorum": 2})
     span.add_event("ballot", {"council.seat": "lite"}, 7)
     span.add_event("to_prime", None, 8)
+    span.add_link(SpanContext(0x12, 0x34, False), {"council.seat": "lite"})
     span.update_name("renamed")
     span.set_status(Status(StatusCode.ERROR))
     span.end(9)
@@ -138,3 +139,26 @@ def test_a_seat_remembers_the_newest_traces_alone(monkeypatch: pytest.MonkeyPatc
     for number in range(5):
         spans.remember(f"{number:016x}", None)
     assert list(spans._traced) == [f"{number:016x}" for number in (2, 3, 4)]
+
+
+def test_what_comes_after_its_end_is_too_late_and_its_processors_hear_of_its_beginning() -> None:
+    """Mutation: a task that a mind left running changes a span that waits to be sent."""
+    begun: list[str] = []
+
+    class Hears(SimpleSpanProcessor):
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            begun.append(span.name)
+
+    memory = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Hears(memory))
+    tracer = provider.get_tracer("council")
+    assert isinstance(tracer, Tracer)
+    span = Recorder(tracer).start_span("council.review")
+    span.end()
+    told(span)
+    span.set_status(StatusCode.ERROR)
+    (kept,) = memory.get_finished_spans()
+    assert (kept.name, dict(kept.attributes or {}), kept.events, kept.links) == ("council.review", {}, (), ())
+    assert kept.status.status_code is StatusCode.UNSET
+    assert begun == ["council.review"]

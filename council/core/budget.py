@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
+from council.core.closing import unpaid
 from council.core.keeping import Effects, keep, open_proposal, seat_of
 from council.core.state import (
     ACTS_MAX,
@@ -70,13 +71,19 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     told: Effects = [do.AnnounceOverruns(call, event.overruns)] if event.overruns else []
     why = _too_much(state, proposal, call)
     if why:  # for good: else a late duplicate of the question might be granted to a seat that has given up
-        after = replace(proposal, acts={**proposal.acts, f"{call.seat} denial": refused | {call.call_id}})
+        acts = {**proposal.acts, f"{call.seat} denial": refused | {call.call_id}}
+        if call.task != LOOK:
+            acts[unpaid(call.seat)] = frozenset({call.call_id})
+        after = replace(proposal, acts=acts)
         told.append(do.AnnounceDenial(call, why))
         return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
     state.calls[call.call_id] = Granted(call, now.uptime_s)
+    acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
+    if call.task != LOOK:
+        acts.pop(unpaid(call.seat), None)
     after = replace(
         proposal,
-        acts={**proposal.acts, f"{call.seat} call": made | {call.call_id}},
+        acts=acts,
         accounts=_with(proposal.accounts, _begun(_account_of(proposal.accounts, call.seat), call)),
         dearest=_greater(proposal.dearest, call.worst),
     )

@@ -31,8 +31,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     rules = state.rules
     if proposal.stage != "deliberating":
         return proposal, []
-    unpaid = _is_quorum_unpaid(state, proposal)
-    if len(proposal.ballots) < rules.quorum and not (expired or unpaid) and rules.sole_seat == "never":
+    too_dear = _is_quorum_unpaid(state, proposal)
+    if len(proposal.ballots) < rules.quorum and not (expired or too_dear) and rules.sole_seat == "never":
         return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
     votes = tally.count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
@@ -50,7 +50,7 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     if not quorum:
         if _sole_seat_decides(rules, proposal, active):
             return _by_majority(state, proposal, now, expired=expired)
-        if unpaid:
+        if too_dear:
             return to_human(state, proposal, "budget_unmet", now)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []
@@ -62,11 +62,16 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     return _by_majority(state, proposal, now, expired=expired)
 
 
+def unpaid(seat: str) -> str:
+    """The act that says: the last call that a seat asked for, for work of its own, no cap had room for."""
+    return f"{seat} unpaid"
+
+
 def _is_quorum_unpaid(state: CouncilState, proposal: Proposal) -> bool:
-    """Whether no quorum can come any more, for too many seats gave up a call that no cap had room for (rules 1.8)."""
-    denied = [name for name in proposal.lost if f"{name} denial" in proposal.acts]
-    others = state.seats.keys() - proposal.lost.keys()
-    return bool(denied) and len(others.union(ballot.seat for ballot in proposal.ballots)) < state.rules.quorum
+    """Whether no quorum can come any more, but could, had the caps room for who gave up without (rules 1.8)."""
+    denied = {name for name in proposal.lost if unpaid(name) in proposal.acts}
+    others = {ballot.seat for ballot in proposal.ballots}.union(state.seats.keys() - proposal.lost.keys())
+    return len(others) < state.rules.quorum <= len(others | denied)
 
 
 def _sole_seat_decides(rules: Rules, proposal: Proposal, active: list[str]) -> bool:

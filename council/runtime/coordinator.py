@@ -124,9 +124,12 @@ class Coordinator:
         for timer in (self._timer, self._lingering):
             if timer is not None:
                 timer.cancel()
+        if (
+            self._appending is not None
+        ):  # before anything is awaited: it would tell, and begin to write, once more
+            self._appending.cancel()
         await self._seats.end()
         if self._appending is not None:
-            self._appending.cancel()
             await asyncio.wait([self._appending])
         await self._transport.close()
         for session in self._sessions.values():

@@ -50,8 +50,8 @@ COORDINATOR_CALLS_MAX = 5_000
 START_TIMEOUT_S = 120.0
 # An actor that was restarted calls itself so often, until that is heard.
 REOPEN_S = 0.05
-# A store, or Ray itself, that is away when a coordinator is restarted: so long until the next look.
-STORE_AWAY_S = 0.5
+# A store, or Ray, that is away when a coordinator is restarted: each look that finds the store begins an epoch there.
+AWAY_FIRST_S, AWAY_LAST_S = 0.5, 15.0
 # How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
 FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
 # Every node has this label of Ray's own.
@@ -190,6 +190,7 @@ class CoordinatorActor:
         return await self.hello()
 
     async def _open(self) -> None:
+        pause_s = AWAY_FIRST_S
         while self._coordinator is None:
             try:
                 self._coordinator = await self._begun()
@@ -198,7 +199,8 @@ class CoordinatorActor:
                     raise
                 # Nobody else would begin it again; who asks meanwhile hears that it is starting.
                 log.warning("coordinator can't begin yet", council=self._council_id, why=str(error))
-                await asyncio.sleep(STORE_AWAY_S)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, AWAY_LAST_S)
 
     async def _begun(self) -> Coordinator:
         config, keys = self._config, self._keys

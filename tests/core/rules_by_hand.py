@@ -46,7 +46,9 @@ class Case:
     cast: list[Any] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
-    unpaid: set[str] = field(default_factory=set)  # whoever was denied a call; those who watch tell of it
+    unpaid: set[str] = field(
+        default_factory=set
+    )  # for whose newest call no cap had room; those who watch tell of it
     again: dict[str, str] = field(default_factory=dict)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
@@ -322,7 +324,11 @@ class ByHand:
             case.phase, case.until = "prime", now.uptime_s + case.what.time_budget_s
         elif quorum or self._alone(case, active):
             self._count(case, now, ended=expired)
-        elif len(self.roll.keys() - case.gone | voters) < self.rules.quorum and case.unpaid & case.gone:
+        elif (
+            len(may := self.roll.keys() - case.gone | voters)
+            < self.rules.quorum
+            <= len(may | case.unpaid & case.gone)
+        ):
             self._to_human(case, "budget_unmet", now)
         elif expired:
             self._to_human(case, "quorum_lost", now)

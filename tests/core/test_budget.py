@@ -462,13 +462,34 @@ def test_where_no_cap_has_room_for_a_quorum_a_human_is_asked_at_once() -> None:
     assert hand.open().escalation.gaps == tuple(f"{name} gave no ballot: {OVER}" for name, _ in missing)  # type: ignore[union-attr]
 
 
-def test_money_may_be_one_reason_among_others() -> None:
+@pytest.mark.parametrize(("hung", "reason"), [(1, "budget_unmet"), (2, "quorum_lost")])
+def test_where_money_made_no_difference_it_is_not_named(hung: int, reason: str) -> None:
+    """Two that hung and one that was denied: with any money there is no quorum, and the deadline is waited for."""
     hand = Hand(budget=Budget(proposal=Caps(tokens=50)))
     hand.submit()
-    hand.do(ev.WorkFailed("p1", "prime", "ballot", "it hung"))
-    hand.do(ev.WorkFailed("p1", "codemind", "ballot", "it hung"))
-    give_up(hand, "lite")
-    assert hand.open().escalation.reason == "budget_unmet"  # type: ignore[union-attr]
+    for name in ("prime", "codemind")[:hung]:
+        hand.do(ev.WorkFailed("p1", name, "ballot", "it hung"))
+    give_up(hand, *("lite", "codemind")[: 3 - hung])
+    if reason == "quorum_lost":
+        assert hand.open().stage == "deliberating"
+        hand.move_to(60.5)
+        hand.drain()
+    assert hand.open().escalation.reason == reason  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("first", ["observe", "plan"])
+def test_a_ballot_that_was_paid_and_lost_all_the_same_is_no_matter_of_money(first: str) -> None:
+    """Mutation: any denial counts, also of a look, which is to leave room, and of a step that was done without."""
+    hand = Hand(budget=Budget(proposal=Caps(tokens=350)), observer="lite")
+    hand.submit()
+    for seat in ("prime", "lite"):
+        hand.do(ev.CallReserved(call(f"{seat} first", seat, tokens=400, task=first)))
+        one = call(seat, seat)
+        hand.do(ev.CallReserved(one))
+        hand.do(settled(one, 10))
+        hand.do(ev.WorkFailed("p1", seat, "ballot", "the server answered 500"))
+    hand.vote(yes("codemind"))
+    assert hand.open().stage == "deliberating"
 
 
 @pytest.mark.parametrize("denied_for", ["nothing", "a look"])

@@ -60,6 +60,13 @@ class Watched(Hand):
         now = self.moment()
         effects = super()._step(event)
         self.by_hand.feed(event, now)
+        if isinstance(event, ev.CallReserved) and event.call.task != "observe":
+            call = event.call
+            for effect in effects:
+                if isinstance(effect, do.AnnounceDenial):
+                    self.by_hand.cases[call.proposal_id].unpaid.add(call.seat)
+                if isinstance(effect, do.GrantCall) and not effect.again:
+                    self.by_hand.cases[call.proposal_id].unpaid.discard(call.seat)
         for effect in effects:
             if isinstance(effect, do.AnnounceDecision):
                 proposal_id = effect.decision.proposal_id
@@ -67,8 +74,6 @@ class Watched(Hand):
                 assert self.decisions[proposal_id] == 1, f"{proposal_id} was decided twice"
                 assert effect.decision == self.closed(proposal_id)
                 assert effect.decision.position == now.position
-            if isinstance(effect, do.AnnounceDenial):
-                self.by_hand.cases[effect.call.proposal_id].unpaid.add(effect.call.seat)
             if isinstance(effect, do.RaiseAlert) and effect.kind == "late_ballot":
                 self.alarms[effect.proposal_id] += 1
         self._compare()
@@ -260,6 +265,8 @@ def event_for(  # noqa: C901 - one case for each kind of event
             return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, task, "model", worst), cut)
         case "unpaid":  # a seat asks for what no cap has room for, and then gives up its ballot
             open_ = hand.state.open.get(pid)
+            if open_ is not None:
+                seat = next((name for name in seats if name not in open_.done()), seat)
             if open_ is not None and f"{seat} denial" in open_.acts:
                 return ev.WorkFailed(pid, seat, "ballot", "denied")
             return ev.CallReserved(Call(f"c{len(hand.sent)}", pid, seat, "ballot", "model", Spend(10_000)))

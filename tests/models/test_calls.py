@@ -227,6 +227,8 @@ def test_pauses_grow_and_attempts_end() -> None:
     [
         (refuse(500, "oh dear"), None),
         (refuse(503, "loading model"), Cost(0)),
+        (refuse(503, "come again", retry_after="0"), Cost(0)),
+        (refuse(503, "upstream connect error or disconnect/reset before headers"), None),
         (refuse(529, "overloaded"), Cost(0)),
         (resets(), None),
         (resets('{"ball'), None),
@@ -239,6 +241,8 @@ def test_pauses_grow_and_attempts_end() -> None:
     ids=[
         "500",
         "503",
+        "503 with a time",
+        "503 of a gateway",
         "529",
         "reset",
         "reset within",

@@ -565,7 +565,7 @@ def test_a_coordinator_that_was_restarted_tries_again_where_ray_fails_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Mutation: one call of Ray's fails as its head restarts too, and nobody ever begins the council again."""
-    monkeypatch.setattr(ray_actors, "STORE_AWAY_S", 0.01)
+    monkeypatch.setattr(ray_actors, "AWAY_FIRST_S", 0.01)
     kind: Any = ray_actors.CoordinatorActor
     begun = iter([ray.exceptions.RaySystemError("the head is away"), "the council"])
 

@@ -38,7 +38,7 @@ class Case:
     cast: dict[str, Said] = field(default_factory=dict)
     late: dict[str, Said] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    unpaid: set[str] = field(default_factory=set)  # who was denied a call, for which no cap had room
+    unpaid: set[str] = field(default_factory=set)  # for whose newest call, but for looks, no cap had room
     again: set[str] = field(default_factory=set)
     grave: bool = False
     runs: dict[str, int] = field(default_factory=dict)
@@ -351,7 +351,9 @@ class Oracle:
         if expected == "taken":
             granted = len(self.ledger.open) > before
             self.reached.add("call granted" if granted else "call denied")
-            if not granted and len(self.ledger.asked.get((said.pid, said.sender), ())) > tried:
+            if granted and not looks:
+                case.unpaid.discard(said.sender)
+            elif not looks and len(self.ledger.asked.get((said.pid, said.sender), ())) > tried:
                 case.unpaid.add(said.sender)
         return expected
 
@@ -439,9 +441,9 @@ class Oracle:
             self._by_sides(case, t, wall_s, expired=expired)
 
     def _unpaid(self, case: Case) -> bool:
-        """Rules 1.8: with who may still vote, or has, there is no quorum, and money is one reason for it."""
+        """Rules 1.8: with who may still vote, or has, there is no quorum, and with money for it there might be."""
         possible = [name for name in self.seats if name in case.cast or name not in case.gone]
-        return len(possible) < self.quorum and not case.unpaid.isdisjoint(case.gone)
+        return len(possible) < self.quorum <= len({*possible, *(case.unpaid & case.gone)})
 
     def _sole(self, case: Case, active: set[str]) -> bool:
         if not self.sole_allowed or len(case.cast) != 1 or case.grave:
