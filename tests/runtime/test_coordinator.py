@@ -332,6 +332,34 @@ def test_a_decision_is_told_only_once_it_is_kept() -> None:
     run(scenario())
 
 
+def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules 4.7. Mutation: it is cancelled once the seats have ended; then what only the last append keeps is told."""
+
+    async def scenario() -> None:
+        journal = SlowJournal()
+        async with Bench(journal=journal) as bench:
+            client = await bench.client()
+            call = asyncio.ensure_future(client.exchange(client.proposal()))
+            await until(lambda: bench.coordinator._driver.counts or bench.coordinator._driver.state.closed)
+            seats, kept_before = bench.coordinator._seats, bench.coordinator._kept_position
+            end = seats.end
+
+            async def ends_meanwhile() -> None:
+                journal.gate.set()
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                await end()
+
+            monkeypatch.setattr(seats, "end", ends_meanwhile)
+            await bench.coordinator.close()
+            assert bench.coordinator._kept_position == kept_before
+            assert bench.coordinator._lingering is None or bench.coordinator._lingering.cancelled()
+            with pytest.raises(OperatorError, match="closed"):
+                await call
+
+    run(scenario())
+
+
 def test_what_comes_in_while_one_append_runs_is_kept_by_the_next() -> None:
     async def scenario() -> None:
         journal = SlowJournal()
