@@ -333,7 +333,7 @@ def test_a_decision_is_told_only_once_it_is_kept() -> None:
 
 
 def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules 4.7. Mutation: it is cancelled once the seats have ended; then what only the last append keeps is told."""
+    """Rules 4.7. Mutation: it is cancelled after the seats have ended, and what only the last append keeps is told."""
 
     async def scenario() -> None:
         journal = SlowJournal()
