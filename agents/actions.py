@@ -25,6 +25,21 @@ _SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|be
 _PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
 _LANGUAGE_KEYS = {"language", "lang", "kernel"}
 _PYTHON = re.compile("i?python")
+# A tool that writes a file is one whose name has such words, and no other.
+_WRITES_ALONE = {"write", "overwrite", "create", "save", "edit", "append"}
+_WRITES = _WRITES_ALONE | {"update", "put", "add", "replace", "modify"}
+_WRITES_WHAT = {
+    "file", "files", "filesystem", "fs", "text", "to", "in", "a", "new", "multi", "mcp", "local", "editor",
+}  # fmt: skip
+_APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
+# What leaves this machine; more names than that are only looked at more closely.
+_SENDS = re.compile(
+    r"post(?!gres)|send|upload|https?|mail|publish|notif|messag|slack|comment|share|tweet|reply|forward|webhook|curl|"
+    r"gist|paste|chat|discord|telegram|sms|transmit|submit|broadcast|export|review|issue|request|fetch|ticket|push"
+)
+_ADDRESSES = {
+    "url", "uri", "endpoint", "to", "recipient", "recipients", "channel", "host", "webhook", "address",
+}  # fmt: skip
 
 
 class Argument(NamedTuple):
@@ -39,13 +54,16 @@ class Argument(NamedTuple):
 class Action:
     """An action as it is read. ``tool`` is in lower case, its words apart; without an action it is "".
 
-    ``runs_shell`` and ``runs_python``: by the tool's name, or by what its arguments are called.
+    ``runs_shell``, ``runs_python``, ``sends``: by the tool's name, or by what its arguments are called.
+    ``commands`` are the lists that are in ``args`` as lines, or item by item, each as the one command it may be.
     """
 
     tool: str
     args: list[Argument]
+    commands: list[Argument]
     runs_shell: bool
     runs_python: bool
+    sends: bool
 
     def runs_sql_in(self, key: str, text: str) -> bool:
         """Whether it runs an argument as SQL; what is called a query may be one of another kind."""
@@ -56,31 +74,54 @@ class Action:
         """Whether it runs an argument as a command."""
         return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
 
-    def writes(self, argument: Argument) -> bool:
-        """Whether an argument is the text of a file, which it does not run at once."""
+    def names_file(self, argument: Argument) -> bool:
+        """Whether an argument stands beside a file's name as its text, and is not run at once."""
         key = argument.key.lower()
         is_text = bool(argument.path) and key in CODE_KEYS
         return is_text and not (self.runs_python or self.runs_shell_in(key))
+
+    def writes(self, argument: Argument) -> bool:
+        """Whether an argument is surely the text of a file that is written here, and goes nowhere else."""
+        words = re.findall("[a-z]+", self.tool)
+        verbs, what = _WRITES.intersection(words), _WRITES_WHAT.intersection(words)
+        is_writer = verbs | what == set(words) and bool(verbs & _WRITES_ALONE or (verbs and "file" in words))
+        return is_writer and not self.sends and "://" not in argument.path and self.names_file(argument)
+
+    def applies(self, argument: Argument) -> bool:
+        """Whether it applies an argument as a diff: what that takes away or only shows goes nowhere else."""
+        says = _APPLIES.search(self.tool) or _APPLIES.search(_apart(argument.key))
+        return bool(says) and not self.sends
 
 
 def read_action(action: Mapping[str, Any] | None) -> Action:
     """What is known of an action; of none, that it runs nothing."""
     given = action or {}
-    tool = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(given.get("tool", ""))[:200]).lower()
-    args = _arguments(given.get("args"))
-    keys = (argument.key.lower() for argument in args)
+    tool = _apart(str(given.get("tool", "")))
+    args, commands = _arguments(given.get("args"))
+    keys = [argument.key.lower() for argument in args]
     languages = (argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS)
     return Action(
         tool,
         args,
+        commands,
         runs_shell=bool(_SHELL_TOOLS.search(tool)) or any(map(_SHELL_KEYS.match, keys)),
         runs_python=bool(_PYTHON_TOOLS.search(tool)) or any(map(_PYTHON.match, languages)),
+        sends=bool(_SENDS.search(tool)) or not _ADDRESSES.isdisjoint(keys),
     )
 
 
-def _arguments(args: Any) -> list[Argument]:
-    """Every text in them, nested ones too; lists of words as one line, those of code as lines."""
+def _apart(name: str) -> str:
+    """A name in lower case, its words apart."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:200]).lower()
+
+
+def _arguments(args: Any) -> tuple[list[Argument], list[Argument]]:
+    """Every text in them, nested ones too; lists of words as one line, those of code as lines.
+
+    The second are the lists that are not read as one line, but may be one.
+    """
     found: list[Argument] = []
+    commands: list[Argument] = []
     stack: list[tuple[str, Any, str, int]] = [("args", args, "", 0)]
     while stack and len(found) < ARGS_MAX:
         key, value, path, depth = stack.pop()
@@ -93,15 +134,19 @@ def _arguments(args: Any) -> list[Argument]:
             items = list(value.items())[:ARGS_MAX]
             stack.extend((str(name), item, path, depth + 1) for name, item in reversed(items))
         elif isinstance(value, list | tuple):
-            if not value or any(not isinstance(item, str) or holds_diff(item) for item in value):
+            is_text = bool(value) and all(isinstance(item, str) for item in value)
+            if not is_text or any(map(holds_diff, value)):
+                if is_text:
+                    commands.append(Argument(key, shlex.join(value), path))
                 stack.extend((key, item, path, depth + 1) for item in reversed(value[:ARGS_MAX]))
             elif key.lower() in CODE_KEYS and any(re.search(r"\s", item) for item in value):
                 found.append(Argument(key, "\n".join(item.removesuffix("\n") for item in value), path))
+                commands.append(Argument(key, shlex.join(value), path))
             else:
                 found.append(Argument(key, shlex.join(value), path))
         elif value is not None:
             found.append(Argument(key, str(value)[:200], path))
-    return found
+    return found, commands
 
 
 def holds_diff(text: str) -> bool:

@@ -19,7 +19,8 @@ from council.agents.diffscan import NULL, PREFIX, Scanner, Section, plain_name, 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
 
-_INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: [0-7]{6})?$")
+_INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
+_LINK_MODE = "120000"
 WIDE_CONTEXT_LINES = 25  # nobody asks for so much context unless they ask for the whole file
 
 
@@ -71,7 +72,7 @@ class FileChange:
     ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False when some hunk of the
     file could not be read; ``Reading.faults`` says which. Paths are as the author wrote them: they may be
     absolute or climb with "..", and are for showing, never for opening. ``is_link``: it is a symbolic link, and
-    its one line is the path that it leads to.
+    its one line is the path that it leads to; what was one and becomes a file is a file.
     """
 
     path: str
@@ -168,12 +169,19 @@ def _build(section: Section) -> FileChange:
         old_path=None if kind == "added" else old,
         kind=kind,
         is_binary=section.is_binary,
-        is_link=any(fact.endswith("120000") for fact in extended.values()),  # git's mode of a link
+        is_link=_is_link(extended, index[2] if index else None, hunks),
         hunks=hunks,
         is_complete=section.is_complete,
         line=section.line,
     )
     return replace(change, is_whole=_is_surely_whole(change, index[1] if index else None))
+
+
+def _is_link(extended: dict[str, str], index_mode: str | None, hunks: tuple[Hunk, ...]) -> bool:
+    """Whether every mode that is said of the new side is a link's, and it has no more than a link's one line."""
+    said = {extended.get("new file mode"), extended.get("new mode"), index_mode} - {None}
+    modes = said or {extended.get("deleted file mode")}
+    return modes == {_LINK_MODE} and sum(len(hunk.added) for hunk in hunks) <= 1
 
 
 def _is_plain_creation(section: Section, hunks: tuple[Hunk, ...]) -> bool:

@@ -118,6 +118,8 @@ def _reading_of(case: Case) -> Reading:
             reading = reading.with_more(Reading(files=(written_file(argument),)))
         elif (action.runs_python or scripts.is_python(path)) and key.lower() in CODE_KEYS:
             reading = reading.with_more(Reading(blocks=(CodeBlock("python", text, 0),)))
+        elif action.names_file(argument):
+            reading = reading.with_more(Reading(files=(written_file(argument),)))
     return reading
 
 

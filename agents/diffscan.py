@@ -27,6 +27,7 @@ _EXTENDED = (
 )  # fmt: skip
 _FACTS = {"old mode", "rename to", "copy to", "new file mode", "deleted file mode"}
 NULL = "/dev/null"
+_LONGER = "it is longer than its header says"
 _ESCAPE = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
@@ -49,6 +50,7 @@ class Section:
     hunks: list[tuple[int, int, list[str]]] = field(default_factory=list)
     is_binary: bool = False
     is_complete: bool = True
+    is_longer: bool = False  # more of its lines follow than its last header says
 
 
 @dataclass(slots=True)
@@ -89,19 +91,24 @@ class Scanner:
         self.prose = self._lines.copy()
 
     def run(self) -> None:
-        """Fills ``sections``, ``fences`` and ``faults``, and blanks the diffs out of ``prose``."""
-        is_damaged = False
+        """Fills ``sections``, ``fences`` and ``faults``, and blanks out of ``prose`` the diffs that it took.
+
+        What only looks like a diff, or says nothing of a file, stays: nobody else reads its lines.
+        """
+        runs_on = False
         while (start := self._at) < len(self._lines):
-            known = len(self.faults)
+            known = len(self.sections)
             if self._take_section() or self._take_odd_diff():
-                is_damaged = len(self.faults) > known
-                self.prose[start : self._at] = [""] * (self._at - start)
+                is_taken = len(self.sections) > known
+                runs_on = is_taken and self.sections[-1].is_longer
+                if is_taken or known >= FILES_MAX:
+                    self.prose[start : self._at] = [""] * (self._at - start)
             elif self._take_fence():
-                is_damaged = False
-            else:  # what follows a damaged diff and looks like its lines is of it; what it adds is read all the same
+                runs_on = False
+            else:  # what a diff has beyond its header's count is of it; what that adds is read all the same
                 line = self._consume()
-                is_damaged &= line.startswith((" ", "+", "-", "\\"))
-                if is_damaged and line[0] != "+":
+                runs_on &= line.startswith((" ", "+", "-", "\\"))
+                if runs_on and line[0] != "+":
                     self.prose[start] = ""
         self._close_fence()
 
@@ -257,7 +264,7 @@ class Scanner:
                 missing = f"{old_left} old and {new_left} new lines are missing"
                 return self._hunk_fault(section, at, f"it ends early: {missing}")
             if (tag in " -" and not old_left) or (tag in " +" and not new_left):
-                return self._hunk_fault(section, at, "it is longer than its header says")
+                return self._hunk_fault(section, at, _LONGER)
             old_left -= tag in " -"
             new_left -= tag in " +"
             self._consume()
@@ -267,7 +274,7 @@ class Scanner:
             lines.append(line)
             self._consume()
         if self._runs_on():
-            self._hunk_fault(section, at, "it is longer than its header says")
+            self._hunk_fault(section, at, _LONGER)
         section.hunks.append((int(counts[1]), int(counts[3]), lines))
         return True
 
@@ -283,6 +290,7 @@ class Scanner:
     def _hunk_fault(self, section: Section, at: int, what: str) -> bool:
         """Notes it; the hunk is taken all the same."""
         section.is_complete = False
+        section.is_longer = what == _LONGER
         name = (section.new_name if section.new_name != NULL else section.old_name) or "?"
         self.fault(f"line {at}: a hunk of {shown(plain_name(name))} can't be trusted, {what}")
         return True

@@ -129,15 +129,17 @@ def look(case: Case) -> Sight:
     """Everything policy sees in a case. Never raises for what a case says."""
     action = read_action(case.action)
     reading = read_changes(case.body)
-    by_action = [written_file(argument) for argument in action.args if action.writes(argument)]
-    told = []  # the arguments without their diffs, of which only what they add is judged
+    by_action = [written_file(argument) for argument in action.args if action.names_file(argument)]
+    told = []  # the arguments, but for the diffs that are applied, of which only what they add is judged
     for argument in action.args:
         text = argument.text
         if holds_diff(text):
             more = read_changes(text)
-            reading, text = reading.with_more(more), more.prose
+            reading, text = reading.with_more(more), more.prose if action.applies(argument) else text
         if not action.writes(argument):
             told.append(f"{argument.key} = {json.dumps(text)}")
+    for key, text, _ in filter(lambda one: not (action.writes(one) or action.applies(one)), action.commands):
+        told.append(f"{key} = {json.dumps(text)}")
     shell = _Shell([*reading.faults, *filter(None, map(_unreadable, reading.files))])
     notes = [note for change in (*reading.files, *by_action) for note in _in_file(change, shell)]
     notes += _in_prose(case, reading, shell)
@@ -369,7 +371,7 @@ def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
 
 
 def _in_action(action: Action, shell: _Shell) -> Iterator[Note]:
-    for argument in action.args:
+    for argument in (*action.args, *action.commands):
         place = f"the action's {argument.key[:40]!r}"
         for script in _run_by(action, argument):
             yield from _in_script(script, place, shell)

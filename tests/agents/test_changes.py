@@ -205,6 +205,51 @@ def test_the_lines_that_a_damaged_diff_leaves_are_no_prose() -> None:
     assert reading.prose.split("\n")[6:] == ["+c = 4", "", "", "Then", "- more"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@@ -1,2 +1,2 @@\n token = 1\n-b\n\\ c\n",
+        "diff --cc x.py\n- a\n  b\n",
+        "--- a/x.py\n+++ b/x.py\n a\n token = 1\n",
+        "--- a/x.py\n+++ b/x.py\n+y\n token = 1\n-b\n",
+        "--- a/x.py\n+++ b/x.py\n@@ somewhere @@\n token = 1\n",
+    ],
+    ids=["hunk without a file", "combined", "names alone", "no header", "unreadable header"],
+)
+def test_what_an_odd_diff_is_followed_by_stays_prose(text: str) -> None:
+    """Fails where lines that no hunk has are blanked: then nobody reads them."""
+    reading = read_changes(text)
+    assert reading.faults
+    assert [line for line in reading.prose.split("\n") if line][-1] == text.split("\n")[-2]
+    assert "token" in reading.prose or "combined" in reading.faults[0]
+
+
+LINKED = "--- /dev/null\n+++ b/app.py\n@@ -0,0 +1 @@\n+../a\n\\ No newline at end of file\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "is_link"),
+    [
+        ("new file mode 120000\nindex 0000000..1234567\n" + LINKED, True),
+        ("old mode 100644\nnew mode 120000\nindex 1234567..1234568\n" + LINKED, True),
+        ("index 1234567..1234568 120000\n" + LINKED, True),
+        ("deleted file mode 120000\nindex 1234567..0000000\n", True),
+        ("old mode 120000\nnew mode 100644\nindex 1234567..1234568\n" + LINKED, False),
+        ("deleted file mode 120000\nnew file mode 100644\nindex 1234567..1234568\n" + LINKED, False),
+        ("new file mode 100644\nindex 0000000..1234567 120000\n" + LINKED, False),
+        ("new file mode 100644\nindex 0000000..1120000\n" + LINKED, False),
+        (f"new file mode 100644\nindex {'0' * 40}..{'a' * 34}120000\n" + LINKED, False),
+        ("rename from f120000\nrename to app.py\nindex 1234567..1234568 100644\n" + LINKED, False),
+        ("copy from f\ncopy to 120000\nindex 1234567..1234568 100644\n" + LINKED, False),
+        ("new file mode 120000\n" + LINKED.replace("+1 @@\n", "+1,2 @@\n+import os\n"), False),
+    ],
+)
+def test_a_link_is_known_by_its_new_mode_alone(head: str, is_link: bool) -> None:
+    """Fails where a hash or a name that ends as a link's mode does makes a link of a program."""
+    (change,) = read_changes("diff --git a/app.py b/app.py\n" + head).files
+    assert change.is_link == is_link
+
+
 def test_code_blocks() -> None:
     text = "Intro\n\n```Python title=x\na = 1\n```\n- item\n  ~~~\n  b\n    c\n  ~~~\n```js\nnever closed"
     blocks = read_changes(text).blocks
