@@ -332,8 +332,10 @@ def test_a_decision_is_told_only_once_it_is_kept() -> None:
     run(scenario())
 
 
-def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules 4.7. Mutation: it is cancelled after the seats have ended, and what only the last append keeps is told."""
+def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rules 4.7. Mutation: it is cancelled after the seats have ended, and tells what only the last append keeps."""
 
     async def scenario() -> None:
         journal = SlowJournal()
