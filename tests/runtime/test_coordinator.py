@@ -962,9 +962,12 @@ def test_a_mind_that_cancels_what_is_not_its_own_does_not_end_the_seats() -> Non
     """Mutation: the tasks that watch over the seats end silently, and no heart beats any more."""
 
     async def scenario() -> None:
+        cancelled = []
+
         async def vandal(case: Case) -> Opinion:
             for task in asyncio.all_tasks():
                 if "_supervise" in repr(task.get_coro()):
+                    cancelled.append(task)
                     task.cancel()
             return Opinion.yes("oops")
 
@@ -976,6 +979,8 @@ def test_a_mind_that_cancels_what_is_not_its_own_does_not_end_the_seats() -> Non
                 return sum(not task.done() for task in bench.coordinator._seats._tasks)
 
             await until(lambda: watching() == 3)
+            assert len(cancelled) == 3
+            assert not bench.coordinator._seats._tasks.intersection(cancelled)
 
     run(scenario())
 
