@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import email.utils
-import math
 import random
 import re
 import ssl
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +40,8 @@ PAUSE_S = 0.5
 PAUSE_MAX_S = 8.0
 # A token is rarely more than a word; the longest are rows of blanks or dashes, some dozen characters.
 CHARS_A_TOKEN_MAX = 64
+TIMEOUT = "timeout"
+CLOCK_S = 0.001  # what a timer may come too early by
 SAID_CHARS_MAX = 300  # of a server's own words in an error
 # What begins like the key is the key, or what a server shows of it.
 KEY_SHOWN_MAX = 8
@@ -118,7 +117,7 @@ class Dialect:
 class Failed(Exception):
     """A call failed. ``used`` is what it cost, None if nobody knows; ``after_s``: as long as the server wants.
 
-    ``error_type`` says of which kind it is, in a word or by its status, for the span of the attempt.
+    ``error_type`` says of which kind it is, in a word or by its status, for the attempt's span and settlement.
     """
 
     def __init__(
@@ -170,24 +169,28 @@ class ModelCalls:
         """
         endpoint, attempt = self.endpoint, 0
         told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
-        overruns = [asdict(each) for each in prompt.overruns]
+        told |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
         worst = endpoint.cost(prompt.tokens, prompt.written_max(endpoint.max_output_tokens))
         async with self._open() as client:
             known = dialect = self._dialect
             while True:
-                said = {**told, "overruns": overruns} if overruns else told
-                call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **said)
-                overruns = []  # told once
+                call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
+                told.pop("overruns", None)  # once
                 used: Cost | None = None
+                error = ""
                 try:
                     with spans.chat(endpoint, prompt.task):
                         answer, used = await self._call(client, dialect, prompt, hear)
                     self._learn(known, dialect, troubles)
                     return answer
                 except Failed as failure:
-                    used, failed = failure.used, failure
+                    used, error, failed = failure.used, failure.error_type, failure
+                except asyncio.CancelledError:  # by a halt, say; or since the time of its work is up
+                    over = asyncio.get_running_loop().time() + CLOCK_S >= until_s
+                    error = TIMEOUT if over else ""
+                    raise
                 finally:
-                    purse.settle(call_id, used)
+                    purse.settle(call_id, used, error)
                 troubles.append(failed.what)
                 if hear is not None:
                     hear(None)
@@ -328,7 +331,7 @@ class ModelCalls:
             what = f"it was silent for {self.endpoint.timeout_s:g} s (timeout_s)"
         else:
             what = "the connection broke"
-        kind = "timeout" if began and silent else "connection_error"
+        kind = TIMEOUT if began and silent else "connection_error"
         return Failed(what, again=True, used=None if began else NOTHING, kind=kind)
 
     def _broken(self, error: Any) -> Failed:
@@ -338,7 +341,7 @@ class ModelCalls:
     def _refusal(self, error: Any) -> Failed:
         """What a status means that is no success."""
         status: int = error.status_code
-        said, after_s = self._said(error), _retry_after_s(error.response.headers)
+        said, after_s = self._said(error), wire.retry_after_s(error.response.headers)
         about = f"{said} {error.code or ''}".casefold()
         idle = status in _BUSY and (after_s is not None or any(word in about for word in _OF_TOO_MUCH))
         used = NOTHING if idle or (status < 500 and status != 408) else None
@@ -480,21 +483,3 @@ def _prepared(base_url: str) -> ssl.SSLContext | bool:
 
     assert openai
     return wire.trusted(base_url)
-
-
-def _retry_after_s(headers: Any) -> float | None:
-    """How long the server wants to be left alone, if it says so: in milliseconds, seconds, or until a date."""
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if text is None:
-            continue
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            try:
-                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-            except (ValueError, OverflowError):
-                continue
-        if not math.isnan(seconds):
-            return max(seconds, 0.0)
-    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -24,6 +25,9 @@ ASKED_MAX = 3
 # Calls that were given up before the council answered; a grant that comes late gives them back.
 GIVEN_UP_MAX = 1_000
 COST_MAX = 10**12
+# Why a call failed, told in a metric, so that it is one of few: an HTTP status, or a word.
+_ERROR = re.compile(r"[1-5][0-9]{2}|timeout|connection_error")
+OTHER = "other"
 # A council that has not answered for so long is gone, and its mind has better to do than to wait.
 ANSWER_MAX_S = 120.0
 
@@ -57,9 +61,11 @@ class Purse(Protocol):
         call does not fit what is left, or nobody waits for it any more.
         """
 
-    def settle(self, call_id: str, used: Cost | None) -> None:
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         """Says what the call has cost; None where nobody knows. Also after it failed or was given up.
 
+        ``error`` says of which kind it failed: its HTTP status, ``timeout`` or ``connection_error``; any other word
+        counts as ``other``, so that no text gets into a metric.
         The first word counts. A call that its mind left open is settled, as unknown, with the mind's work.
         """
 
@@ -175,17 +181,23 @@ class SeatPurse:
             self._open[call_id] = self._given_up[call_id], None
             self.settle(call_id, Cost(0))
 
-    def settle(self, call_id: str, used: Cost | None) -> None:
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         proposal_id, _ = self._open.pop(call_id, (None, None))
         if proposal_id is None:
             return
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
-        self._say(proposal_id, "settle", {"call": call_id, **cost})[1]()
+        failed = {"error": error_kind(error)} if error else {}
+        self._say(proposal_id, "settle", {"call": call_id, **cost, **failed})[1]()
 
     def close(self, ended: object) -> None:
         """A piece of work is over: what its mind left open is settled as unknown."""
         for call_id in [each for each, (_, made_for) in self._open.items() if made_for is ended]:
             self.settle(call_id, None)
+
+
+def error_kind(told: str) -> str:
+    """Of which kind an error is, of those that are told apart."""
+    return told if _ERROR.fullmatch(told) else OTHER
 
 
 _holders: WeakKeyDictionary[SpendingMind, SeatPurse] = WeakKeyDictionary()

@@ -5,7 +5,10 @@ No connection outlives the calls that need it, and no client travels: each proce
 
 from __future__ import annotations
 
+import email.utils
+import math
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -73,3 +76,21 @@ def new_client(
         event_hooks={"request": [prepared], "response": [bounded]},
         headers={"accept-encoding": "identity"},  # so that what is counted is what comes
     )
+
+
+def retry_after_s(headers: Any) -> float | None:
+    """How long the server wants to be left alone, if it says so: in milliseconds, seconds, or until a date."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                continue
+        if not math.isnan(seconds):
+            return max(seconds, 0.0)
+    return None

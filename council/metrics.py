@@ -121,7 +121,15 @@ _ALL = (
     Metric("counter", "council_model_tokens", "Tokens spent, prompt and output together.", ("seat", "model")),
     Metric("counter", "council_model_cost_dollars", "US dollars spent.", ("seat", "model")),
     Metric("counter", "council_model_denials", "Calls that no budget had room for.", ("seat", "model")),
-    Metric("gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat",)),
+    Metric(
+        "counter",
+        "council_model_errors",
+        "Calls that failed, tried again or not, by HTTP status or in a word.",
+        ("seat", "model", "error"),
+    ),
+    Metric(
+        "gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat", "model")
+    ),
     Metric("gauge", "council_budget_tokens", "Tokens that may be spent, where there is a cap.", ("whose",)),
     Metric("gauge", "council_budget_left_tokens", "Tokens that are left of these.", ("whose",)),
     Metric("gauge", "council_budget_dollars", "US dollars that may be spent.", ("whose",)),
@@ -131,6 +139,7 @@ _ALL = (
     Metric("gauge", "council_coordinator_uptime_seconds", "Their uptime, all of it."),
 )
 METRICS = {each.name: each for each in _ALL}
+_HELD = "council_model_reserved_tokens"
 
 
 class Sink(Protocol):
@@ -153,6 +162,7 @@ class Meter(Watcher):
         self._grown: dict[tuple[str, ...], float] = defaultdict(float)
         self._counted: dict[tuple[str, ...], float] = {}
         self._beats: dict[str, tuple[int, int, float]] = {}
+        self._held: set[tuple[str, ...]] = set()
         super().__init__(coordinator)
 
     # Telling
@@ -253,8 +263,13 @@ class Meter(Watcher):
         for name in state.rules.seats:
             account = state.paid.get(name)
             self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
-            if account is not None:
-                self._tell("council_model_reserved_tokens", account.held.tokens, name)
+        held: dict[tuple[str, ...], int] = dict.fromkeys(self._held, 0)  # what was told stays, and falls to 0
+        for call in (granted.call for granted in state.calls.values()):
+            series = tuple(self._labels(_HELD, (call.seat, call.model)).values())[1:]
+            held[series] = held.get(series, 0) + call.worst.tokens
+        self._held = set(held)
+        for series, tokens in held.items():
+            self._tell(_HELD, tokens, *series)
 
     def _put_caps(self, whose: str, caps: Caps, used: Spend) -> None:
         if caps.tokens is not None:
@@ -289,12 +304,14 @@ class Meter(Watcher):
                 self._add("council_alerts", 1, kind)
             case do.AnnounceDenial(call):
                 self._add("council_model_denials", 1, call.seat, call.model)
-            case do.AnnounceSpending(call, spent, assumed, seconds):
+            case do.AnnounceSpending(call, spent, assumed, seconds, error):
                 self._tell("council_model_call_duration_seconds", seconds, call.seat, call.model)
                 usage = "assumed" if assumed else "told"
                 self._add("council_model_calls", 1, call.seat, call.model, usage)
                 self._add("council_model_tokens", spent.tokens, call.seat, call.model)
                 self._add("council_model_cost_dollars", spent.microusd / 1e6, call.seat, call.model)
+                if error:
+                    self._add("council_model_errors", 1, call.seat, call.model, error)
 
 
 def decided_by(decision: Decision) -> str:

@@ -68,7 +68,7 @@ class Screen:
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
         """What stands above the events, on a screen of so many lines."""
         found: list[RenderableType] = [show.heading(status), "", show.seats(status)]
-        found += show.inactive_seats(status)
+        found += [*show.inactive_seats(status), *show.stalled(status)]
         found += [rule("open"), show.open_proposals(status, rows_max=max(3, height // 4))]
         if self._waiting:
             found.append(rule(f"waiting for a human ({len(self._waiting)})"))
@@ -250,7 +250,8 @@ def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each ki
         case "spending":
             unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
             spent = f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}"
-            return f"{spent} for its {call['task']}{unknown}", show.DIM
+            failed = f", and failed ({data['error']})" if data["error"] else ""
+            return f"{spent} for its {call['task']}{failed}{unknown}", "yellow" if failed else show.DIM
         case "overrun":
             done = show.overruns(data["overruns"])
             return f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {done}", ""

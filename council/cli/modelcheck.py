@@ -63,7 +63,7 @@ class _OwnPurse:
     async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
         return "doctor"
 
-    def settle(self, call_id: str, used: Cost | None) -> None:
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         self.used = used
 
 
@@ -123,7 +123,7 @@ def _together(seats: Sequence[SeatConfig], endpoints: Sequence[Endpoint]) -> Ite
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Within it nothing is logged: what went wrong is a finding."""
-    before = structlog.get_config()
+    before = structlog.get_config() if structlog.is_configured() else None
 
     def drop(*_: Any) -> NoReturn:
         raise structlog.DropEvent
@@ -132,7 +132,9 @@ def _quiet() -> Iterator[None]:
     try:
         yield
     finally:
-        structlog.configure(**before)
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
 
 
 async def _try_all(endpoints: set[Endpoint]) -> dict[Endpoint, Tried]:

@@ -143,10 +143,9 @@ def told(entry: Entry) -> Words:
             worst = f"at worst {show.cost(call['worst'])}{_shortened(data)}"
             return Words(f"{call['seat']} asks for a call to {call['model']} for its {call['task']}", worst)
         case "settlement":
-            used = data["used"]
-            return Words(
-                f"{data['seat']} settles a call", "usage unknown" if used is None else show.cost(used)
-            )
+            used, error = data["used"], data["error"]
+            cost = "usage unknown" if used is None else show.cost(used)
+            return Words(f"{data['seat']} settles a call", f"{cost}; failed ({error})" if error else cost)
         case "identity_change":
             change = data["change"]
             return Words(changed(change), f"{change['why']}; {change['reason']}")

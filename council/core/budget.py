@@ -160,7 +160,7 @@ def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
             sender=event.seat,
             proposal_id=event.proposal_id,
         )
-    return _settle(state, granted, event.used, now)
+    return _settle(state, granted, event.used, now, event.error)
 
 
 def abandoned(state: CouncilState, now: Moment, seat: str | None = None) -> Effects:
@@ -169,7 +169,9 @@ def abandoned(state: CouncilState, now: Moment, seat: str | None = None) -> Effe
     return [effect for granted in calls for effect in _settle(state, granted, None, now)]
 
 
-def _settle(state: CouncilState, granted: Granted, used: Spend | None, now: Moment) -> Effects:
+def _settle(
+    state: CouncilState, granted: Granted, used: Spend | None, now: Moment, error: str = ""
+) -> Effects:
     call = granted.call
     del state.calls[call.call_id]
     spent = call.worst if used is None else used
@@ -192,7 +194,7 @@ def _settle(state: CouncilState, granted: Granted, used: Spend | None, now: Mome
         accounts = _with(gone.decision.spent, closed(_account_of(gone.decision.spent, call.seat)))
         state.closed[call.proposal_id] = replace(gone, decision=replace(gone.decision, spent=accounts))
     took_s = now.uptime_s - granted.at_s
-    effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s)]
+    effects: Effects = [do.AnnounceSpending(call, spent, assumed=used is None, seconds=took_s, error=error)]
     if spent.tokens > call.worst.tokens or spent.microusd > call.worst.microusd:
         text = (
             f"a call of {call.seat} to {call.model} cost {spent}, more than the {call.worst} reserved for it: "

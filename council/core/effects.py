@@ -100,13 +100,17 @@ class AnnounceOverruns(Value, frozen=True):
     overruns: tuple[Overrun, ...]
 
 
-class AnnounceSpending(Value, frozen=True):
-    """A model call is over, what it cost (``assumed`` where that is not known), and how long after its grant."""
+class AnnounceSpending(Value, frozen=True, omit_defaults=True):
+    """A model call is over, what it cost (``assumed`` where that is not known), and how long after its grant.
+
+    ``error`` is of which kind it failed, as its seat told; empty where it did not, or nobody told.
+    """
 
     call: Call
     spent: Spend
     assumed: bool
-    seconds: float = 0.0
+    seconds: float
+    error: str = ""
 
 
 class AnnounceProposal(Value, frozen=True):

@@ -101,13 +101,14 @@ class CallReserved(Value, frozen=True):
     overruns: tuple[Overrun, ...] = ()
 
 
-class CallSettled(Value, frozen=True):
-    """A seat told what a call had cost; ``used`` is None where nobody knows."""
+class CallSettled(Value, frozen=True, omit_defaults=True):
+    """A seat told what a call had cost; ``used`` is None where nobody knows. ``error`` is of which kind it failed."""
 
     proposal_id: str
     seat: str
     call_id: str
     used: Spend | None
+    error: str = ""
 
 
 class ActionReported(Value, frozen=True):

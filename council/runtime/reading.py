@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from council.agents.prompt import OVERRUNS_MAX
+from council.agents.purse import error_kind
 from council.agents.voice import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.outcomes import STAGES
@@ -203,7 +204,14 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
         case "reserve":
             return ev.CallReserved(_call(envelope, content, proposal_id), _overruns(content))
         case "settle":
-            return ev.CallSettled(proposal_id, sender, _fact(content, "call", str), _used(content))
+            error = _fact(content, "error", str, "")
+            return ev.CallSettled(
+                proposal_id,
+                sender,
+                _fact(content, "call", str),
+                _used(content),
+                error_kind(error) if error else "",
+            )
         case "observation":
             return ev.StreamObserved(
                 proposal_id=proposal_id,

@@ -69,6 +69,25 @@ def test_a_call_is_asked_for_granted_made_and_settled() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [("429", "429"), ("timeout", "timeout"), ("the plan is to sell", "other"), ("7777", "other")],
+)
+def test_of_what_kind_a_call_failed_is_told_in_a_word_of_few(told: str, kind: str) -> None:
+    """Mutation: as a mind says it, which would be a label of a metric, and may quote a proposal (rules 1.14)."""
+
+    async def fails(purse: Purse, call_id: str) -> None:
+        purse.settle(call_id, None, told)
+
+    async def scenario() -> None:
+        bench = Bench(Spender(fails))
+        (asked,) = await hears(bench, bench.proposal())
+        settled, _ = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
+        assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": None, "error": kind})
+
+    run(scenario())
+
+
 def test_what_is_denied_is_not_made_and_costs_the_ballot_with_the_reason() -> None:
     async def never(purse: Purse, call_id: str) -> None:
         pytest.fail("it was denied")

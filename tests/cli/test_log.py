@@ -243,6 +243,7 @@ def test_every_kind_has_words(kind: str) -> None:
         },
         "change": {"human": "ada", "before": "0f", "after": {"hash": "1f"}, "why": "so", "reason": "so"},
         "used": {"tokens": 10, "microusd": 0},
+        "error": "",
         "report": {"sender": "ada", "stage": "verify", "ok": False, "text": "so"},
         "ballot": act,
         "ruling": act,
@@ -562,7 +563,7 @@ def test_what_would_have_been_is_shown(cli: Cli, lived: Lived) -> None:
     told = found["what_if"]
     assert (told["proposals"], told["without"], told["rules"]) == (8, ["lite"], {})
     assert {each["proposal_id"]: each["would"]["word"] for each in told["otherwise"]} == {
-        lived.ids["revision"]: "undecided"
+        lived.ids["revision"]: "human"
     }
     same = cli("replay", *lived.options, "--what-if", "quorum=2")
     assert "0 of 8 proposals would have ended otherwise" in same.out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 from council_in_hand import Hand, answer, no, proposal, yes
 
@@ -30,9 +31,13 @@ def call(
     return Call(call_id=call_id, seat=seat, worst=Spend(tokens, microusd), **given)
 
 
-def settled(of: Call, tokens: int | None, microusd: int = 0) -> ev.CallSettled:
+def settled(of: Call, tokens: int | None, microusd: int = 0, error: str = "") -> ev.CallSettled:
     used = None if tokens is None else Spend(tokens, microusd)
-    return ev.CallSettled(of.proposal_id, of.seat, of.call_id, used)
+    return ev.CallSettled(of.proposal_id, of.seat, of.call_id, used, error)
+
+
+def over(of: Call, spent: Spend, *, assumed: bool = False, error: str = "") -> do.AnnounceSpending:
+    return do.AnnounceSpending(of, spent, assumed=assumed, seconds=0.0, error=error)
 
 
 def granted(of: Call, *, again: bool = False) -> do.GrantCall:
@@ -54,7 +59,7 @@ def test_a_call_is_reserved_at_its_worst_and_settled_at_what_it_cost() -> None:
     one = call(tokens=500, microusd=30)
     assert hand.do(ev.CallReserved(one)) == [granted(one)]
     assert hand.open().accounts == (Account("prime", 1, held=Spend(500, 30)),)
-    assert hand.do(settled(one, 120, 7)) == [do.AnnounceSpending(one, Spend(120, 7), assumed=False)]
+    assert hand.do(settled(one, 120, 7)) == [over(one, Spend(120, 7))]
     account = Account("prime", 1, Spend(120, 7))
     assert hand.open().accounts == (account,)
     assert hand.state.paid == {"prime": account}
@@ -66,8 +71,28 @@ def test_unknown_usage_costs_the_reservation() -> None:
     hand.submit()
     one = call(tokens=500, microusd=30)
     hand.do(ev.CallReserved(one))
-    assert hand.do(settled(one, None)) == [do.AnnounceSpending(one, one.worst, assumed=True)]
+    assert hand.do(settled(one, None)) == [over(one, one.worst, assumed=True)]
     assert hand.open().accounts == (Account("prime", 1, Spend(500, 30), assumed=1),)
+
+
+def test_a_call_that_failed_is_told_with_its_kind_and_costs_what_it_cost() -> None:
+    hand = Hand()
+    hand.submit()
+    one = call(tokens=500)
+    hand.do(ev.CallReserved(one))
+    assert hand.do(settled(one, 0, error="429")) == [over(one, Spend(), error="429")]
+    assert hand.open().accounts == (Account("prime", 1),)
+
+
+def test_what_did_not_fail_leaves_the_record_that_it_always_left() -> None:
+    """Mutation: an empty word in each, by which journals of earlier versions would come to something else."""
+    one = call()
+    kept = [
+        msgspec.msgpack.decode(msgspec.msgpack.encode(each))
+        for each in (over(one, Spend(7)), settled(one, 7))
+    ]
+    assert list(kept[0]) == ["call", "spent", "assumed", "seconds"]
+    assert list(kept[1]) == ["proposal_id", "seat", "call_id", "used"]
 
 
 def test_a_call_that_cost_more_than_was_reserved_is_told_as_it_was_and_raises_an_alert() -> None:
@@ -80,7 +105,7 @@ def test_a_call_that_cost_more_than_was_reserved_is_told_as_it_was_and_raises_an
         "its tokens are counted too low, or its price is"
     )
     assert hand.do(settled(one, 101, 5)) == [
-        do.AnnounceSpending(one, Spend(101, 5), assumed=False),
+        over(one, Spend(101, 5)),
         do.RaiseAlert("p1", "under_reserved", text),
     ]
 
@@ -283,7 +308,7 @@ def test_calls_of_a_seat_that_died_have_cost_what_was_reserved() -> None:
     mine, other = call("c1", seat="codemind", tokens=60), call("c2", seat="lite", tokens=30)
     hand.do(ev.CallReserved(mine))
     hand.do(ev.CallReserved(other))
-    assert do.AnnounceSpending(mine, Spend(60), assumed=True) in hand.died("codemind")
+    assert over(mine, Spend(60), assumed=True) in hand.died("codemind")
     assert [each.call for each in hand.state.calls.values()] == [other]
     assert hand.open().accounts == (
         Account("codemind", 1, Spend(60), assumed=1),

@@ -27,6 +27,7 @@ class Account:
     tokens: int = 10**9
     reserved: dict[str, tuple[str, str, str, Cost]] = field(default_factory=dict)
     settled: dict[str, Cost | None] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
 
     told: list[dict[str, Any]] = field(default_factory=list)
 
@@ -39,9 +40,11 @@ class Account:
         self.reserved[call_id] = (proposal_id, task, model, worst)
         return call_id
 
-    def settle(self, call_id: str, used: Cost | None) -> None:
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         assert call_id not in self.settled
         self.settled[call_id] = used
+        if error:
+            self.errors.append(error)
 
     @property
     def costs(self) -> list[Cost | None]:

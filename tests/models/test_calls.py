@@ -255,9 +255,19 @@ def test_pauses_grow_and_attempts_end() -> None:
 )
 def test_what_breaks_is_tried_again_and_settled(fault: Entry, cost: Cost | None) -> None:
     opinion, purse, asked = reviewed(fault, says(ballot("no", "a fault")))
+    assert len(purse.errors) == 1
     assert (opinion.vote, opinion.reason) == ("no", "a fault")
     assert purse.costs == [cost, USED]
     assert len(asked) == 2
+
+
+def test_each_attempt_that_failed_is_settled_with_the_kind_of_its_error() -> None:
+    _, purse, _ = reviewed(refuse(429, "slow"), resets(), refuse(500, "oh"), says(ballot()))
+    assert purse.errors == ["429", "connection_error", "500"]
+    _, purse, _ = reviewed(hangs("{"), says(ballot()), timeout_s=0.2)
+    assert purse.errors == ["timeout"]
+    _, purse = lost(hangs("{"), max_execution_time_s=0.2)  # by the seat's clock, and not by the client's
+    assert purse.errors == ["timeout"]
 
 
 def test_a_hang_in_mid_stream_ends_after_the_servers_time() -> None:
@@ -531,7 +541,7 @@ def test_a_review_that_is_given_up_hangs_up_and_settles() -> None:
         review.cancel()
         with pytest.raises(asyncio.CancelledError):
             await review
-        assert purse.costs == [None]
+        assert (purse.costs, purse.errors) == ([None], [])
         assert await asyncio.to_thread(call.hung_up.wait, WAIT_S)
 
     with Stub({"small": [hangs("{")]}) as stub:

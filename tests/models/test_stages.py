@@ -211,8 +211,8 @@ def test_a_plan_that_the_purse_denies_is_none() -> None:
                 proposal_id, task, model, worst, **told
             )
 
-        def settle(self, call_id: str, used: Cost | None) -> None:
-            purse.settle(call_id, used)
+        def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
+            purse.settle(call_id, used, error)
 
     with Stub({"small": [says(ballot())]}) as stub:
         mind = mind_on(stub, Poor())

@@ -271,15 +271,17 @@ def spend(
     microusd: int,
     used: int | None,
     seconds: float = 0.0,
+    model: str = "gpt-4o",
+    **failed: str,
 ) -> None:
     hand = metered.hand
-    facts = {"task": "ballot", "model": "gpt-4o", "tokens": tokens, "microusd": microusd}
+    facts = {"task": "ballot", "model": model, "tokens": tokens, "microusd": microusd}
     content = {"kind": "reserve", "text": "", "data": facts}
     envelope = hand.envelope(seat, "INFO", content, parent_id=proposal)
     hand.receive(hand.sealed(envelope))
     hand.wait(seconds)
     if used is not None:
-        cost = {"tokens": used, "microusd": microusd}
+        cost = {"tokens": used, "microusd": microusd, **failed}
         hand.receive(hand.info(seat, proposal, "settle", call=envelope.msg_id, **cost))
 
 
@@ -297,7 +299,7 @@ def test_spending_is_told_by_seat_and_model_beside_what_is_left() -> None:
     assert metered.value("council_model_cost_dollars_total", **of) == 0.5
     assert metered.value("council_model_calls_total", **of, usage="told") == 1.0
     assert metered.value("council_model_call_duration_seconds_sum", **of) == 2.0
-    assert metered.value("council_model_reserved_tokens", seat="lite") == 300.0
+    assert metered.value("council_model_reserved_tokens", **of) == 300.0
     assert metered.value("council_budget_left_tokens", whose="council") == 10_000 - 450
     assert metered.value("council_budget_left_tokens", whose="lite") == 550.0
     assert metered.value("council_budget_left_dollars", whose="council") == 1.25
@@ -306,7 +308,39 @@ def test_spending_is_told_by_seat_and_model_beside_what_is_left() -> None:
     metered.hand.driver.seat_died("lite", 0, "killed", metered.hand.now)
     metered.hand.save()
     assert metered.value("council_model_calls_total", **of, usage="assumed") == 1.0
-    assert metered.value("council_model_reserved_tokens", seat="lite") == 0.0
+    assert metered.value("council_model_reserved_tokens", **of) == 0.0
+
+
+def test_calls_that_failed_are_counted_by_seat_model_and_kind(metered: Metered) -> None:
+    """Each attempt, tried again or not; a word that is none of the kinds is not shown."""
+    proposal = metered.hand.propose()
+    for error in ("429", "timeout", "429", "canary of a proposal"):
+        spend(metered, "lite", proposal, 400, 0, used=0, error=error)
+    spend(metered, "prime", proposal, 400, 0, used=100)
+    name, of = "council_model_errors_total", {"seat": "lite", "model": "gpt-4o"}
+    assert metered.value(name, **of, error="429") == 2.0
+    assert metered.value(name, **of, error="timeout") == 1.0
+    assert metered.value(name, **of, error="other") == 1.0
+    assert len(metered.series(name)) == 3
+    assert metered.value("council_model_calls_total", **of, usage="told") == 4.0
+
+
+def test_what_is_reserved_is_told_by_model_and_falls_to_nothing(
+    metered: Metered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutations: what one more than fits holds takes the place of what others hold; a series stays where it was."""
+    monkeypatch.setattr(metrics, "SERIES_MAX", 2)
+    proposal, name = metered.hand.propose(), "council_model_reserved_tokens"
+    for number, tokens in enumerate((100, 20, 3, 4)):
+        spend(metered, "lite", proposal, tokens, 0, used=None, model=f"model-{number}")
+    spend(metered, "lite", proposal, 100, 0, used=None, model="model-0")
+    assert metered.value(name, seat="lite", model="model-0") == 200.0
+    assert metered.value(name, seat="lite", model="model-1") == 20.0
+    assert metered.value(name, seat="other", model="other") == 7.0
+    metered.hand.driver.seat_died("lite", 0, "killed", metered.hand.now)
+    metered.hand.save()
+    assert metered.value(name, seat="lite", model="model-0") == 0.0
+    assert metered.value(name, seat="other", model="other") == 0.0
 
 
 def test_a_seat_that_makes_names_up_makes_no_series_without_end(
