@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.metrics import METRICS
-from council.panel import grafana
+from council.panel import app, grafana
 from council.panel.app import FRESH_S
 from council.panel.picture import picture
 from council.panel.server import Server
@@ -271,6 +271,37 @@ def test_a_council_that_does_not_answer_is_told_and_the_last_picture_stays(counc
         time.sleep(FRESH_S)
         assert figures(server)["trouble"] == "the coordinator can't be asked: RuntimeError"
     finally:
+        server.close()
+
+
+def test_a_council_that_is_frozen_is_asked_once_and_shown_again_once_it_answers(
+    monkeypatch: pytest.MonkeyPatch, council: Council
+) -> None:
+    """Mutations: asked anew by each look, all of which wait there; its old answer shown as one of now."""
+    monkeypatch.setattr(app, "ANSWER_S", 0.3)
+    asked, thawed = list[float](), threading.Event()
+
+    async def ask() -> Mapping[str, Any]:
+        asked.append(time.monotonic())
+        await asyncio.to_thread(thawed.wait, 30)
+        return {**await asyncio.to_thread(council.status)}
+
+    server = Server(ask, "seen", TOKEN, "127.0.0.1", 0)
+    try:
+        for _ in range(4):
+            assert figures(server)["trouble"] == "the coordinator has not answered within 0.3 s"
+            time.sleep(FRESH_S)
+        assert len(asked) == 1
+        began = time.monotonic()
+        figures(server)
+        assert time.monotonic() - began < 0.25, "who looks later waits no more"
+        thawed.set()
+        time.sleep(FRESH_S)
+        thawed_s = time.time()
+        after = figures(server)
+        assert (after["trouble"], after["at"] >= thawed_s, len(asked)) == (None, True, 2)
+    finally:
+        thawed.set()
         server.close()
 
 

@@ -24,8 +24,8 @@ Token = Annotated[
         "--token", help="With the tokens: the panel's, for proposals' texts, and that of our own Ray."
     ),
 ]
-OFF = "off; council up --dashboard starts a Ray with it"
-NO_PANEL = "none; set panel = true, and bring the council up again"
+OFF = "off; council up --dashboard starts a Ray with it, ray start --include-dashboard=true a cluster's head"
+NO_PANEL = "set panel = true, and bring the council up again"
 
 
 @app.callback()
@@ -52,7 +52,7 @@ def dashboard(
         return report.result({"dashboard": seen}, None)
     panel = f"{seen['panel']}?token={seen['panel_token']}" if seen["panel"] and token else seen["panel"]
     lines = [
-        ("panel", panel or seen["notice"] or NO_PANEL),
+        ("panel", panel or seen["notice"] or f"none; {NO_PANEL}"),
         ("Ray's dashboard", seen["dashboard"] or OFF),
         ("its Metrics tab", _metrics_tab(seen)),
     ]

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -110,27 +111,42 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     if warning is not None:
         report.note(f"warning: {warning}")
     reach.neutral_folder()
+    # What is up and not remembered, council down does not take down.
+    known.refuse_unwritable(config.name)
     with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
         from council.runtime import ray_panel, ray_side
 
         port = ray_side.launch(config, detached=True)
         try:
-            seen = asyncio.run(ray_panel.places(port.status))
             found = known.Known(
                 name=config.name,
                 namespace=config.ray_namespace,
                 address=ray_side.address(),
                 machine=socket.gethostname(),
                 since_wall_s=time.time(),
-                panel=seen["panel"],
-                dashboard=seen["dashboard"],
             )
-            known.write(found)
+            _remember(found, report)  # first of all, should this be interrupted
+            seen = asyncio.run(ray_panel.places(port.status))
+            found = replace(found, panel=seen["panel"], dashboard=seen["dashboard"])
+            with contextlib.suppress(OperatorError):  # the council tells these too
+                known.write(found)
         finally:
             port.release()
     if seen["notice"]:
         report.note(f"notice: {seen['notice']}")
     return found
+
+
+def _remember(found: Known, report: Report) -> None:
+    """Keeps what is up; where that fails now, it stays up, and is to be found by its address alone."""
+    try:
+        known.write(found)
+    except OperatorError as error:
+        report.note(
+            f"warning: council {found.name} is up at {found.address}, in namespace {found.namespace}, but is not "
+            f"remembered here: {error.message}. Give its --address to reach it; council down does not know it: "
+            f'Council.connect("{found.address}", "{found.name}", ray_namespace="{found.namespace}").end() ends it'
+        )
 
 
 def _host(config: CouncilConfig) -> dict[str, Any]:

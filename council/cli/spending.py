@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from council.cli.options import Address, Config, Json
+from council.cli.options import Address, Config, Json, Name
 from council.cli.reach import Where, opened
 from council.cli.report import Report
-from council.cli.sources import Name
 
 
 def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:

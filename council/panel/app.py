@@ -39,7 +39,10 @@ Ask = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class Source:
-    """The council's status, asked for at most once in ``FRESH_S``, and what is wrong where there is none."""
+    """The council's status, asked for at most once in ``FRESH_S``, and what is wrong where there is none.
+
+    While one question is not answered there is no other: those to a council that is frozen would pile up there.
+    """
 
     def __init__(self, ask: Ask, name: str) -> None:
         self._ask = ask
@@ -48,6 +51,8 @@ class Source:
         self._trouble: str | None = None
         self._wall_s = 0.0
         self._asked_s = -FRESH_S
+        self._asking: asyncio.Future[Mapping[str, Any]] | None = None
+        self._gives_up_s = 0.0
         self._lock = asyncio.Lock()
 
     async def picture(self, *, content: bool) -> dict[str, Any]:
@@ -62,11 +67,20 @@ class Source:
         return {**found, "now": time.time(), "trouble": self._trouble}
 
     async def _look(self) -> None:
-        try:
-            self._status = await asyncio.wait_for(self._ask(), ANSWER_S)
-            self._wall_s, self._trouble = time.time(), None
-        except TimeoutError:
+        if self._asking is not None and self._asking.done():  # long after it was asked: it may be old
+            self._asking.exception()
+            self._asking = None
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+            self._gives_up_s = time.monotonic() + ANSWER_S
+        left_s = max(self._gives_up_s - time.monotonic(), 0.0)
+        if not (await asyncio.wait({self._asking}, timeout=left_s))[0]:
             self._trouble = f"the coordinator has not answered within {ANSWER_S:g} s"
+            return
+        asked, self._asking = self._asking, None
+        try:
+            self._status = asked.result()
+            self._wall_s, self._trouble = time.time(), self._status["journal_trouble"]
         except CouncilError as error:
             self._trouble = error.message
         except Exception as error:  # noqa: BLE001 - the panel outlives what it shows, whatever became of that

@@ -74,12 +74,22 @@ def folder() -> Path:
 
 def write(known: Known) -> Path:
     """Keeps ``known``, at once and whole, readable by nobody else. Raises OperatorError."""
-    path = folder() / f"{known.name}.json"
+    return _put(folder() / f"{known.name}.json", msgspec.json.format(msgspec.json.encode(known), indent=1))
+
+
+def refuse_unwritable(name: str) -> None:
+    """Raises OperatorError where what is to be kept of ``name`` could not be written, as far as can be seen now."""
+    _put(folder() / f"{name}.json.tried", b" " * FILE_BYTES_MAX).unlink(missing_ok=True)
+
+
+def _put(path: Path, content: bytes) -> Path:
     try:
         with whole(path) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(known), indent=1))
+            file.write(content)
     except OSError as error:
-        raise OperatorError(f"{path} can't be written: {error.strerror}") from error
+        raise OperatorError(
+            f"{path} can't be written: {error.strerror}; mend that, or set XDG_STATE_HOME to a folder that can"
+        ) from error
     return path
 
 

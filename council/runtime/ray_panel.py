@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import ray
-import structlog
 from ray import exceptions as ray_errors
 from ray._private import parameter, services
 from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from council.logs import get_logger
 from council.panel.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
 from council.settings import CouncilConfig
 
-log = structlog.get_logger("council.panel")
+log = get_logger("council.panel")
 
 PART = "panel"
 # How often the actor sees whether its council still is, and whether a port that was in use is free by now.
@@ -114,19 +114,25 @@ class PanelActor:
     def _watch(self) -> None:
         me = ray.get_runtime_context().current_actor
         pause = threading.Event()
+        asked: Any = None
         while not pause.wait(LOOK_S):
             if self._server is not None and not self._server.alive():
                 self._server.close()
                 self._server = None
             if self._server is None:
                 self._serve()
+            # One at a time: to a coordinator that is frozen they would pile up.
+            asked = self._coordinator.hello.remote() if asked is None else asked
+            if not ray.wait([asked], timeout=LOOK_S)[0]:
+                continue
+            answered, asked = asked, None
             try:
-                ray.get(self._coordinator.hello.remote(), timeout=LOOK_S)
+                ray.get(answered)
             except ray_errors.ActorDiedError:
                 ray.kill(me, no_restart=True)
                 return
             except (ray_errors.RayError, CouncilError):
-                continue  # slow, starting, or out of reach for now
+                continue  # starting, or out of reach for now
 
 
 def _ours(error: ray_errors.RayError) -> CouncilError | None:
@@ -202,16 +208,22 @@ def free_port(host: str) -> int:
 
 
 async def places(status: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str, str | None]:
-    """Where a council that has just been launched is to be seen: panel, dashboard; ``notice`` if it is not."""
+    """Where a council that has just been launched is to be seen: panel, dashboard.
+
+    ``notice`` says what is not there that should be: its panel, its metrics' endpoint.
+    """
     ends = time.monotonic() + START_S
-    told: Mapping[str, Any] | None = None
+    nothing: dict[str, Any] = {"url": None, "notice": None}
+    seen = metrics = nothing
     with contextlib.suppress(CouncilError):
-        told = (await status())["panel"]
-        while told is not None and told["notice"] == STARTING and time.monotonic() < ends:
+        while True:
+            told = await status()
+            seen, metrics = told["panel"] or nothing, told["metrics"] or nothing
+            if seen["notice"] != STARTING or time.monotonic() >= ends:
+                break
             await asyncio.sleep(TOLD_S)
-            told = (await status())["panel"]
-    seen = told or {"url": None, "notice": ""}
-    return {"panel": seen["url"], "notice": seen["notice"], "dashboard": dashboard_url()}
+    notice = "; ".join(each["notice"] for each in (seen, metrics) if each["notice"])
+    return {"panel": seen["url"], "notice": notice, "dashboard": dashboard_url()}
 
 
 # Ray's dashboard

@@ -27,7 +27,7 @@ from .test_live import Up
 
 
 class Spender:
-    """Reserves and settles what its case's summary names."""
+    """Reserves and settles what its case's summary names, and how its call failed where that does."""
 
     def take_purse(self, purse: Purse) -> None:
         self.purse = purse
@@ -35,7 +35,7 @@ class Spender:
     async def review(self, case: Case) -> Opinion:
         used = int(case.summary.split()[1])
         call_id = await self.purse.reserve(case.proposal_id, "ballot", "small-1", Cost(used + 500, 50))
-        self.purse.settle(call_id, Cost(used, used * 10))
+        self.purse.settle(call_id, Cost(used, used * 10), *case.summary.split()[2:])
         return Opinion.yes("it said so")
 
 
@@ -114,6 +114,21 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
     assert said.out.count("spent 70 tokens") == 3
     assert {line.split()[1] for line in said.out.splitlines()} == {"spending"}
     assert said.out.count("for its ballot") == 3
+
+
+def test_a_call_that_failed_is_told_as_one(cli: Cli, up: Up) -> None:
+    council = up(spenders())
+    council.propose("spend 70 429", wait_for="all")
+    events = [live.told(event).plain for event in council.events(follow=False) if event.kind == "spending"]
+    assert [each.endswith("on small-1 for its ballot, and failed (429)") for each in events] == [True] * 3
+    assert cli("log").out.count("70 tokens, $0.000700; failed (429)") == 3
+
+
+@pytest.mark.parametrize("command", ["top", "budget"])
+def test_what_asks_a_council_takes_no_journal_for_one(cli: Cli, command: str) -> None:
+    said = cli(command, "--journal", "council")
+    assert said.code == 2
+    assert "No such option" in said.err
 
 
 def test_one_decision_shows_what_each_stage_cost(cli: Cli, up: Up) -> None:

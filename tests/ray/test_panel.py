@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,6 +87,54 @@ def test_a_port_in_use_is_told_and_the_council_decides_and_once_it_is_free_it_is
             until(lambda: f"{name}/panel" not in actors(name), "the panel outlives its council")
         finally:
             council.close()
+
+
+def test_a_coordinator_that_is_frozen_is_asked_one_thing_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: asked anew at each look; all that was asked meanwhile waits for it when it thaws."""
+    asked: list[str] = []
+    # Of seven looks the first five find no answer; it is there at the sixth, and then its council has ended.
+    looks = iter([[]] * 5 + [["answer"], ["answer"]])
+    ended = iter([None, ray.exceptions.ActorDiedError()])
+
+    class Hello:
+        def remote(self) -> str:
+            asked.append("hello")
+            return f"question {len(asked)}"
+
+    def answer(question: str) -> None:
+        error = next(ended)
+        if error is not None:
+            raise error
+
+    def context() -> SimpleNamespace:
+        return SimpleNamespace(current_actor="panel")
+
+    made: Any = ray_panel.PanelActor
+    panel = object.__new__(made.__ray_metadata__.modified_class)
+    panel._server = SimpleNamespace(alive=lambda: True)
+    panel._coordinator = SimpleNamespace(hello=Hello())
+    killed: list[Any] = []
+    seen = SimpleNamespace(
+        wait=lambda questions, timeout: (next(looks), []),
+        get=answer,
+        kill=lambda actor, no_restart: killed.append(actor),
+        get_runtime_context=context,
+    )
+    monkeypatch.setattr(ray_panel, "ray", seen)
+    monkeypatch.setattr(ray_panel, "LOOK_S", 0.001)
+    panel._watch()
+    assert (asked, killed) == (["hello", "hello"], ["panel"])
+
+
+def test_who_brings_a_council_up_is_told_of_all_that_is_not_served() -> None:
+    """Mutation: of the panel alone; a port of the metrics' that is in use stood in the log."""
+    panels = iter([ray_panel.STARTING, "no panel: a"])
+
+    async def status() -> dict[str, Any]:
+        metrics = {"url": None, "notice": "no metrics: b"}
+        return {"panel": {"url": None, "notice": next(panels)}, "metrics": metrics}
+
+    assert asyncio.run(ray_panel.places(status))["notice"] == "no panel: a; no metrics: b"
 
 
 # The Metrics tab of a dashboard that is about to be started
