@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json as jsons
+import logging
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ from council.cli.text import line
 app = typer.Typer(help="Look over the file of a Ray cluster, before ray up.", no_args_is_help=True)
 FILE_BYTES_MAX = 2**20  # far above any written by hand; a wrong path may be a device
 _ENDS_EVERY_RAY = re.compile(r"\bray\s+(?:stop|down|teardown)\b|\b(?:pkill|killall)\b")
+_BY_SSH = ("local", "aws", "azure", "gcp")  # what Ray's launcher reaches so, of what it knows
 Finding = tuple[str, str, str]
 
 
@@ -49,6 +51,12 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             text = stream.read(FILE_BYTES_MAX + 1)
+        for each in yaml.safe_load_all(text):
+            if isinstance(each, dict) and {"apiVersion", "kind"} <= each.keys():
+                raise UsageFault(
+                    f"{file} is a manifest of Kubernetes ({line(str(each['kind']), 40)}), which ray up never reads: "
+                    "kubectl apply --dry-run=server -f looks it over, by what the cluster's operator knows"
+                )
         # As JSON, which Ray's schema is for: a key that is a number or a date becomes a text.
         found = jsons.loads(jsons.dumps(yaml.safe_load(text), default=str))
     except OSError as error:
@@ -87,12 +95,16 @@ def _as_completed(raw: dict[str, Any]) -> Iterator[Finding]:
     from council.runtime.ray_side import completed
 
     ray_says = io.StringIO()  # what is wrong it raises as well, and the rest is of no use here
+    logging.disable(logging.INFO)
     try:
         with contextlib.redirect_stdout(ray_says), contextlib.redirect_stderr(ray_says):
             complete = completed(raw)
     except ConfigError as error:
         yield "fail", "", line(error.message, 500)
         return
+    finally:
+        logging.disable(logging.NOTSET)
+    yield from _of_ssh(complete)
     mend = "have deploy/ray-node start Ray, as cluster.yaml does"
     for key in (key for key in complete if key.endswith("_commands")):
         commands = "\n".join(map(str, complete[key] or ()))
@@ -110,4 +122,25 @@ def _as_completed(raw: dict[str, Any]) -> Iterator[Finding]:
             )
     for source in map(str, complete["file_mounts"].values()):
         if not Path(source).expanduser().exists():
-            yield "warn", "file_mounts", f"there is no {line(source)}, seen from here, where ray up is to run"
+            yield "warn", "file_mounts", _not_here(source)
+
+
+def _of_ssh(complete: dict[str, Any]) -> Iterator[Finding]:
+    """What Ray finds missing only once it is on its way to the machines, with a traceback."""
+    provider, auth = complete["provider"], complete["auth"]
+    if provider["type"] in _BY_SSH and not auth.get("ssh_user"):
+        yield "fail", "auth.ssh_user", "is missing: the user whom ssh logs in as, the same on all machines"
+    key = str(auth.get("ssh_private_key") or "")
+    if key and not Path(key).expanduser().exists():
+        yield "warn", "auth.ssh_private_key", _not_here(key)
+    head = str(provider.get("head_ip") or "")
+    if provider.get("worker_ips") and (head == "localhost" or head.startswith("127.")):
+        yield (
+            "warn",
+            "provider.head_ip",
+            f"as {line(head)} its workers do not reach the head: by what they know it as",
+        )
+
+
+def _not_here(path: str) -> str:
+    return f"there is no {line(path)}, seen from here, where ray up is to run"

@@ -231,6 +231,13 @@ class Machines:
     def connect_again(self, machine: Machine) -> None:
         _ip("link", "set", f"v{self._mark}{machine.name}", "up")
 
+    def keep_apart(self, one: Machine, other: Machine, *, apart: bool = True) -> None:
+        """Nothing of the one reaches the other, nor the other way; the head, and further workers, reach both."""
+        for each in (one, other):
+            # Ports of a bridge that are isolated are so from one another alone.
+            how = "on" if apart else "off"
+            _ip("link", "set", f"v{self._mark}{each.name}", "type", "bridge_slave", "isolated", how)
+
     def end(self) -> None:
         """Ends every process that was started here, and takes the networks away."""
         for machine in [*self.workers, *self._left, self.head]:

@@ -47,6 +47,9 @@ WAITING = 10**10  # numbers of the proposals that wait for all, beside those of 
 KILLED = ("seat killed", "two seats killed", "coordinator killed")
 FROZEN = ("seat frozen", "coordinator frozen")
 CUT = ("seat cut off", "coordinator cut off")
+APART = ("seat apart",)  # from its coordinator alone: the head reaches both
+# So that a seat that is apart is silent for too long soon; a node that is dead is known to be so before.
+BEATS = {"heartbeat_s": 1.0, "inactivity_s": 5.0}
 
 
 @dataclass
@@ -82,7 +85,7 @@ def run(
     networks = namespaces_allowed()
     if not networks:
         result.notes["no network namespaces here, so nothing is cut"] += 1
-    kinds = kinds or (KILLED + FROZEN + (CUT if networks else ()))
+    kinds = kinds or (KILLED + FROZEN + (CUT + APART if networks else ()))
     first = (seed - 1) % len(kinds)  # so that short rounds of several seeds are of several kinds
     kinds = kinds[first:] + kinds[:first]
     with server() as database, machines(2, networks=networks) as cluster:
@@ -95,7 +98,7 @@ def run(
 
 def _settings(store: str, cluster: Machines, name: str) -> CouncilConfig:
     """Its seats have room on the workers alone; on the head are the clients, whom Ray would end with it."""
-    plain = config(store, name, ray_address=cluster.address, ray_insecure=True)
+    plain = config(store, name, ray_address=cluster.address, ray_insecure=True, **BEATS)
     seats = tuple(seat.model_copy(update={"resources": {"room": 1.0}}) for seat in plain.seats)
     return plain.model_copy(update={"seats": seats})
 
@@ -127,7 +130,7 @@ class _Hurt:
             asyncio.ensure_future(self._wait_for_all(load, WAITING * (n + 1))) for n in range(WAITERS)
         ]
         for kind in itertools.islice(itertools.cycle(kinds), count):
-            await self._hurt(kind)
+            await (self._apart(kind) if kind in APART else self._hurt(kind))
             self._result.kills += 1
         self._ending = True
         load.finish()
@@ -185,6 +188,36 @@ class _Hurt:
         if part != "coordinator" and how == "killed":
             self._result.decided_s.append(late_s)
         self._waited.clear()
+
+    async def _apart(self, kind: str) -> None:
+        """Between a seat's node and the coordinator's nothing goes to and fro; Ray takes neither for dead."""
+        victim = await self._arranged("seat", others_on_workers=True)
+        placement = await self._placement()
+        home = next(each for each in self._cluster.workers if each.node_id == placement["coordinator"])
+        (seat,) = (part for part, node in placement.items() if node == victim.node_id)
+        before, living = await self._pids(None), _living()
+        times, began_s = self._result.by_kind[kind], time.monotonic()
+        self._cluster.keep_apart(victim, home)
+        while (await self._seat(seat))["active"]:
+            assert time.monotonic() - began_s < WITHIN_S, f"{seat} is apart, and counts as active"
+            await asyncio.sleep(LOOK_S)
+        silent_s = time.monotonic()
+        times["silent"].append(silent_s - began_s)
+        assert (await self._seat(seat))["why"].startswith("no heartbeat"), await self._seat(seat)
+        times["all decided"].append(await asyncio.wait_for(self._last_decided(began_s, silent_s), WITHIN_S))
+        assert _living() == living, "a node that the head reaches counts as dead"
+        self._cluster.keep_apart(victim, home, apart=False)
+        began_s = time.monotonic()
+        await self._whole()
+        times["whole"].append(time.monotonic() - began_s)
+        assert await self._pids(None) == before, "what was only apart was replaced"
+        self._result.notes["seats that were apart and came back"] += 1
+        self._waited.clear()
+
+    async def _seat(self, name: str) -> dict[str, Any]:
+        status = await asyncio.wait_for(self._port.status(), WITHIN_S)
+        (found,) = (each for each in status["seats"] if each["name"] == name)
+        return dict(found)
 
     async def _last_decided(self, began_s: float, whole_s: float) -> float:
         """The longest that one waited that was open at the fault, or came before the council was whole again."""
@@ -248,15 +281,18 @@ class _Hurt:
             with contextlib.suppress(CouncilError, TimeoutError):
                 status = await asyncio.wait_for(self._port.status(), 20)
                 places = {name: place["node"] for name, place in status["placement"]["seats"].items()}
-                living = {node["NodeID"] for node in nodes() if node["Alive"]} - {gone}
+                living = _living() - {gone}
                 active = sum(seat["active"] for seat in status["seats"])
                 if active == len(places) == len(status["seats"]) and living.issuperset(places.values()):
                     return {**places, "coordinator": status["placement"]["coordinator"]["node"]}
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"the council does not become whole again: {status}")
 
-    async def _arranged(self, part: str) -> Machine:
-        """A worker that has the coordinator, one seat or two: what lies otherwise is moved, as an operator would."""
+    async def _arranged(self, part: str, *, others_on_workers: bool = False) -> Machine:
+        """A worker that has the coordinator, one seat or two: what lies otherwise is moved, as an operator would.
+
+        With ``others_on_workers`` the coordinator is on another worker, and not on the head.
+        """
         for _ in range(30):
             placement = await self._whole()
             coordinator = placement.pop("coordinator")
@@ -270,12 +306,19 @@ class _Hurt:
             wanted = {"coordinator": None, "seat": 1, "two": 2}[part]
             for machine in self._cluster.workers:
                 here = coordinator == machine.node_id
-                if here if wanted is None else not here and seats[machine.node_id] == wanted:
+                placed = not others_on_workers or any(
+                    coordinator == other.node_id for other in self._cluster.workers
+                )
+                if placed and (here if wanted is None else not here and seats[machine.node_id] == wanted):
                     return machine
             self._result.notes["coordinator moved first"] += 1
             os.kill(int((await self._port.status())["pid"]), signal.SIGKILL)
             await asyncio.sleep(0.5)
         raise AssertionError(f"no node comes to hold {part}")
+
+
+def _living() -> set[str]:
+    return {node["NodeID"] for node in nodes() if node["Alive"]}
 
 
 async def _asked(method: Any) -> Any:

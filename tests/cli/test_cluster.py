@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,10 @@ def placed(home: Path) -> Path:
     (home / "deploy").mkdir()
     (home / "deploy/ray-node").touch()
     (home / "token").touch()
+    (home / "key").touch()
     file = home / "cluster.yaml"
-    file.write_text(OURS.replace(": ~/.council/ray.token", ": ./token"), encoding="utf-8")
+    here = OURS.replace(": ~/.council/ray.token", ": ./token").replace("~/.ssh/council_cluster", "./key")
+    file.write_text(here, encoding="utf-8")
     return file
 
 
@@ -58,6 +62,33 @@ def test_every_wrong_key_is_told_with_what_was_meant(cli: Cli, placed: Path) -> 
     assert "did you mean ssh_user?" in by_key["auth.sshuser"]
     assert "is not of type 'number'" in by_key["idle_timeout_minutes"]
     assert "auth.sshuser" in cli("cluster", "check", "cluster.yaml").out
+
+
+def test_what_ray_finds_missing_on_its_way_is_told_before(cli: Cli, placed: Path) -> None:
+    """Mutation: to say that ray up takes it, which then ends with KeyError: 'ssh_user'."""
+    changed(placed, "    ssh_user: council ", "    # ")
+    changed(placed, "ssh_private_key: ./key", "ssh_private_key: ./no-key")
+    changed(placed, "head_ip: 192.0.2.10", "head_ip: 127.0.0.1")
+    code, found = findings(cli, placed)
+    assert (code, [(level, key) for level, key, _ in found]) == (
+        1,
+        [("fail", "auth.ssh_user"), ("warn", "auth.ssh_private_key"), ("warn", "provider.head_ip")],
+    )
+
+
+def test_the_file_for_aws_is_taken_without_a_word_of_rays(home: Path) -> None:
+    """Mutation: what Ray's launcher logs of what it fills in, before the findings."""
+    command = [
+        sys.executable,
+        "-m",
+        "council.cli",
+        "cluster",
+        "check",
+        str(ROOT / "deploy/aws.yaml"),
+        "--json",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_rays_validator_refuses_is_told_in_its_words(cli: Cli, placed: Path) -> None:
@@ -104,6 +135,7 @@ def test_a_head_at_a_random_port_and_a_token_that_is_not_there_are_warned_of(cli
         ("&a [*a]", "is not YAML"),
         ("- a\n", "is no cluster's file"),
         ("", "is no cluster's file"),
+        ((ROOT / "deploy/kuberay.yaml").read_text(encoding="utf-8"), "is a manifest of Kubernetes (RayCluster)"),
     ],
 )
 def test_what_is_no_clusters_file_is_wrong_usage(cli: Cli, home: Path, text: str | None, said: str) -> None:
