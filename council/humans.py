@@ -131,8 +131,13 @@ def human_key(name: str, folder: Path | None = None) -> bytes:
     return kept_key(path, name, ", or humans = {} for a council that nobody may answer")
 
 
-def kept_key(path: Path, whose: str, otherwise: str = "") -> bytes:
-    """The key in the file ``path``, made when first asked for; readable by nobody else. Raises OperatorError."""
+def kept_key(
+    path: Path, whose: str, otherwise: str = "", *, anew: str = "remove it to get a new one"
+) -> bytes:
+    """The key in the file ``path``, made when first asked for; readable by nobody else. Raises OperatorError.
+
+    ``otherwise`` is said where it can't be kept, ``anew`` where it can't be used.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
@@ -143,7 +148,7 @@ def kept_key(path: Path, whose: str, otherwise: str = "") -> bytes:
             f"the key of {whose} can't be kept in {path}: {error}; set XDG_STATE_HOME to a folder that can be "
             f"written{otherwise}"
         ) from error
-    return _read(whose, path, "remove it to get a new one")
+    return _read(whose, path, anew)
 
 
 def _read(name: str, path: Path, otherwise: str) -> bytes:

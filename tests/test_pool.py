@@ -174,6 +174,22 @@ def test_a_council_by_itself_does_not_take_a_pools_journal(tmp_path: Path) -> No
         Council.inline(name="checks.1", seats=SEATS, store=str(tmp_path / "packets.checks.1.db"))
 
 
+def test_nor_does_it_begin_another_journal_at_the_pools_own_store(tmp_path: Path) -> None:
+    store = str(tmp_path / "packets.db")
+    with pool_of(2, store=store) as pool:
+        pool.propose("x")
+    for address in (store, f"sqlite:///{store}"):
+        with pytest.raises(
+            PoolMismatch, match=r"checks\.1 is part of a pool, .*packets\.checks\.1\.db: open the"
+        ):
+            Council.inline(name="checks.1", seats=SEATS, store=address)
+    assert not Path(store).exists()
+    with Council.inline(
+        name="checks.2", seats=SEATS, store=store
+    ) as other:  # a name that only looks like one
+        assert other.propose("y")
+
+
 def test_what_is_opened_is_closed_where_one_can_not_be_had(tmp_path: Path) -> None:
     """Its journals can be opened again at once, which a council that was left running would hold."""
     store = str(tmp_path / "packets.db")

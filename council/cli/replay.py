@@ -58,7 +58,10 @@ def replay(
     wanted = Change.read(change or ())
     council = Where(config, name).loaded().config.name
     try:
-        with opened(url, config, read_only=True) as store, waiting(report, f"replaying {council}"):
+        with (
+            opened(url, config, journal=council, read_only=True) as store,
+            waiting(report, f"replaying {council}"),
+        ):
             kept = history.records(store.database, council)
             if change:
                 found = what_if(kept, wanted)

@@ -16,20 +16,19 @@ import typer
 
 from council.cli.options import Config, Json
 from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.sources import Name
 from council.cli.store import Url, apart, opened
 from council.cli.text import clean, count, line
 
 if TYPE_CHECKING:
     from council.journal.checkpoint import Checkpoint
+    from council.journal.proof import Proof
     from council.journal.store import PacketStore
     from council.journal.verify import Verified
 
 KEY_FILE_BYTES_MAX = 4_096
 _KEY_DIGITS = 64
 
-Journal = Annotated[
-    str | None, typer.Option("--journal", metavar="NAME", help="Which journal; by default the council's.")
-]
 Against = Annotated[
     Path | None, typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that was kept elsewhere.")
 ]
@@ -61,7 +60,7 @@ def verify(
     proof: Annotated[
         Path | None, typer.Option("--proof", metavar="FILE", help="Check a proof instead; needs no store.")
     ] = None,
-    journal: Journal = None,
+    name: Name = None,
     url: Url = None,
     config: Config = None,
     json: Json = False,
@@ -78,24 +77,27 @@ def verify(
             raise UsageFault(
                 "--proof needs no store and carries its checkpoint: leave --checkpoint and --url out"
             )
-        return _check(proof, _key(key), journal, report)
+        return _check(proof, _key(key), name, report)
     if key is not None and checkpoint is None:
         raise UsageFault("--key is for a --checkpoint or a --proof: give one")
     from council.journal.checkpoint import Checkpoint
     from council.journal.verify import verify as verified
 
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
-    name = _name(journal, config)
-    wanted = _expected(_key(key), name) if kept else None
-    with opened(url, config, read_only=True) as store, _progress(report) as progress:
-        found = verified(store, name, checkpoint=kept, key=wanted, progress=progress)
+    council = _name(name, config)
+    wanted = _expected(_key(key), council) if kept else None
+    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+        council_id = None if kept is None else _council_of(store, council)
+        found = verified(
+            store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
+        )
     document = _document(found) | ({"key_known": wanted is not None} if kept else {})
     return _told(report, {"verified": document}, *_lines(found, wanted))
 
 
 @_judged
 def checkpoint(
-    file: To, journal: Journal = None, url: Url = None, config: Config = None, json: Json = False
+    file: To, name: Name = None, url: Url = None, config: Config = None, json: Json = False
 ) -> int:
     """Verify a journal, and sign how far it is.
 
@@ -105,16 +107,16 @@ def checkpoint(
     report = _reporting(file, json)
     from council.journal.verify import verify as verified
 
-    name = _name(journal, config)
-    with opened(url, config, read_only=True) as store, _progress(report) as progress:
+    council = _name(name, config)
+    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
-        made = _sign(store, verified(store, name, progress=progress))
+        made = _sign(store, verified(store, council, progress=progress))
     if str(file) == "-":
         report.say_json(made.document())
         return DONE
     made.write(file)
     document = {"checkpoint": made.document(), "file": str(file)}
-    said = f"journal {line(name)} stands at record {made.position:,}, says {file}; keep it elsewhere"
+    said = f"journal {line(council)} stands at record {made.position:,}, says {file}; keep it elsewhere"
     return _told(report, document, said, f"signed by the key {made.key}")
 
 
@@ -129,7 +131,7 @@ def prove(
     file: To,
     checkpoint: Against = None,
     key: Key = None,
-    journal: Journal = None,
+    name: Name = None,
     url: Url = None,
     config: Config = None,
     json: Json = False,
@@ -148,21 +150,22 @@ def prove(
     from council.journal.checkpoint import Checkpoint
 
     which = _which(packet)
-    name = _name(journal, config)
+    council = _name(name, config)
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
-    wanted = None if checkpoint is None else _expected(_key(key), name)
-    with opened(url, config, read_only=True) as store, _progress(report) as progress:
+    wanted = None if checkpoint is None else _expected(_key(key), council)
+    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         by = kept or functools.partial(_sign, store)
         if isinstance(which, str):
-            which = _decided(store, name, which)
-        made = proof.prove(store, name, which, by, key=wanted, progress=progress)
+            which = _decided(store, council, which)
+        council_id = None if kept is None else _council_of(store, council)
+        made = proof.prove(store, council, which, by, key=wanted, council_id=council_id, progress=progress)
     if str(file) == "-":
         report.say_json(made.document())
         return DONE
     made.write(file)
     document = {"position": made.position, "file": str(file), "key": made.checkpoint.key}
-    said = f"record {made.position:,} of journal {line(name)} is proved by {file}"
+    said = f"record {made.position:,} of journal {line(council)} is proved by {file}"
     return _told(report, {"proved": document}, said, f"for whoever knows the key {made.checkpoint.key}")
 
 
@@ -180,10 +183,28 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
     said = [
         f"packet {packet.packet_id}, {line(packet.packet_type)} of {packet.timestamp:%Y-%m-%d %H:%M:%S}Z, is record "
         f"{proof.position:,} of journal {line(kept.journal)} of the council {line(kept.council_id)}",
+        *_record(proof),
         f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
         _signed_by(kept.key, wanted),
     ]
     return _told(report, {"proof": document | {"key_known": wanted is not None}}, *said)
+
+
+def _record(proof: Proof) -> Iterator[str]:
+    """What the record that is proved says, and of which proposal; nothing where it is none of a council's."""
+    from council.cli import telling
+    from council.journal import history
+    from council.journal.packets import unpacked
+    from council.protocol.errors import StoreCorrupt
+
+    try:
+        entry = history.entry_of(unpacked(proof.content, proof.position))
+    except StoreCorrupt:
+        return
+    ended = [each.proposal_id for each in entry.decisions] + [each.proposal_id for each in entry.escalations]
+    about = ", ".join(dict.fromkeys(filter(None, (entry.proposal_id, *ended))))
+    kind = telling.KINDS.get(entry.kind, entry.kind)
+    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {telling.said(entry).plain}"
 
 
 def _sign(store: PacketStore, found: Verified) -> Checkpoint:
@@ -201,6 +222,17 @@ def _sign(store: PacketStore, found: Verified) -> Checkpoint:
         tree_root=found.tree_root,
         at=datetime.now(UTC),
     )
+
+
+def _council_of(store: PacketStore, journal: str) -> str | None:
+    """Whose journal it is; None where its first record does not say so, of which is verified what is wrong."""
+    from council.journal.writer import identity
+    from council.protocol.errors import StoreCorrupt
+
+    try:
+        return identity(store, journal)
+    except StoreCorrupt:
+        return None
 
 
 def _name(journal: str | None, config: Path | None) -> str:

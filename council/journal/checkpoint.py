@@ -131,11 +131,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The one in a file. Raises OperatorError where that can't be read, and CheckpointRefused."""
+        """The one in a file. Raises OperatorError where that can't be read, and CheckpointRefused that names it."""
         try:
             return cls.of(read_json(read_file(path, FILE_BYTES_MAX), field="checkpoint"))
         except EnvelopeError as error:
-            raise _none(error.message) from error
+            raise CheckpointRefused(f"{path}: {_none(error.message)}", path=str(path)) from error
+        except CheckpointRefused as error:
+            raise CheckpointRefused(f"{path}: {error.message}", path=str(path)) from error
 
     def write(self, path: Path) -> None:
         """Puts it in a file, whole and on disk, for its owner alone. Raises OperatorError."""
@@ -181,7 +183,11 @@ def journal_key(name: str, folder: Path | None = None) -> bytes:
     path = _key_file(name, folder)
     if path is None:  # it names a file, and must not lead out of the folder
         raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_PATTERN}")
-    return kept_key(path, f"the journal {name}")
+    # A new one alone would be refused, with the checkpoint that the old one signed (``writer``).
+    anew = (
+        "put back the one that signed this journal, or move it away, and the journal's checkpoint beside it"
+    )
+    return kept_key(path, f"the journal {name}", anew=anew)
 
 
 def own_public(name: str, folder: Path | None = None) -> str | None:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event, text
 from sqlalchemy.engine.interfaces import IsolationLevel
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
+from council.journal.address import place, shown
 from council.journal.faults import told
 from council.journal.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE
 from council.protocol.errors import (
@@ -30,12 +30,12 @@ from council.protocol.errors import (
     OperatorError,
     StoreCorrupt,
     StoreForeign,
+    StoreLocked,
     StoreNewer,
     StoreOutdated,
     StoreReadOnly,
     StoreUnreachable,
 )
-from council.protocol.jsondata import text_problem
 
 TABLES = frozenset({"packet_store", "epochs"})
 # STRICT tables are of 3.37, JSON functions in every build of 3.38.
@@ -201,8 +201,11 @@ class SQLite(Database):
         if create and not read_only:
             self._create()
         self._file = self._found()
+        # Even to read, SQLite makes files beside it, unless it is told that nobody writes there.
+        shut = read_only and not os.access(path.parent, os.W_OK)
+        self._rest = self._at_rest() if shut else None
         self._writer = self._engine("rw", 1, "BEGIN IMMEDIATE")
-        self._reader = self._engine("ro", READERS, "BEGIN")
+        self._reader = self._engine("ro&immutable=1" if self._rest else "ro", READERS, "BEGIN")
         event.listen(self._writer, "connect", self._prepare_writer)
 
     def _create(self) -> None:
@@ -239,6 +242,30 @@ class SQLite(Database):
         if not stat.S_ISREG(found.st_mode):
             raise StoreForeign(f"the store {self.where} is no file: name one", where=self.where)
         return found.st_dev, found.st_ino
+
+    def _at_rest(self) -> tuple[int, int] | None:
+        """How the file is where nobody has it open to write; who does has a log beside it."""
+        try:
+            if any(Path(f"{self.path}{suffix}").exists() for suffix in ("-wal", "-journal")):
+                return None
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_size, found.st_mtime_ns
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        try:
+            with super().read() as connection:
+                yield connection
+        finally:
+            if self._rest and self._rest != self._at_rest():
+                raise StoreLocked(
+                    f"the store {self.where}: somebody began to write it while it was read, from a folder that you "
+                    "may not write: try again, or copy it, with what stands beside it, to where you may",
+                    where=self.where,
+                    timeout_s=self.timeout_s,
+                )
 
     def _check_there(self) -> None:
         """What went to a file that was removed, or replaced by a copy, would be lost with it (rules 4.7)."""
@@ -335,7 +362,7 @@ class PostgreSQL(Database):
     clock = text("clock_timestamp() AT TIME ZONE 'UTC'")
 
     def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
-        where = _shown(url)
+        where = shown(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
         try:
             # Not stricter: each statement after the lock must see what its last holder committed.
@@ -438,50 +465,10 @@ def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) 
 
     Raises CallerError for any other address.
     """
-    found = _place(url)
+    found = place(url)
     if isinstance(found, Path):
         return SQLite(found, create=create, read_only=read_only, timeout_s=timeout_s)
     return PostgreSQL(found, read_only=read_only, timeout_s=timeout_s)
-
-
-def where_of(url: str) -> str:
-    """The name, in messages, of the database that ``url`` names: one, however it is spelled. Raises CallerError."""
-    found = _place(url)
-    return str(found) if isinstance(found, Path) else _shown(found)
-
-
-def _shown(url: URL) -> str:
-    return url.set(drivername="postgresql").render_as_string(hide_password=True)
-
-
-def _place(url: str) -> Path | URL:
-    """The file that ``url`` names, or the address of a server."""
-    if not url or text_problem(url):
-        raise _no_store("it is empty, or holds a NUL or half a character")
-    try:
-        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
-    except (ArgumentError, ValueError):
-        raise _no_store("it can't be read") from None
-    engine, _, driver = parsed.drivername.partition("+")
-    if engine == "sqlite" and driver in ("", "pysqlite"):
-        if not parsed.database or parsed.database == ":memory:" or parsed.query:
-            raise _no_store("an SQLite store is a file, without options")
-        try:
-            return Path(parsed.database).expanduser().absolute()
-        except RuntimeError:
-            raise _no_store("~ names nobody's folder") from None
-    if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
-        if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
-            raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")
-        return parsed
-    raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
-
-
-def _no_store(why: str) -> CallerError:
-    # The address itself is not shown: it may hold a password.
-    return CallerError(
-        f"the store's address names no store, {why}: give a path, sqlite:///path or postgresql://user@host/database"
-    )
 
 
 # Alembic's contexts are the process's, and no two threads' at once.

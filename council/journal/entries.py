@@ -153,6 +153,8 @@ def wanted(asked: Asked) -> Wanted:
     if isinstance(types, str):
         raise CallerError(f"types: found the text {types[:40]!r}, expected a list of texts")
     for name, moment in (("since", since), ("until", until)):
+        if not isinstance(moment, datetime | None):
+            raise CallerError(f"{name}: found {moment!r:.80}, expected an aware datetime")
         if moment is not None and moment.utcoffset() is None:
             raise CallerError(f"{name}: {moment.isoformat()} has no offset from UTC; give an aware time")
     found: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}

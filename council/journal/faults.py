@@ -23,6 +23,11 @@ _Advice = tuple[type[StoreError], str]
 _LOCKED: _Advice = (StoreLocked, "somebody else holds it; end what writes there, or try again")
 _FULL: _Advice = (StoreFull, "there is no room to write: free or add some, then try again")
 _READ_ONLY: _Advice = (StoreReadOnly, "it may not be written: mend the rights on it, or only read")
+_SHUT: _Advice = (
+    StoreReadOnly,
+    "SQLite must write beside it, also to read what was not closed: mend the rights on its folder, or copy it, with "
+    "its -wal, to where you may write",
+)
 _CORRUPT: _Advice = (
     StoreCorrupt,
     "it is damaged: put it aside untouched, and go back to a copy (council store import)",
@@ -42,6 +47,10 @@ _SQLITE: dict[int, _Advice] = {
     # A quota or a limit on files is told as a failed write, not as a full disk.
     sqlite3.SQLITE_IOERR_WRITE: (StoreFull, "its disk refuses a write: see to its room, quota and health"),
     sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_READONLY_DIRECTORY: _SHUT,
+    sqlite3.SQLITE_READONLY_RECOVERY: _SHUT,
+    sqlite3.SQLITE_READONLY_CANTINIT: _SHUT,
+    sqlite3.SQLITE_READONLY_CANTLOCK: _SHUT,
     sqlite3.SQLITE_CORRUPT: _CORRUPT,
     sqlite3.SQLITE_NOTADB: (
         StoreForeign,

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
 from council.core.state import plain
-from council.journal import chain
+from council.journal import chain, words
 from council.journal.engines import Database
 from council.journal.entries import (
     DAMAGED,
@@ -47,7 +47,7 @@ from council.journal.entries import (
 from council.journal.packets import PREFIX, Kept, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
 from council.journal.record import KINDS, Record
-from council.journal.schema import packet_parents, packet_store
+from council.journal.schema import packet_store
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.protocol.jsondata import quoted
@@ -199,6 +199,11 @@ def _entry(row: Any, envelopes: bool) -> Entry:
     )
 
 
+def entry_of(kept: Kept) -> Entry:
+    """A record as an entry, without what its row alone has."""
+    return Entry(**_told(kept.record, False), decisions=kept.decisions, escalations=kept.escalations)
+
+
 def _told(record: Record, envelopes: bool) -> dict[str, Any]:
     """What an entry tells of a record, whoever keeps it."""
     payload = signing.payload_of(record.sealed) if envelopes and record.sealed is not None else None
@@ -219,13 +224,13 @@ def _thread(
 ) -> list[Entry]:
     """All that concerns a proposal, in order."""
     own = UUID(packet_id(council_id, proposal_id))
-    derived: ColumnElement[bool]
     if connection.dialect.name == "sqlite":
-        derived = _c.sequence.in_(select(packet_parents.c.packet).where(packet_parents.c.parent == own))
+        fresh = or_(_c.thread_id == own, words.holds(_c.parent_ids, [str(own)]))
+        concerns = words.under([words.word("thread", own), words.word("parent", own)], fresh)
     else:
-        derived = type_coerce(_c.parent_ids, ARRAY(Uuid())).contains([own])
+        concerns = or_(_c.thread_id == own, type_coerce(_c.parent_ids, ARRAY(Uuid())).contains([own]))
     every = select(*_COLUMNS).where(_c.journal == journal)
-    statement = every.where(or_(_c.thread_id == own, derived)).order_by(_c.position)
+    statement = every.where(concerns).order_by(_c.position)
     found = [_entry(row, envelopes) for row in _streamed(connection, statement)]
     first = next((each.position for each in found if each.kind == "proposal"), 0)
     ended = (each.position for each in found if any(d.proposal_id == proposal_id for d in each.decisions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,8 +12,8 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from council.journal import queries
-from council.journal.schema import packet_parents, packet_store
+from council.journal import queries, words
+from council.journal.schema import packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage
 
@@ -22,9 +23,10 @@ _LINEAGES = select(_c.packet_id, _c.ttl, _c.envelope["lineage"]).where(queries.a
 _CHILDREN = select(
     _c.packet_id, _c.parent_ids, _c.envelope[("lineage", "generation")].as_integer().label("generation")
 )
-_CHILDREN_SQLITE = _CHILDREN.join(packet_parents, packet_parents.c.packet == _c.sequence).where(
-    queries.among(packet_parents.c.parent)
+_CHILDREN_ENTERED = _CHILDREN.join(packet_words, packet_words.c.packet == _c.sequence).where(
+    queries.among(packet_words.c.word)
 )
+_CHILDREN_FRESH = _CHILDREN.where(words.UNENTERED, words.holds(_c.parent_ids, queries.SOME))
 _CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bindparam("ids")))
 
 
@@ -120,5 +122,9 @@ def relatives(
 def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
     """The rows of those that name one of ``ids`` as a parent."""
     if connection.dialect.name == "sqlite":
-        return queries.in_chunks(connection, _CHILDREN_SQLITE, ids)
+        entered = [words.word("parent", each) for each in ids]
+        return chain(
+            queries.in_chunks(connection, _CHILDREN_ENTERED, entered),
+            queries.in_chunks(connection, _CHILDREN_FRESH, map(str, ids)),
+        )
     return connection.execute(_CHILDREN, {"ids": list(ids)})

@@ -91,6 +91,7 @@ def prove(
     by: Checkpoint | Callable[[Verified], Checkpoint],
     *,
     key: str | None = None,
+    council_id: str | None = None,
     progress: Progress | None = None,
 ) -> Proof:
     """The proof of a packet, by its id or position, under a checkpoint that is there, or that ``by`` signs now.
@@ -109,7 +110,9 @@ def prove(
             found = position
 
     kept = by if isinstance(by, Checkpoint) else None
-    verified = verify(store, journal, checkpoint=kept, key=key, progress=progress, see=see)
+    verified = verify(
+        store, journal, checkpoint=kept, key=key, council_id=council_id, progress=progress, see=see
+    )
     if not 0 < found <= len(hashes):
         raise UnknownPacket(
             f"journal {quoted(journal)} in {store.where}, of {len(hashes):,} records, holds no packet {which}",

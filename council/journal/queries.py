@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
     Select,
@@ -30,8 +31,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from council.journal import words
 from council.journal.chain import JournalRow, content_hash
-from council.journal.schema import epochs, packet_store, packet_tags
+from council.journal.schema import epochs, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt
 from council.protocol.jsondata import quoted
 from council.protocol.packet import PacketEnvelope
@@ -40,6 +42,9 @@ PAGE_MAX = 1_000
 IDS_AT_ONCE = 500  # in one statement: databases limit its variables
 _CURSOR_CHARS_MAX = 200
 NAMED_MAX = 10
+_c = packet_store.c
+SOME: BindParameter[Any] = bindparam("some", expanding=True)  # the values that ``in_chunks`` is given
+_COLUMNS = (_c.packet_id, _c.content, _c.content_hash, _c.timestamp, _c.sequence)
 
 
 class Page(NamedTuple):
@@ -82,44 +87,81 @@ def find(
 ) -> Page:
     """One page; see ``PacketStore.find``."""
     now = aware("now", now)
-    c = packet_store.c
-    statement = select(c.packet_id, c.content, c.content_hash, c.timestamp, c.sequence)
-    for condition in _conditions(question, now, connection.dialect.name == "sqlite"):
-        statement = statement.where(condition)
-    place = tuple_(c.timestamp, c.sequence)
-    if cursor is not None:
-        moment, sequence = _read_cursor(cursor, question)
-        bound = tuple_(literal(moment, c.timestamp.type), literal(sequence, c.sequence.type))
-        statement = statement.where(place < bound if question.newest_first else place > bound)
-    order = (c.timestamp, c.sequence)
-    statement = statement.order_by(*(each.desc() if question.newest_first else each for each in order))
-    rows = connection.execute(statement.limit(limit + 1)).all()
+    place = None if cursor is None else _read_cursor(cursor, question)
+    if connection.dialect.name == "sqlite":
+        rows = _found_by_words(connection, question, now, place, limit + 1)
+    else:
+        asked = select(*_COLUMNS).where(*_conditions(question, now, sqlite=False))
+        rows = list(connection.execute(_first(asked, question, place, limit + 1, _c.timestamp, _c.sequence)))
     more = len(rows) > limit
     rows = rows[:limit]
     packets = tuple(_packet(row.packet_id, row.content, row.content_hash, where) for row in rows)
     return Page(packets, _write_cursor(rows[-1].timestamp, rows[-1].sequence, question) if more else None)
 
 
-def _conditions(question: Question, now: datetime, sqlite: bool) -> Iterator[ColumnElement[bool]]:
-    c = packet_store.c
+def _found_by_words(
+    connection: Connection, question: Question, now: datetime, place: tuple[datetime, int] | None, count: int
+) -> list[Any]:
+    """The first of what is entered under the words that fit fewest packets, and of what is not entered yet."""
+    asked = select(*_COLUMNS).where(*_conditions(question, now, sqlite=True))
+    moment, packet = packet_words.c.moment, packet_words.c.packet
+    entered = asked.join(packet_words, packet == _c.sequence)
+    statements = [
+        _first(entered.where(packet_words.c.word == each), question, place, count, moment, packet)
+        for each in _words(question)
+    ]
+    statements.append(_first(asked.where(words.UNENTERED), question, place, count, _c.timestamp, _c.sequence))
+    found = {row.sequence: row for statement in statements for row in connection.execute(statement)}
+    rows = sorted(
+        found.values(), key=lambda row: (row.timestamp, row.sequence), reverse=question.newest_first
+    )
+    return rows[:count]
+
+
+def _words(question: Question) -> list[str]:
+    """All that is asked for is entered under one of these."""
     if question.thread_id is not None:
-        yield c.thread_id == question.thread_id
-    if question.packet_type is not None:
-        yield c.packet_type == question.packet_type
+        return [words.word("thread", question.thread_id)]
+    if question.tags_all or question.tags_any:
+        return [words.word("tag", tag) for tag in question.tags_all[:1] or question.tags_any]
+    return [words.TIME if question.packet_type is None else words.word("type", question.packet_type)]
+
+
+def _first(
+    asked: Select[Any],
+    question: Question,
+    place: tuple[datetime, int] | None,
+    count: int,
+    moment: ColumnElement[Any],
+    packet: ColumnElement[Any],
+) -> Select[Any]:
+    """Those of ``asked`` behind ``place``, in the order of these columns, which an index has."""
     if question.since is not None:
-        yield c.timestamp >= aware("since", question.since)
+        asked = asked.where(moment >= aware("since", question.since))
     if question.until is not None:
-        yield c.timestamp < aware("until", question.until)
+        asked = asked.where(moment < aware("until", question.until))
+    if place is not None:
+        bound = tuple_(literal(place[0], _c.timestamp.type), literal(place[1], _c.sequence.type))
+        at = tuple_(moment, packet)
+        asked = asked.where(at < bound if question.newest_first else at > bound)
+    order = (moment.desc(), packet.desc()) if question.newest_first else (moment, packet)
+    return asked.order_by(*order).limit(count)
+
+
+def _conditions(question: Question, now: datetime, *, sqlite: bool) -> Iterator[ColumnElement[bool]]:
+    if question.thread_id is not None:
+        yield _c.thread_id == question.thread_id
+    if question.packet_type is not None:
+        yield _c.packet_type == question.packet_type
     if not question.expired:
-        yield or_(c.ttl.is_(None), c.ttl > now)
+        yield or_(_c.ttl.is_(None), _c.ttl > now)
     if sqlite:
-        tagged = select(packet_tags.c.packet)
         if question.tags_any:
-            yield c.sequence.in_(tagged.where(packet_tags.c.tag.in_(question.tags_any)))
+            yield words.holds(_c.tags, question.tags_any)
         for tag in question.tags_all:
-            yield c.sequence.in_(tagged.where(packet_tags.c.tag == tag))
+            yield words.holds(_c.tags, [tag])
     else:
-        tags = type_coerce(c.tags, ARRAY(Text()))
+        tags = type_coerce(_c.tags, ARRAY(Text()))
         if question.tags_any:
             yield tags.overlap(list(question.tags_any))
         if question.tags_all:
@@ -177,11 +219,10 @@ def in_chunks(connection: Connection, statement: Select[Any], values: Iterable[A
 
 def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
     """Whether ``column`` is one of the values that ``in_chunks`` is given."""
-    return column.in_(bindparam("some", expanding=True))
+    return column.in_(SOME)
 
 
 # Built once: to build a statement costs more than to ask it.
-_c = packet_store.c
 _CONTENTS = select(_c.packet_id, _c.content, _c.content_hash).where(among(_c.packet_id))
 
 

@@ -130,6 +130,7 @@ class Journal(Protocol):
 
     ``trouble`` is why it can keep nothing at the moment, while that may pass; ``linger_s`` how long a record
     that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
+    ``unsigned`` is why it has no checkpoint of late, where one was due.
     ``commits`` are the last ones that nobody has looked at yet: how many records, in how many seconds.
     """
 
@@ -137,6 +138,7 @@ class Journal(Protocol):
     linger_s: float
     durable: bool
     trouble: StoreError | None
+    unsigned: str | None
     commits: deque[tuple[int, float]]
 
     def recover(self, writer: Restorable) -> None:
@@ -180,6 +182,7 @@ class MemoryJournal:
     linger_s = 0.0
     durable = False
     trouble: StoreError | None = None
+    unsigned: str | None = None
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.records: deque[Record] = deque()

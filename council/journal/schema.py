@@ -21,7 +21,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from council.protocol.jsondata import text_problem
 
 # The migrations in their order; a test compares them with the files. The last is what this code works with.
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 NAME_CHARS_MAX = 200
 VERSION_TABLE = "council_version"
 # In the header of an SQLite file, so that one can tell whose it is.
@@ -144,17 +144,18 @@ snapshots = Table(
     Column("content", LargeBinary, nullable=False),
 )
 
-# SQLite alone, kept by triggers: what GIN indexes are in PostgreSQL.
+# SQLite alone, what PostgreSQL's indexes are (``words``).
 sqlite_metadata = MetaData()
-packet_tags = Table(
-    "packet_tags",
+packet_words = Table(
+    "packet_words",
     sqlite_metadata,
-    Column("tag", Text, primary_key=True),
+    Column("word", Text, primary_key=True),
+    Column("moment", MOMENT, primary_key=True),
     Column("packet", BigInteger, primary_key=True),
 )
-packet_parents = Table(
-    "packet_parents",
+words_entered = Table(
+    "words_entered",
     sqlite_metadata,
-    Column("parent", ID, primary_key=True),
-    Column("packet", BigInteger, primary_key=True),
+    Column("one", BigInteger, primary_key=True),
+    Column("upto", BigInteger, nullable=False),
 )

@@ -11,17 +11,18 @@ from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
-import structlog
 from sqlalchemy import and_, delete, insert, or_, select
 
+from council.agents.logs import get_logger
 from council.journal.chain import GENESIS, Head
 from council.journal.checkpoint import SIGNATURE_BYTES, Signer
 from council.journal.engines import Database
 from council.journal.record import Snapshot
 from council.journal.rows import fenced, standing
 from council.journal.schema import snapshots
+from council.protocol.errors import JournalCorrupt
 
-log = structlog.get_logger("council.journal")
+log = get_logger("council.journal")
 
 _DOMAIN = b"council-runtime snapshot v1\0"
 
@@ -63,6 +64,8 @@ class Keeper:
 
     def keep(self, snapshot: Snapshot, epoch: int, head: Head, peaks: tuple[bytes, ...]) -> None:
         """Keeps one, which belongs to ``head``. Raises StoreError, EpochFenced; then it is kept with the next."""
+        if head.position == self._kept_to:  # nothing came since, as where a start was refused
+            return
         self._waiting.append((snapshot.position, snapshot.more))
         link = self._link
         for _, more in self._waiting:
@@ -82,6 +85,25 @@ class Keeper:
             connection.execute(insert(snapshots), rows)
         self._kept_to, self._link = head.position, link
         self._waiting = []
+
+    def check_end(self) -> None:
+        """Raises JournalCorrupt where a snapshot that this journal's key signed stands behind its last record."""
+        c = snapshots.c
+        behind = select(c.content).where(c.journal == self._journal, c.part == "base")
+        with self._database.read() as connection:
+            end = standing(connection, self._journal)[1].position
+            found = connection.execute(behind.where(c.position > end).order_by(c.position.desc())).scalars()
+            # It was kept after the records that it speaks of, in this same store.
+            cut = next((base.position for base in map(self._read, found) if base is not None), end)
+        if cut > end:
+            raise JournalCorrupt(
+                f"the journal {self._journal} in {self._database.where} was cut: it ends at record {end}, and a "
+                f"snapshot beside it, signed by its own key, was made at record {cut}; put the store aside, and go "
+                "back to a whole copy",
+                journal=self._journal,
+                where=self._database.where,
+                position=end + 1,
+            )
 
     def newest(self, row_hash: Callable[[int], bytes | None]) -> Found | None:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""

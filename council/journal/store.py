@@ -16,11 +16,11 @@ from itertools import islice
 from typing import IO, Self
 from uuid import UUID
 
-import structlog
 from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from council.journal import lineage, queries, transfer
+from council.agents.logs import get_logger
+from council.journal import lineage, queries, transfer, words
 from council.journal.chain import Head, JournalRow, content_hash
 from council.journal.engines import Database, open_database
 from council.journal.rows import (
@@ -37,6 +37,7 @@ from council.journal.schema import NAME_CHARS_MAX, epochs, name_fits, packet_sto
 from council.protocol.errors import (
     CallerError,
     EnvelopeError,
+    JournalCorrupt,
     OutOfOrder,
     PacketConflict,
     StoreError,
@@ -50,7 +51,7 @@ from council.protocol.packet import (
     PacketWriteResult,
 )
 
-log = structlog.get_logger("council.store")
+log = get_logger("council.store")
 
 TIMEOUT_S = 5.0  # how long somebody else may hold the store before one gives up
 # One transaction of these is over in some 10 ms, so that nobody waits long for a run of hygiene.
@@ -137,11 +138,24 @@ class PacketStore:
     def begin_epoch(self, journal: str, by: str) -> tuple[int, Head]:
         """A new epoch of ``journal``, begun ``by`` whoever it is, and where the journal stands.
 
-        From now on every older epoch is refused, also in a transaction that waits already (rules 4.6).
+        From now on every older epoch is refused, also in a transaction that waits already (rules 4.6). Raises
+        JournalCorrupt for one that ends in an epoch which never began: the next would begin that, and hide it.
         """
         _fit(journal=journal, by=by)
         with self.database.write(f"journal:{journal}") as connection:
             newest, head = standing(connection, journal)
+            c = packet_store.c
+            last = select(c.epoch).where(c.journal == journal, c.position == head.position)
+            ends_in = connection.execute(last).scalar() or 0
+            if ends_in > newest:
+                raise JournalCorrupt(
+                    f"the journal {journal} in {self.where} ends at record {head.position}, of epoch {ends_in}, "
+                    "which was never begun there: what says who wrote it was removed. It is left as it is: put it "
+                    "aside, and go back to a copy that council verify finds sound",
+                    journal=journal,
+                    where=self.where,
+                    position=head.position,
+                )
             epoch = newest + 1
             row = {"journal": journal, "epoch": epoch, "begun_at": datetime.now(UTC), "by": by}
             connection.execute(insert(epochs), row)
@@ -217,6 +231,11 @@ class PacketStore:
         """The lineage of those packets that are kept."""
         with self.database.read() as connection:
             return lineage.lineages(connection, ids, None)
+
+    def enter_words(self) -> None:
+        """Has what was appended found by its words from now on, and looked through no more (``words``)."""
+        with self.database.write() as connection:
+            words.enter(connection)
 
     # Packets of users
 
@@ -410,6 +429,7 @@ def _written(
         known[packet_id] = kept.lineage
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
     insert_values(connection, rows)
+    words.enter(connection)
     return results
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from council.journal import lineage, queries
+from council.journal import lineage, queries, words
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.engines import Database
 from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
@@ -257,6 +257,7 @@ class _Batch:
             self.there[packet_id] = mine
             self._keep(packet_id, line.packet.lineage)
         insert_values(self.connection, rows)
+        words.enter(self.connection)
         return Imported(len(rows), there_already, orphans)
 
     def _follow(self, line: _Line, kept_hash: bytes) -> None:

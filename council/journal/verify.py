@@ -128,14 +128,14 @@ def _any_text(connection: Connection) -> Iterator[None]:
 
 def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: str | None) -> None:
     checkpoint.check(key)
-    for what, found, wanted in (
-        ("journal", checkpoint.journal, journal),
-        ("council", checkpoint.council_id, council_id),
+    for what, found, wanted, otherwise in (
+        ("journal", checkpoint.journal, journal, ""),
+        ("council", checkpoint.council_id, council_id, "; if this one does, another was put in its place"),
     ):
         if wanted is not None and found != wanted:
             raise CheckpointRefused(
                 f"the checkpoint is of the {what} {quoted(found)}, and {quoted(wanted)} is to be verified: take the "
-                "one that belongs to it",
+                f"one that belongs to it{otherwise}",
                 found=found,
                 expected=wanted,
             )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 from council.humans import state_dir
 from council.journal.record import Journal, MemoryJournal
-from council.protocol.errors import OperatorError, StoreOutdated, StoreUnreachable
+from council.protocol.errors import OperatorError, PoolMismatch, StoreOutdated, StoreUnreachable
 from council.settings import MEMORY, CouncilConfig
 
 FILE_NAME = "store.db"
@@ -21,11 +22,39 @@ def store_address(config: CouncilConfig, *, make: bool = False) -> str:
     OperatorError.
     """
     address = _store_address(config, make)
-    if config.pool is None or address.startswith("postgres"):
-        return address
+    return address if config.pool is None or address.startswith("postgres") else _own(address, config.name)
+
+
+def _own(address: str, name: str) -> str:
     whole, suffix = os.path.splitext(address)
-    own = f".{config.name}"
-    return address if whole.endswith(own) else f"{whole}{own}{suffix}"
+    return address if whole.endswith(f".{name}") else f"{whole}.{name}{suffix}"
+
+
+def part_address(address: str, name: str) -> str | None:
+    """The file of a pool's part of that name, where there is one beside the store at ``address``.
+
+    Raises CallerError for no address.
+    """
+    if address.startswith("postgres") or not re.search(r"\.\d+$", name):
+        return None
+    from council.journal.address import place
+
+    own, file = _own(address, name), place(_own(address, name))
+    return own if own != address and isinstance(file, Path) and file.exists() else None
+
+
+def _to_write(config: CouncilConfig) -> str:
+    """The address of the store that a council is to write. Raises PoolMismatch for a pool's part by itself."""
+    address = store_address(config, make=True)
+    of_pool = part_address(address, config.name) if config.pool is None else None
+    if of_pool is not None:
+        raise PoolMismatch(
+            f"{config.name} is part of a pool, which keeps its journal in {of_pool}: open the pool "
+            "(CouncilPool), or give this council another name or store",
+            where=of_pool,
+            opened_as=None,
+        )
+    return address
 
 
 def _store_address(config: CouncilConfig, make: bool) -> str:
@@ -46,7 +75,7 @@ def settled(config: CouncilConfig) -> CouncilConfig:
     """The configuration with store and checkpoint named, as they are found here and now."""
     if config.store == MEMORY:
         return config
-    address = store_address(config, make=True)
+    address = _to_write(config)
     checkpoint = config.checkpoint or str(checkpoint_file(config, address))
     return config.model_copy(update={"store": address, "checkpoint": checkpoint})
 
@@ -55,7 +84,7 @@ def checkpoint_file(config: CouncilConfig, address: str) -> Path:
     """The file of a journal's last checkpoint: as configured, or one for each store and name."""
     if config.checkpoint is not None:
         return Path(config.checkpoint).expanduser()
-    from council.journal.engines import where_of
+    from council.journal.address import where_of
 
     where = where_of(address)  # one, however the store is spelled, or a cut would go unnoticed under another
     mark = hashlib.sha256(where.encode()).hexdigest()[:12]
@@ -72,7 +101,7 @@ def council_id_of(config: CouncilConfig, new_id: str) -> str:
     from council.journal.store import PacketStore
     from council.journal.writer import identity
 
-    address = store_address(config, make=True)
+    address = _to_write(config)
     try:
         store = PacketStore.open(address, read_only=True)
     except StoreUnreachable:
@@ -101,7 +130,7 @@ def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover
     from council.journal.store import PacketStore
     from council.journal.writer import DurableJournal, identity
 
-    store = PacketStore.open(store_address(config, make=True))
+    store = PacketStore.open(_to_write(config))
     try:
         found = identity(store, config.name)
         if found not in (None, council_id):  # before this one begins an epoch, which would end that one

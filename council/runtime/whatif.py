@@ -1,8 +1,9 @@
 """What a journal would have come to by other rules, or without a seat's ballots; says what nobody can know.
 
 Two courses run beside each other: the one that was recorded, and the other. Deadlines pass by themselves in the
-other one, as its own rules have it. What Prime or a human said is taken as it was said; where they would have been
-asked, and never were, nobody knows what they would have said.
+other one, as its own rules have it, and beyond the last record for what the record has settled. What Prime or a
+human said is taken as it was said; where they would have been asked, and never were, nobody knows what they would
+have said.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import replace
@@ -18,6 +20,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.keeping import Effects, first_timer, first_wall_timer
 from council.core.state import CouncilState, Decision, Moment, Rules, SoleSeat
+from council.core.tally import count
 from council.journal.packets import Kept
 from council.protocol.errors import CallerError, CouncilError, InternalError
 from council.runtime.replay import Replay, pack, stepped
@@ -136,9 +139,9 @@ def what_if(kept: Iterable[Kept], change: Change) -> Found:
     was, would = _Course(), other.course
     summaries: dict[str, str] = {}
     for each in kept:
-        event = each.record.event
+        event, now = each.record.event, each.record.moment
         was.take(event, recorded.take(each))
-        other.take(each.record.event, each.record.moment)
+        other.take(event, now)
         if isinstance(event, ev.ProposalSubmitted):
             summaries[event.what.proposal_id] = event.what.summary[:SUMMARY_CHARS_MAX]
     nobody = sorted(change.without - other.seats)
@@ -147,9 +150,12 @@ def what_if(kept: Iterable[Kept], change: Change) -> Found:
         raise CallerError(
             f"what-if without={nobody[0]!r:.60}: it was never a seat there; these were: {seats}"
         )
+    if summaries:
+        other.run_out(was.decided, now)
     otherwise, refounded = [], 0
     for proposal_id, summary in summaries.items():
-        one, two = was.end(proposal_id), would.end(proposal_id, was)
+        one = was.end(proposal_id, recorded.state)
+        two = would.end(proposal_id, other.state, was)
         if one.word != two.word:
             otherwise.append(Otherwise(proposal_id, summary, one, two))
         elif one != two:
@@ -184,20 +190,24 @@ class _Course:
                         self.answered.add(decision.proposal_id)
                     self.decided[decision.proposal_id] = _end(decision)
 
-    def end(self, proposal_id: str, recorded: _Course | None = None) -> End:
-        """How a proposal ends in it. Beside a ``recorded`` course, it can hold questions that nobody answered."""
+    def end(self, proposal_id: str, state: CouncilState | None, recorded: _Course | None = None) -> End:
+        """How a proposal ends in it, as of ``state``. Beside a ``recorded`` course, it can hold questions that nobody
+        answered.
+        """
         if proposal_id in self.refused:
             return End("refused", self.refused[proposal_id])
-        detail = self.with_human.get(proposal_id)
+        detail, found = self.with_human.get(proposal_id), self.decided.get(proposal_id)
+        waits = None if state is None else state.open.get(proposal_id)
+        tally = str(count(waits.ballots)) if waits is not None else found.tally if found is not None else ""
         if recorded is not None:
             never = self.asked.get(proposal_id, set()) - recorded.asked.get(proposal_id, set())
             if never and proposal_id not in self.ruled:
-                return End("ruling", f"{min(never)} would have been asked to rule, and never was")
+                return End("ruling", f"{min(never)} would have been asked to rule, and never was", tally)
             if detail and proposal_id not in self.answered and proposal_id not in recorded.with_human:
-                return End("human", f"{detail}; nobody was ever asked")
-        found = self.decided.get(proposal_id)
+                return End("human", f"{detail}; nobody was ever asked", tally)
         if found is None:
-            return End("human", detail) if detail else End("undecided", "open where the journal ends")
+            where = ("human", detail) if detail else ("undecided", "open where the journal ends")
+            return End(*where, tally)
         then = found if recorded is None else recorded.decided.get(proposal_id)
         said = proposal_id in self.ruled or proposal_id in self.answered
         if said and (then is None or then.tally != found.tally):
@@ -215,8 +225,8 @@ class _Other:
     def __init__(self, change: Change) -> None:
         self.course = _Course()
         self.seats: set[str] = set()
+        self.state: CouncilState | None = None
         self._change = change
-        self._state: CouncilState | None = None
         self._held: dict[str, list[Act]] = {}
         self._count = 0
 
@@ -232,12 +242,12 @@ class _Other:
             event = ev.WorkFailed(event.ballot.proposal_id, event.ballot.seat, "ballot", LEFT_OUT)
         self._hand(event, now)
         self._count += 1
-        if self._state is not None:
-            pack(self._state, self._count)
+        if self.state is not None:
+            pack(self.state, self._count)
 
     def _let_time_pass(self, event: ev.Event, now: Moment) -> None:
         """Has deadlines pass that are due by now, each at its own moment, but for one whose passing was recorded."""
-        state = self._state
+        state = self.state
         if state is None:
             return
         while True:
@@ -256,9 +266,29 @@ class _Other:
                 return
             self._hand(due, then)
 
+    def run_out(self, settled: Iterable[str], last: Moment) -> None:
+        """Has the deadlines pass that lie behind the ``last`` moment, of proposals that were ``settled`` by then."""
+        assert self.state is not None
+        due: list[tuple[float, str]] = []
+
+        def wait_for(proposal_id: str, beyond_s: float = -math.inf) -> None:
+            waits = self.state and self.state.open.get(proposal_id)
+            # What a human would have said is not known.
+            if waits and waits.stage != "human" and waits.deadline_s > beyond_s:
+                heappush(due, (waits.deadline_s, proposal_id))
+
+        for proposal_id in settled:
+            wait_for(proposal_id)
+        while due:
+            deadline_s, proposal_id = heappop(due)
+            at_s = max(math.nextafter(deadline_s, math.inf), self.state.uptime_s)
+            then = Moment(at_s, last.wall_s + (at_s - last.uptime_s), last.position)
+            self._hand(ev.DeadlinePassed(proposal_id), then)
+            wait_for(proposal_id, deadline_s)
+
     def _hand(self, event: ev.Event, now: Moment) -> None:
         try:
-            self._state, effects = stepped(self._state, event, now)
+            self.state, effects = stepped(self.state, event, now)
         except InternalError:
             raise
         except CouncilError as error:
@@ -283,7 +313,7 @@ class _Other:
                 proposal_id = event.proposal_id
             case _:
                 return
-        if self._state is not None and proposal_id in self._state.open:
+        if self.state is not None and proposal_id in self.state.open:
             self._held.setdefault(proposal_id, []).append(event)
 
     def _say_what_was_held(self, proposal_id: str, now: Moment) -> None:

@@ -135,7 +135,10 @@ def test_a_head_at_a_random_port_and_a_token_that_is_not_there_are_warned_of(cli
         ("&a [*a]", "is not YAML"),
         ("- a\n", "is no cluster's file"),
         ("", "is no cluster's file"),
-        ((ROOT / "deploy/kuberay.yaml").read_text(encoding="utf-8"), "is a manifest of Kubernetes (RayCluster)"),
+        (
+            (ROOT / "deploy/kuberay.yaml").read_text(encoding="utf-8"),
+            "is a manifest of Kubernetes (RayCluster)",
+        ),
     ],
 )
 def test_what_is_no_clusters_file_is_wrong_usage(cli: Cli, home: Path, text: str | None, said: str) -> None:

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
-from council.agents.mind import Opinion, Ruling
+from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.cli import drawing, log, telling, whole
 from council.cli.report import UsageFault
 from council.cli.sources import Source
@@ -504,6 +504,20 @@ def test_a_council_in_memory_is_asked_itself(cli: Cli, up: Up) -> None:
     for words in ("All of it.", "a person must see this", "what happened"):
         assert words in shown.out
     assert "in the journal" not in shown.out
+
+
+def test_why_a_human_is_asked_is_said_once(cli: Cli, up: Up) -> None:
+    """Where a seat's fault is the reason. Mutation: the detail of what is asked repeats the fault."""
+
+    class Breaks(Chair):
+        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+            raise RuntimeError("a screw is loose")
+
+    risky = Breaks(Opinion.no("too risky", risk_level="high"), Ruling("human", "look"))
+    up(council_of(prime=risky, humans={"ada": "kept"})).propose("Drop the table")
+    (told,) = [each for each in cli("log").out.splitlines() if "gives no ruling" in each]
+    assert "→ to a human, Prime gave no ruling: " in told
+    assert told.count("a screw is loose") == 1
 
 
 def test_a_proposal_whose_records_are_gone_is_shown_as_decided(cli: Cli, up: Up) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from council import Council
+from council import Council, CouncilPool
 from council.core.events import CoordinatorStarted
 from council.core.state import Moment, Rules
 from council.humans import state_dir
@@ -24,6 +24,7 @@ from council.journal.packets import Packer
 from council.journal.proof import Proof, check_proof
 from council.journal.record import Record
 from council.journal.store import PacketStore
+from council.journal.writer import identity
 from council.protocol.packet import PacketEnvelopeIn
 from tests.journal.packets import append
 
@@ -170,6 +171,68 @@ def test_a_decision_is_proved_by_its_proposal(cli: Cli, home: Path) -> None:
     (kept,) = found["packet"]["payload"]["decisions"]
     assert (found["position"], kept["outcome"]) == (decision.position, decision.outcome)
     assert kept["proposal_id"] == decision.proposal_id
+
+
+def test_a_proof_says_what_is_proved(cli: Cli, home: Path) -> None:
+    store = str(home / "own.db")
+    with Council.inline(name="own", store=store) as council:
+        decision = council.propose("Rotate the staging key")
+    asked = ("--url", store, "--name", "own")
+    assert cli("prove", decision.proposal_id, "p.json", *asked).code == 0
+    said = cli("verify", "--proof", "p.json")
+    assert f"it is a record of ballot on {decision.proposal_id}: " in said.out
+    assert f" → {decision.outcome}, {decision.reason}" in said.out
+    assert cli("prove", "1", "p.json", *asked).code == 0
+    assert "it is a record of start: " in cli("verify", "--proof", "p.json").out
+
+
+def test_a_checkpoint_of_another_council_is_told_as_that(cli: Cli, home: Path) -> None:
+    """Mutation: another journal of the same name, and shorter, is one whose end was cut off."""
+    for file, proposals in (("long.db", 3), ("short.db", 1)):
+        with Council.inline(store=str(home / file)) as council:
+            for _ in range(proposals):
+                council.propose("x")
+    assert cli("checkpoint", "c.json", "--url", "long.db").code == 0
+    made = Checkpoint.read(home / "c.json")
+    with PacketStore.open(str(home / "short.db"), read_only=True) as store:
+        own = identity(store, "council")
+    for command in (("verify",), ("prove", "1", "p.json")):
+        said = cli(*command, "--checkpoint", "c.json", "--url", "short.db")
+        assert said.code == 1
+        flat = " ".join(said.err.split())
+        assert f"is of the council '{made.council_id}', and '{own}' is to be verified" in flat
+
+
+def test_what_is_wrong_with_a_first_record_is_told_before_whose_it_is(cli: Cli, path: Path) -> None:
+    assert cli("checkpoint", "c.json", "--url", str(path)).code == 0
+    tamper(path, "UPDATE packet_store SET content = x'7b7d' WHERE position = 1")
+    said = cli("verify", "--checkpoint", "c.json", "--url", str(path))
+    assert (said.code, "record 1 is the first bad one" in " ".join(said.err.split())) == (1, True), said
+
+
+def test_a_pools_part_is_found_by_the_pools_store(cli: Cli, home: Path) -> None:
+    """Its journal is in a file of its own, beside the one that the pool was given."""
+    store = str(home / "s.db")
+    with CouncilPool.inline(2, store=store, name="checks") as pool:
+        drafted = pool.draft("x", key="k")
+        pool.propose(drafted)
+        name = pool.council(drafted.msg_id).name
+    for command in (
+        ("log",),
+        ("show", drafted.msg_id),
+        ("verify",),
+        ("checkpoint", "c.json"),
+        ("prove", drafted.msg_id, "p.json"),
+        ("replay",),
+        ("replay", "--what-if", "quorum=3"),
+    ):
+        said = cli(*command, "--url", store, "--name", name)
+        assert said.code == 0, (command, said)
+    assert Checkpoint.read(home / "c.json").journal == name
+    said = cli("verify", "--url", store, "--name", "checks.7")
+    assert "there is no store at" in " ".join(said.err.split())
+    (home / "council.toml").write_text(f'store = "{store}"\n', encoding="utf-8")
+    assert cli("verify", "--name", name).code == 0
 
 
 def test_a_proof_under_a_checkpoint_that_is_given(cli: Cli, path: Path, home: Path) -> None:

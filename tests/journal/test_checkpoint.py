@@ -153,7 +153,9 @@ def test_a_journal_s_key_is_made_once_and_stays(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
     file.chmod(0o644)
-    with pytest.raises(OperatorError, match="chmod 600"):
+    with pytest.raises(
+        OperatorError, match=r"chmod 600 it, or put back .* and the journal's checkpoint beside it"
+    ):
         journal_key("council", tmp_path)
 
 

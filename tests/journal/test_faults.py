@@ -213,6 +213,79 @@ def test_a_store_that_may_only_be_read_says_so(address: str, opened: Open, engin
     assert opened(address, read_only=True).info().packets == 0
 
 
+READS_AS_NOBODY = """
+import os, sys
+from council.journal.store import PacketStore
+from council.protocol.errors import StoreError
+os.setgid(65534); os.setuid(65534)
+try:
+    with PacketStore.open(sys.argv[1], read_only=True) as store:
+        print(store.info().packets, flush=True)
+        sys.stdin.readline()
+        print(store.info().packets)
+except StoreError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def reads_as_nobody(address: str) -> subprocess.Popen[str]:
+    """Opens the store of which all may read the folder, and only root write it; reads twice."""
+    folder = Path(address).parent
+    for each in (folder, *folder.parents):
+        if each != Path("/tmp") and each.is_relative_to("/tmp"):
+            os.chmod(each, 0o755)
+    for each in folder.iterdir():
+        each.chmod(0o644)
+    return subprocess.Popen(
+        [sys.executable, "-c", READS_AS_NOBODY, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def closed_by_sqlite(address: str) -> None:
+    """Leaves the file alone, without its log, as a copy of it lies in an archive."""
+    connection = raw(address)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    assert not Path(f"{address}-wal").exists()
+
+
+@only_sqlite
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
+def test_a_store_in_a_folder_that_may_not_be_written_is_read(address: str, opened: Open) -> None:
+    """And refused once somebody writes there, of whom a reader that looks at no log would see half."""
+    with opened(address) as store:
+        store.write([given(1)], NOW)
+    closed_by_sqlite(address)
+    with reads_as_nobody(address) as reader:
+        assert reader.communicate("\n", timeout=60)[0].splitlines() == ["1", "1"]
+    with reads_as_nobody(address) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "1\n"
+        opened(address).write([given(2)], NOW)
+        said = reader.communicate("\n", timeout=60)[0]
+        assert "somebody began to write it" in said
+
+
+@only_sqlite
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
+def test_a_log_that_can_not_be_read_without_writing_is_told(
+    address: str, opened: Open, tmp_path: Path
+) -> None:
+    """It holds packets that the file does not: what reads the file alone would say that they are not there."""
+    opened(address).write([given(1)], NOW)
+    folder = tmp_path / "copied"
+    folder.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{address}{suffix}", folder / f"store.db{suffix}")
+    with reads_as_nobody(str(folder / "store.db")) as reader:
+        said = reader.communicate("\n", timeout=60)[0]
+    assert "copy it to where you have them" in said
+
+
 @only_sqlite
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody without rights")
 def test_a_file_without_rights_is_unreachable_or_read_only(

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -459,26 +460,41 @@ def test_a_ttl_is_compared_with_the_databases_clock_to_the_second(
 
 
 @only_sqlite
-@pytest.mark.parametrize("table", ["packet_tags", "packet_parents"])
-def test_what_finds_a_packet_goes_with_it_and_never_alone(
-    store: PacketStore, address: str, table: str
-) -> None:
+def test_what_finds_a_packet_goes_with_it_and_never_alone(store: PacketStore, address: str) -> None:
     """Of each packet, and of users' with a ttl that has passed as well: these two ways a search would miss it."""
     lapsed = {"ttl": PAST + HOUR, "tags": ["b", "c"]}
     store.write(
         [given(1, tags=["a"]), given(2, by_id(1), tags=["a"]), given(3, by_id(1), by_id(2), **lapsed)], PAST
     )
     connection = raw(address)
-    rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-    name = connection.execute(f"SELECT * FROM {table}").description[0][0]
-    assert {row[1] for row in rows} == ({1, 2, 3} if table == "packet_tags" else {2, 3})
-    for value, packet in rows:
+
+    def words() -> list[tuple[str, str, int]]:
+        return connection.execute("SELECT * FROM packet_words").fetchall()
+
+    rows = words()
+    assert Counter(word.split()[0] for word, _, _ in rows) == {"time": 3, "type": 3, "tag": 4, "parent": 3}
+    for row in rows:
         with pytest.raises(Exception, match="a row goes with its packet"):
-            connection.execute(f"DELETE FROM {table} WHERE {name} = ? AND packet = ?", (value, packet))
-    assert connection.execute(f"SELECT * FROM {table}").fetchall() == rows
+            connection.execute("DELETE FROM packet_words WHERE (word, moment, packet) = (?, ?, ?)", row)
+    assert words() == rows
     assert store.collect_garbage(NOW) == 1
-    left = connection.execute(f"SELECT * FROM {table}").fetchall()
-    assert left == [row for row in rows if row[1] != 3]
+    assert words() == [row for row in rows if row[2] != 3]
+    connection.close()
+
+
+@only_sqlite
+def test_a_packet_that_has_the_number_of_a_removed_one_is_found(store: PacketStore, address: str) -> None:
+    """SQLite gives the last number again. Mutation: the mark stays where it was, and the new one has no words."""
+    store.write([given(1), given(2, ttl=PAST + HOUR)], PAST)
+    assert store.collect_garbage(NOW) == 1
+    epoch, head = store.begin_epoch("council", "me")
+    append(store, "council", epoch, [whole(3, by_id(1), tags=["a"])], head)
+    for _ in range(2):
+        assert [each.packet_id for each in store.find(NOW, tags_any=["a"]).packets] == [by_id(3)]
+        assert [each.packet.packet_id for each in store.descendants(by_id(1), NOW)] == [by_id(3)]
+        store.enter_words()
+    connection = raw(address)
+    assert connection.execute("SELECT max(sequence) FROM packet_store").fetchone() == (2,)
     connection.close()
 
 

@@ -18,9 +18,11 @@ import pytest
 
 from council.journal.chain import GENESIS, Head
 from council.journal.store import PacketStore
+from council.journal.verify import verify
 from council.protocol.errors import (
     CallerError,
     EpochFenced,
+    JournalCorrupt,
     OutOfOrder,
     PacketConflict,
     StoreError,
@@ -29,6 +31,7 @@ from council.protocol.errors import (
 
 from .conftest import raw
 from .packets import HOUR, NOW, PAST, append, given, several, whole
+from .writing import unguarded
 
 Open = Callable[..., PacketStore]
 
@@ -55,6 +58,24 @@ def test_rows_hold_on_to_each_other(store: PacketStore) -> None:
     assert [row.position for row in store.records("council", after=2, limit=2)] == [3, 4]
     assert store.records("another") == []
     assert store.get(UUID(int=4), NOW) == whole(4)
+
+
+def test_no_epoch_is_begun_over_one_that_never_was(store: PacketStore, address: str) -> None:
+    """Who wrote a record was removed: a new epoch 1 would put itself in its place, and verify find nothing."""
+    epoch, head = store.begin_epoch("council", "me")
+    append(store, "council", epoch, several(1, 2), head)
+    assert store.begin_epoch("council", "again")[0] == 2
+    unguarded(address, "DELETE FROM epochs WHERE epoch = 2")  # nothing was written in it
+    assert store.begin_epoch("council", "again")[0] == 2
+    unguarded(address, "DELETE FROM epochs")
+    for _ in range(2):
+        with pytest.raises(
+            JournalCorrupt, match="ends at record 2, of epoch 1, which was never begun"
+        ) as found:
+            store.begin_epoch("council", "me")
+        assert found.value.position == 2
+        with pytest.raises(JournalCorrupt, match="its epoch is '1', which was never begun"):
+            verify(store, "council")
 
 
 def test_journals_stand_side_by_side(store: PacketStore) -> None:
@@ -195,9 +216,11 @@ OF_SQLITE = [
     "SELECT packet_id, 'x', timestamp, parent_ids, tags, content, content_hash FROM packet_store WHERE true "
     "ON CONFLICT DO UPDATE SET packet_type = 'x'",
     "REPLACE INTO epochs SELECT journal, epoch, begun_at, 'x' FROM epochs",
-    "UPDATE packet_tags SET tag = 'x'",
-    "DELETE FROM packet_tags",
-    "DELETE FROM packet_parents",
+    "UPDATE packet_words SET word = 'x'",
+    "DELETE FROM packet_words",
+    "UPDATE words_entered SET upto = upto + 100",
+    "DELETE FROM words_entered",
+    "REPLACE INTO words_entered VALUES (1, 100)",
 ]
 OF_POSTGRESQL = [
     "TRUNCATE packet_store",

@@ -11,8 +11,10 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
 
 from council.journal import engines, schema
 from council.journal.store import PacketStore
@@ -109,6 +111,52 @@ def test_the_migrations_are_those_that_the_code_knows() -> None:
     scripts = list(ScriptDirectory.from_config(config).walk_revisions())
     assert tuple(reversed([each.revision for each in scripts])) == schema.REVISIONS
     assert f"application_id = {schema.APPLICATION_ID}" in inspect.getsource(scripts[-1].module)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_what_an_older_version_wrote_is_found_by_its_words(
+    address: str, opened: Callable[..., PacketStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: the migration leaves the mark at the newest packet, and enters nothing."""
+    with monkeypatch.context() as older:
+        config = Config()
+        config.set_main_option("script_location", str(Path(engines.__file__).parent / "migrations"))
+        older.setattr(engines, "_upgrade", lambda connection: upgraded(config, connection, "0002"))
+        older.setattr(engines, "REVISIONS", ("0001", "0002"))
+        store = opened(address)
+        epoch, head = store.begin_epoch("council", "me")
+        thread = UUID(int=77)
+        packets = [whole(1, tags=["a b"], thread_id=thread), whole(2, UUID(int=1), packet_type="other")]
+        append(store, "council", epoch, packets, head)
+        assert store.revision == "0002"
+        store.close()
+    store = opened(address)
+    assert (store.revision_found, store.revision) == ("0002", schema.REVISIONS[-1])
+    connection = raw(address)
+    words = [row[0] for row in connection.execute("SELECT word FROM packet_words WHERE packet = 1")]
+    assert sorted(words) == ["tag a b", f"thread {thread}", "time", "type event"]
+    assert connection.execute("SELECT upto FROM words_entered").fetchone() == (2,)
+    connection.close()
+    assert [each.packet.packet_id for each in store.descendants(UUID(int=1), NOW)] == [UUID(int=2)]
+    assert len(store.find(NOW, packet_type="other").packets) == 1
+
+
+def upgraded(config: Config, connection: Connection, revision: str) -> None:
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_commit_of_the_council_writes_no_words(store: PacketStore, address: str) -> None:
+    """Or each decision would wait until they stand all over the file."""
+    epoch, head = store.begin_epoch("council", "me")
+    append(store, "council", epoch, [whole(1, tags=["a"], thread_id=UUID(int=7))], head)
+    connection = raw(address)
+    count = "SELECT count(*) FROM packet_words"
+    assert connection.execute(count).fetchone() == (0,)
+    store.enter_words()
+    assert connection.execute(count).fetchone() == (4,)
+    connection.close()
 
 
 def test_a_row_is_what_the_packet_says_it_is(store: PacketStore) -> None:

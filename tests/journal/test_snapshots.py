@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from council.journal import snapshots, writer
 from council.journal.record import Record, Snapshot
+from council.protocol.errors import JournalCorrupt
 from tests.journal.conftest import raw
 from tests.journal.writing import (
     NAME,
@@ -18,6 +19,7 @@ from tests.journal.writing import (
     locked,
     opened,
     recovered,
+    unguarded,
     unlocked,
     whole,
     write,
@@ -241,3 +243,34 @@ def test_one_is_due_after_so_many_records(address: str, monkeypatch: pytest.Monk
         journal.keep(Snapshot(10, b"", b""))
         assert not journal.snapshot_due(19)
         assert journal.snapshot_due(20)
+
+
+def test_a_journal_that_ends_before_its_own_snapshot_is_refused(address: str) -> None:
+    """Also without a checkpoint, as at a new path, and before an epoch is begun. One of another key says nothing."""
+    hand = years(10, proposals=12)
+    count = len(hand.records)
+    written(address, hand, [count])
+    unguarded(address, f"DELETE FROM packet_store WHERE position > {count - 2}")
+    with pytest.raises(
+        JournalCorrupt, match=f"was cut: it ends at record {count - 2}, and.* made at record {count};"
+    ):
+        recovered(address, hand.rules)
+    connection = raw(address)
+    assert connection.execute("SELECT max(epoch) FROM epochs").fetchone() == (1,)
+    connection.close()
+    with journal_of(address, key=b"k" * 32) as journal:
+        assert journal.epoch == 2
+
+
+def test_one_that_is_kept_already_is_not_kept_again(address: str) -> None:
+    """As where a coordinator was refused once it had read all, and closes."""
+    hand = years(11, proposals=12)
+    count = len(hand.records)
+    written(address, hand, [count])
+    driver = fresh(hand.rules)
+    with journal_of(address) as journal, capture_logs() as logs:
+        journal.recover(driver)
+        journal.keep(driver.snapshot())
+        journal._executor.submit(lambda: None).result(30)
+    assert [entry["event"] for entry in logs] == []
+    assert parts(address) == [(count, "base"), (count, "more")]

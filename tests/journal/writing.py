@@ -113,9 +113,12 @@ def unguarded(address: str, *statements: str) -> None:
     """Does what the store's triggers refuse, as whoever owns the database can."""
     connection = raw(address)
     if "://" in address:
-        connection.execute("ALTER TABLE packet_store DISABLE TRIGGER USER")
+        for table in ("packet_store", "epochs"):
+            connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL")  # its foreign key's too
     else:
-        names = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'packet_store'"
+        names = (
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('packet_store', 'epochs')"
+        )
         for (name,) in connection.execute(names).fetchall():
             connection.execute(f"DROP TRIGGER {name}")
     for statement in statements:

@@ -189,11 +189,24 @@ def test_a_higher_quorum_waits_for_the_ballot_that_came_late() -> None:
     never = hand.propose()
     votes(hand, never, prime="yes", lite="yes")
     assert other(hand, "quorum=3").refounded == 1  # approved, with the third ballot
-    assert ends(hand, "quorum=3") == {never: ("approved", "undecided")}
-    hand.wait(61)
-    hand.propose()
-    assert ends(hand, "quorum=3") == {never: ("approved", "human")}
-    assert why(hand, "quorum=3") == "too few seats voted for a quorum; nobody was ever asked"
+    for _ in range(2):  # its deadline lies behind the journal's end, and then before
+        assert ends(hand, "quorum=3") == {never: ("approved", "human")}
+        (one,) = other(hand, "quorum=3").otherwise
+        why = "too few seats voted for a quorum; nobody was ever asked"
+        assert one.would == End("human", why, "2 yes, 0 no, 0 abstained")
+        hand.wait(61)
+        hand.propose()
+
+
+def test_what_the_record_left_open_is_open_at_its_end() -> None:
+    """Deadlines pass beyond it for what it has settled, and for nothing else."""
+    hand = begun()
+    proposal_id = hand.propose()
+    hand.receive(hand.info("prime", proposal_id, "fault", "it raised", task="ballot"))
+    votes(hand, proposal_id, lite="yes", codemind="no")  # a tie, which is with a human
+    (one,) = other(hand, "quorum=3").otherwise
+    assert one.was.word == "human"
+    assert one.would == End("undecided", "open where the journal ends", "1 yes, 1 no, 0 abstained")
 
 
 def test_without_a_seat_the_others_decide() -> None:
@@ -209,7 +222,7 @@ def test_without_a_seat_the_others_decide() -> None:
     }
     assert ends(hand, "without=prime") == {}
     alone = ends(hand, "without=codemind", "without=lite")
-    assert {would for _, would in alone.values()} == {"undecided"}
+    assert {would for _, would in alone.values()} == {"human"}
     assert alone.keys() == {agreed, tied, turned}
 
 
@@ -242,7 +255,7 @@ def test_a_ruling_that_came_before_it_would_be_asked_for_is_held() -> None:
     hand.driver.seat_died("codemind", hand.driver.boot("codemind"), "it died", hand.now)
     hand.receive(hand.ruling(proposal_id, "reject"))
     # With one ballot there is no quorum to ask Prime with, until codemind's comes, late as it was.
-    assert ends(hand, "without=lite") == {proposal_id: ("rejected", "undecided")}
+    assert ends(hand, "without=lite") == {proposal_id: ("rejected", "human")}
     votes(hand, proposal_id, codemind="yes")
     found = other(hand, "without=lite")
     assert (found.otherwise, found.refounded) == ((), 0)

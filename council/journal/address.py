@@ -1,0 +1,52 @@
+"""Reads the address of a store: a file of SQLite's, or a database on a server. Opens nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from council.protocol.errors import CallerError
+from council.protocol.jsondata import text_problem
+
+
+def where_of(url: str) -> str:
+    """The name, in messages, of the database that ``url`` names: one, however it is spelled. Raises CallerError."""
+    found = place(url)
+    return str(found) if isinstance(found, Path) else shown(found)
+
+
+def shown(url: URL) -> str:
+    """The address of a server, without a password."""
+    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+
+
+def place(url: str) -> Path | URL:
+    """The file that ``url`` names, or the address of a server. Raises CallerError."""
+    if not url or text_problem(url):
+        raise _no_store("it is empty, or holds a NUL or half a character")
+    try:
+        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+    except (ArgumentError, ValueError):
+        raise _no_store("it can't be read") from None
+    engine, _, driver = parsed.drivername.partition("+")
+    if engine == "sqlite" and driver in ("", "pysqlite"):
+        if not parsed.database or parsed.database == ":memory:" or parsed.query:
+            raise _no_store("an SQLite store is a file, without options")
+        try:
+            return Path(parsed.database).expanduser().absolute()
+        except RuntimeError:
+            raise _no_store("~ names nobody's folder") from None
+    if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
+        if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
+            raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")
+        return parsed
+    raise _no_store(f"{parsed.drivername[:40]!r} is no engine of ours")
+
+
+def _no_store(why: str) -> CallerError:
+    # The address itself is not shown: it may hold a password.
+    return CallerError(
+        f"the store's address names no store, {why}: give a path, sqlite:///path or postgresql://user@host/database"
+    )
