@@ -6,9 +6,9 @@ Knows no settings and nothing of where spans go; what they are called, and what 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from contextvars import Token
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +32,7 @@ from council.protocol.metadata import TRACESTATE_CHARS_MAX, Metadata
 
 D = TypeVar("D")
 
+_FLAGS = [TraceFlags(flags) for flags in range(0x100)]
 # Proposals whose trace a seat remembers: more than a council has open.
 REMEMBERED_MAX = 10_000
 
@@ -57,13 +58,14 @@ class Spans:
         self.tracer = tracer
         self._council_id = council_id
         self._sampler = sampler
-        self._traced: dict[str, Metadata | None] = {}
+        # An ordered one: a plain dict looks for its oldest among all the places of those that are gone.
+        self._traced: OrderedDict[str, Metadata | None] = OrderedDict()
 
     def remember(self, proposal_id: str, metadata: Metadata | None) -> None:
         """Which trace a proposal belongs to, for the work on it that comes."""
         self._traced[proposal_id] = metadata
         if len(self._traced) > REMEMBERED_MAX:
-            del self._traced[next(iter(self._traced))]
+            self._traced.popitem(last=False)
 
     def parent(self, proposal_id: str, metadata: Metadata | None) -> Context:
         """What the spans of a proposal are children of: the span that it was sent in.
@@ -76,7 +78,7 @@ class Spans:
         else:
             text = metadata.traceparent  # 00-<32 digits>-<16 digits>-<2 digits>
             state = TraceState.from_header([metadata.tracestate]) if metadata.tracestate else None
-            flags = TraceFlags(int(text[53:], 16))
+            flags = _FLAGS[int(text[53:], 16)]
             found = SpanContext(int(text[3:35], 16), int(text[36:52], 16), True, flags, state)
         return trace.set_span_in_context(NonRecordingSpan(found), Context())
 
@@ -108,20 +110,11 @@ class Spans:
         parent = self.parent(proposal_id, self._traced.get(proposal_id))
         return self.span(names.WORK[kind], {names.SEAT: seat, names.PROPOSAL: proposal_id}, parent)
 
-    @contextlib.contextmanager
-    def proposing(self, proposal: str | Envelope, around: Context | None) -> Iterator[names.Telling]:
+    def proposing(self, proposal: str | Envelope, around: Context | None) -> Proposing:
         """See ``spans.proposing``."""
         if isinstance(proposal, Envelope):
             around = self.parent(proposal.msg_id, proposal.metadata)
-        with self.span(names.PROPOSE, {}, around, is_call=True) as span:
-
-            def told(decision: D) -> D:
-                known: Any = decision
-                outcome = known.outcome or known.standing
-                span.set_attributes({names.PROPOSAL: known.proposal_id, names.OUTCOME: outcome})
-                return decision
-
-            yield told
+        return Proposing(self, self.tracer.start_span(names.PROPOSE, around, SpanKind.CLIENT), around)
 
     def here(self) -> Context:
         """What spans that are made elsewhere, for a caller here, are children of."""
@@ -137,6 +130,8 @@ class Spans:
         if not found.is_valid:
             return None
         parent = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
+        if not found.trace_state:
+            return Metadata(traceparent=parent)
         state = found.trace_state.to_header()
         try:
             return Metadata(
@@ -156,10 +151,9 @@ class Within:
     def __init__(self, spans: Spans, span: Span, parent: Context | None) -> None:
         self._spans, self._span, self._parent = spans, span, parent
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> Any:
         self._attached = contexts.attach(trace.set_span_in_context(self._span, self._parent))
         self._before = names.current.set(self._spans)
-        return self._span
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         names.current.reset(self._before)
@@ -172,3 +166,19 @@ class Within:
             self._span.set_attribute(names.ERROR_TYPE, what)
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end()
+
+
+class Proposing(Within):
+    """As ``Within``; gives what is told the decision."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> names.Telling:
+        super().__enter__()
+        return self._told
+
+    def _told(self, decision: D) -> D:
+        known: Any = decision
+        outcome = known.outcome or known.standing
+        self._span.set_attributes({names.PROPOSAL: known.proposal_id, names.OUTCOME: outcome})
+        return decision

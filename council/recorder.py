@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan, Tracer
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -26,19 +26,9 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-
-class Hashed(Resource):
-    """A resource that knows its hash: for each span that is sent it is asked, and would write all of it as JSON."""
-
-    def __init__(self, same: Resource) -> None:
-        super().__init__(same.attributes, same.schema_url)
-        self._hash = super().__hash__()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-
-_UNSET = Status(StatusCode.UNSET)
+UNSET = Status(StatusCode.UNSET)
+_SAMPLED, _WITH_RANDOM_ID = int(TraceFlags.SAMPLED), int(TraceFlags.RANDOM_TRACE_ID)
+_FLAGS = [TraceFlags(flags) for flags in range(4)]
 
 
 class Recorder:
@@ -46,7 +36,7 @@ class Recorder:
 
     def __init__(self, tracer: Tracer) -> None:
         self._sampler, self._ids = tracer.sampler, tracer.id_generator
-        self._flags = TraceFlags.RANDOM_TRACE_ID if self._ids.is_trace_id_random() else TraceFlags.DEFAULT
+        self._flags = _WITH_RANDOM_ID if self._ids.is_trace_id_random() else 0
         self.resource = tracer.resource
         self.scope = InstrumentationScope("council", "")
         self.begun, self.hand_over = tracer.span_processor.on_start, tracer.span_processor.on_end
@@ -62,16 +52,22 @@ class Recorder:
     ) -> Span:
         """As ``opentelemetry.trace.Tracer.start_span``."""
         parent: SpanContext | None = trace.get_current_span(context).get_span_context()
-        if parent is not None and parent.is_valid:
-            trace_id, flags = parent.trace_id, parent.trace_flags & TraceFlags.RANDOM_TRACE_ID
+        trace_id, _, _, flags, state, is_valid = cast(SpanContext, parent)
+        if is_valid:
+            whole = flags & _WITH_RANDOM_ID
         else:
-            parent, trace_id, flags = None, self._ids.generate_trace_id(), self._flags
-        found: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
-        flags |= found.decision.is_sampled()
-        own = SpanContext(trace_id, self._ids.generate_span_id(), False, TraceFlags(flags), found.trace_state)
-        if not found.decision.is_recording():
+            parent, trace_id, whole = None, self._ids.generate_trace_id(), self._flags
+        if self._sampler is DEFAULT_ON:  # what that one says is known
+            recorded = sampled = parent is None or bool(flags & _SAMPLED)
+            told = attributes or {}
+        else:
+            found: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
+            recorded, sampled = found.decision.is_recording(), found.decision.is_sampled()
+            told, state = found.attributes, found.trace_state
+        own = SpanContext(trace_id, self._ids.generate_span_id(), False, _FLAGS[whole | sampled], state)
+        if not recorded:
             return NonRecordingSpan(own)
-        span: Any = Recorded(self, name, own, parent, kind, dict(found.attributes), start_time)
+        span: Any = Recorded(self, name, own, parent, kind, dict(told), start_time)
         self.begun(span, context)
         return cast(Span, span)
 
@@ -90,7 +86,7 @@ class Recorded(Span, ReadableSpan):
         start_time: int | None,
     ) -> None:
         self._recorder = recorder
-        self._told: list[Event] = []
+        self.told: list[Event] = []
         ReadableSpan.__init__(
             self,
             name,
@@ -98,13 +94,13 @@ class Recorded(Span, ReadableSpan):
             parent,
             recorder.resource,
             attributes,
-            self._told,
+            self.told,
             kind=kind,
-            status=_UNSET,
+            status=UNSET,
             start_time=time_ns() if start_time is None else start_time,
             instrumentation_scope=recorder.scope,
         )
-        self._facts = attributes
+        self.facts = attributes
 
     def get_span_context(self) -> SpanContext:
         assert self._context is not None
@@ -115,7 +111,7 @@ class Recorded(Span, ReadableSpan):
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         if self._end_time is None:
-            self._facts |= attributes
+            self.facts |= attributes
 
     def set_attribute(self, key: str, value: Any) -> None:
         self.set_attributes({key: value})
@@ -124,7 +120,7 @@ class Recorded(Span, ReadableSpan):
         self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None
     ) -> None:
         if self._end_time is None:
-            self._told.append(Event(name, attributes, timestamp))
+            self.told.append(Event(name, attributes, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
         if self._end_time is None:

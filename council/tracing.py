@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from council.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import TracerProvider
 
     from council.agents.recording import Spans, Starting
@@ -98,9 +98,11 @@ def traces_here(config: CouncilConfig, part: str) -> Traces | None:
 
 
 def _log() -> Any:
-    import structlog  # which takes as long to import as all else, and most processes have no spans
+    from council.agents.logs import (
+        get_logger,  # it takes as long as all else, and most processes have no spans
+    )
 
-    return structlog.get_logger("council")
+    return get_logger("council")
 
 
 def _unfit(what: str) -> ConfigError:
@@ -118,15 +120,19 @@ def _exporting(instance: str) -> Traces:
     from opentelemetry.sdk.trace import Tracer, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from council.recorder import Hashed, Recorder
+    from council import otlp
+    from council.recorder import Recorder
 
     about = {SERVICE_INSTANCE_ID: instance}
     given = f"{os.environ.get('OTEL_SERVICE_NAME', '')},{os.environ.get('OTEL_RESOURCE_ATTRIBUTES', '')}"
     if given.startswith(",") and f"{SERVICE_NAME}=" not in given:
         about[SERVICE_NAME] = "council"
     exporter: Any = OTLPSpanExporter()
-    provider = TracerProvider(resource=Hashed(Resource.create(about)), shutdown_on_exit=False)
-    telling = _telling(exporter)
+    provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
+    tracer = provider.get_tracer("council")
+    recorder = Recorder(tracer) if isinstance(tracer, Tracer) else None
+    export = None if recorder is None else otlp.sending(exporter, recorder)
+    telling = _telling(exporter, export or exporter.export)
     provider.add_span_processor(BatchSpanProcessor(telling))
 
     def close() -> None:
@@ -137,14 +143,13 @@ def _exporting(instance: str) -> Traces:
             telling.shutdown()  # ends its pauses between attempts
             _log().warning("the last traces were not sent", within_s=FLUSH_S)
 
-    tracer = provider.get_tracer("council")
-    return Traces(provider, Recorder(tracer) if isinstance(tracer, Tracer) else tracer, close)
+    return Traces(provider, recorder or tracer, close)
 
 
 _ours: ContextVar[bool] = ContextVar("ours", default=False)
 
 
-def _telling(exporter: Any) -> SpanExporter:
+def _telling(exporter: Any, export: Callable[[Any], SpanExportResult]) -> SpanExporter:
     """The exporter, which says once that it can't send, and once that it can again; what it logs itself is muted."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -154,9 +159,11 @@ def _telling(exporter: Any) -> SpanExporter:
         told = ended = False
 
         def export(self, spans: Any) -> SpanExportResult:
+            if self.ended:  # what waits still is lost, and told as lost
+                return SpanExportResult.FAILURE
             token = _ours.set(True)
             try:
-                result: SpanExportResult = exporter.export(spans)
+                result = export(spans)
             finally:
                 _ours.reset(token)
             failed = result is not SpanExportResult.SUCCESS

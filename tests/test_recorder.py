@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace import ReadableSpan, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode
 
 from council.agents import recording
 from council.agents.recording import Spans, Starting
-from council.recorder import Hashed, Recorder
+from council.recorder import Recorder
 
 
 class Counted(IdGenerator):
@@ -47,7 +47,7 @@ def both(
     found = []
     for ours in (False, True):
         memory = InMemorySpanExporter()
-        about = Hashed(Resource.create({"service.name": "council"}))
+        about = Resource.create({"service.name": "council"})
         provider = TracerProvider(sampler, about, shutdown_on_exit=False, id_generator=ids())
         provider.add_span_processor(SimpleSpanProcessor(memory))
         tracer = provider.get_tracer("council")
@@ -74,9 +74,12 @@ def told(span: Span) -> None:
     span.end(10)  # once
 
 
+@pytest.mark.parametrize("sampler", [None, ParentBased(ALWAYS_ON)], ids=["default", "asked"])
 @pytest.mark.parametrize("ids", [Counted, RandomlyCounted])
 @pytest.mark.parametrize("flags", [0, 1, 2, 3])
-def test_what_is_sent_is_what_the_sdk_would_send(flags: int, ids: type[IdGenerator]) -> None:
+def test_what_is_sent_is_what_the_sdk_would_send(
+    flags: int, ids: type[IdGenerator], sampler: Sampler | None
+) -> None:
     """Byte for byte, beginning a trace and in one. Mutations: leave out a flag, an attribute or an event."""
 
     def use(tracer: Starting) -> None:
@@ -84,7 +87,7 @@ def test_what_is_sent_is_what_the_sdk_would_send(flags: int, ids: type[IdGenerat
         state = trace.TraceState([("vendor", "1")])
         told(tracer.start_span("follows", around(flags, state), SpanKind.INTERNAL, {}, start_time=5))
 
-    sdks, ours = both(use, ids=ids)
+    sdks, ours = both(use, sampler, ids)
     assert len(sdks) == (2 if flags & 1 else 1)
     assert encode_spans(ours) == encode_spans(sdks)
     assert [span.context for span in ours] == [span.context for span in sdks]

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from structlog.testing import capture_logs
 
-from council import Council, CouncilPool
+from council import Council, CouncilPool, tracing
 from council.agents import spans as names
 from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.recording import Spans
@@ -432,6 +433,47 @@ def test_a_collector_is_sent_all_at_the_latest_when_the_council_closes(collector
     assert {each.resource["service.instance.id"] for each in collector.spans} == {"archive/inline"}
     (decide,) = [each for each in collector.spans if each.name == "council.decide"]
     assert decide.attributes[names.PROPOSAL] == decision.proposal_id
+
+
+def test_what_the_council_sends_is_written_by_itself(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By OpenTelemetry's client, not by its encoder; a version of it where that can't be had is to be noticed."""
+    asked: list[Any] = []
+    monkeypatch.setattr(OTLPSpanExporter, "export", lambda self, spans: asked.append(spans))
+    with Council.inline(seats=seats(), traces="otlp") as council:
+        council.propose("Delete it", wait_for="all")
+    assert (len(collector.spans), asked) == (5, [])
+
+
+def test_a_mind_tells_its_span_what_it_likes_and_all_spans_are_sent(collector: Collector) -> None:
+    """Whatever OpenTelemetry takes: bytes here, which the council's own spans never hold."""
+
+    async def tells(case: Case) -> Opinion:
+        trace.get_current_span().set_attribute("mind.digest", b"raw")
+        return agrees(case)
+
+    with Council.inline(seats=seats(lite=tells), traces="otlp") as council:
+        council.propose("Delete it", wait_for="all")
+    by_seat = {each.attributes.get(names.SEAT): each.attributes for each in collector.spans}
+    assert len(collector.spans) == 5
+    assert by_seat["lite"]["mind.digest"] == b"raw"
+    assert "mind.digest" not in by_seat["prime"]
+
+
+def test_once_it_has_ended_nothing_is_sent_any_more() -> None:
+    """Mutation: a collector that hangs is asked again for each batch that waited, long after the council closed."""
+    asked: list[Any] = []
+
+    def export(spans: Any) -> SpanExportResult:
+        asked.append(spans)
+        return SpanExportResult.SUCCESS
+
+    telling = tracing._telling(InMemorySpanExporter(), export)
+    assert telling.export([]) is SpanExportResult.SUCCESS
+    telling.shutdown()
+    assert telling.export([]) is SpanExportResult.FAILURE
+    assert asked == [[]]
 
 
 def test_the_variables_of_opentelemetry_hold(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
