@@ -18,10 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
-
 from council.agents import spans, wire
 from council.agents.endpoint import NO_KEY, Endpoint
+from council.agents.logs import get_logger
 from council.agents.prompt import Prompt
 from council.agents.purse import COST_MAX, Cost, Purse
 from council.protocol.errors import ModelError
@@ -30,7 +29,7 @@ from council.protocol.jsondata import quoted
 if TYPE_CHECKING:
     import httpx2
 
-log = structlog.get_logger("council.model")
+log = get_logger("council.model")
 
 # Calls for one prompt; a server that failed so often, with growing pauses, is down for longer than a case waits.
 ATTEMPTS_MAX = 6

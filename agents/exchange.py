@@ -156,6 +156,10 @@ class Courier:
         if self._waiting:
             self._pump()
 
+    def expect(self) -> None:
+        """Goes on calling, after a call that failed: the peer still has something to give."""
+        self._more = True
+
     def drop(self) -> list[bytes]:
         """Forgets and gives back what waits, and gives up the calls that are under way."""
         waiting = list(self._waiting)

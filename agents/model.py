@@ -13,11 +13,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import structlog
-
 from council.agents import spans, stages, taking
 from council.agents.calls import calls_for
 from council.agents.endpoint import Endpoint
+from council.agents.logs import get_logger
 from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream
 from council.agents.prompt import Execution, Halt, Prompt, Prompter
 from council.agents.purse import Purse, SpendingMind
@@ -27,7 +26,7 @@ from council.agents.voice import HALTS_MAX, Voice
 from council.protocol.errors import CallDenied, MindError, ModelError, TokenBudgetError
 from council.protocol.mangle import Schema
 
-log = structlog.get_logger("council.model")
+log = get_logger("council.model")
 
 T = TypeVar("T")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import statistics
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Row, pairs
+from benchmarks.measure import Row
 from benchmarks.minds import STUBS
 from benchmarks.running import LEVELS, rate, timed
 from council import Council
@@ -21,6 +22,7 @@ from council import Council
 FOLDER = os.environ.get("BENCHMARK_FOLDER")
 DECISION_ROWS = 4  # a proposal and three ballots
 COMMITS_MAX, RATE_MIN, TIME_MAX, BYTES_MAX, RECOVERY_MAX_S = 2.2, 0.6, 1.25, 1.1, 5.0
+TURNS, TURN = 30, 15
 TOTALS = {1: 200, 10: 1_500, 100: 4_000, 1000: 10_000}
 
 
@@ -93,22 +95,27 @@ def _beside(group: str, council: Council, other: Council, store: Path, scale: fl
     council.propose_many(["x"] * 1_000)
     other.propose_many(["x"] * 1_000)
     bare = Bare(store, "kept")
-    commits_s: list[float] = []
 
-    def committing() -> None:  # in the rhythm of decisions: a disk that is asked all the time answers sooner
+    def commit_s() -> float:  # in the rhythm of decisions: a disk that is asked all the time answers sooner
         other.propose("x")
         began = time.perf_counter()
         bare.commit(1)
-        commits_s.append(time.perf_counter() - began)
+        return time.perf_counter() - began
 
-    ours, theirs, _ = pairs(
-        lambda: timed(lambda: council.propose("x"), 30), lambda: timed(lambda: other.propose("x"), 30), 12
-    )
-    timed(committing, 200)
-    commit_s = statistics.median(commits_s)
-    commits = (ours - theirs) / commit_s
+    times: list[tuple[float, float, float]] = []
+    for _ in range(TURNS):  # in turn, so that the machine's drift cancels out
+        gc.collect()
+        times.append(
+            (
+                timed(lambda: council.propose("x"), TURN),
+                timed(lambda: other.propose("x"), TURN),
+                statistics.median(commit_s() for _ in range(TURN)),
+            )
+        )
+    ours, theirs, commit = map(statistics.median, zip(*times, strict=True))
+    commits = (ours - theirs) / commit
     rows = [
-        Row(group, "one commit of one decision's rows, bare", commit_s * 1e3, "ms"),
+        Row(group, "one commit of one decision's rows, bare", commit * 1e3, "ms"),
         Row(
             group,
             "one decision, beside the same without a journal",

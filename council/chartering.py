@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
 from pydantic import ValidationError
 
+from council.agents.logs import get_logger
 from council.humans import me
 from council.protocol.contradictions import EVERY_RULE, Contradiction
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
@@ -29,7 +29,7 @@ from council.settings import FILES, MODEL_MIND, SHOWN_CHARS_MAX, CouncilConfig, 
 
 T = TypeVar("T")
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 FILE_BYTES_MAX = 2**20  # far above any charter that fits a prompt; a wrong path may be a device
 SCHEMA_FILES_MAX = 100

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.agents.mind import Mind, as_mind
 from council.protocol.errors import CouncilError, MindError
 from council.settings import MODEL_MIND, CouncilConfig, SeatConfig, is_import_path
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from council.agents.prompt_builder import PromptBuilder
     from council.protocol.identity import Charter
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 LITE = "lite"  # the seat that shortens for all, where a model is behind it
 

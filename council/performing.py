@@ -12,13 +12,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.core.state import REASON_TOLD_MAX, ActionStage, Decision
 from council.protocol.errors import CallerError, NotVerified
 from council.runtime.messages import shown
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 
 class Done(NamedTuple):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 TESTS = Path(__file__).resolve().parent
@@ -137,6 +138,13 @@ def _no_surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith("COUNCIL_") or name == "RAY_ADDRESS"]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_comes() -> Iterator[None]:
+    """No test leaves structlog set up, as looking at the log does: the log would go to the standard output."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)

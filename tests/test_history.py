@@ -72,6 +72,9 @@ def test_a_council_tells_what_is_in_its_journal(settings: dict[str, Any]) -> Non
 def test_what_is_asked_wrongly_is_told(settings: dict[str, Any]) -> None:
     with Council.inline(**settings) as council:
         council.propose("thing")
+        for name in ("since", "until"):
+            with pytest.raises(CallerError, match=f"{name}: found 'x', expected an aware datetime"):
+                council.history(**{name: "x"})  # type: ignore[misc]
         with pytest.raises(CallerError, match="did you mean ballot"):
             council.history(types=["balot"])
         with pytest.raises(CallerError, match="nosuch"):

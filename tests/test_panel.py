@@ -250,6 +250,20 @@ def test_however_many_look_the_council_is_asked_seldom(panel: Server, asked: lis
 # In trouble
 
 
+def test_a_journal_that_keeps_nothing_is_told_beside_how_things_are(council: Council) -> None:
+    """Mutation: a council that answers is well."""
+
+    async def ask() -> Mapping[str, Any]:
+        return {**await asyncio.to_thread(council.status), "journal_trouble": "no room is left"}
+
+    server = Server(ask, "seen", TOKEN, "127.0.0.1", 0)
+    try:
+        found = figures(server)
+        assert (found["trouble"], found["at"] is not None) == ("no room is left", True)
+    finally:
+        server.close()
+
+
 def test_a_council_that_does_not_answer_is_told_and_the_last_picture_stays(council: Council) -> None:
     trouble: list[Exception] = []
 

@@ -178,7 +178,7 @@ for _part, _commands in _PARTS.items():
 
 
 def _raise_terminated(number: int, frame: object) -> NoReturn:
-    raise Interrupted("ended by SIGTERM; a council of this command ended with it", TERMINATED)
+    raise Interrupted("ended by SIGTERM", TERMINATED)
 
 
 _WANTS_HELP = {"--help", "-h"}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from council.cli import reach
-from council.cli.report import Report, log_aside
+from council.cli.report import Report
 from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
@@ -71,8 +71,7 @@ def _charter(config: CouncilConfig) -> Finding:
     from council.chartering import chartered, papers_of
 
     try:
-        with log_aside():
-            identity = papers_of(chartered(config)).charter.identity
+        identity = papers_of(chartered(config)).charter.identity
     except ConfigError as error:
         return "fail", "charter", "; ".join(map(line, error.problems))
     return "ok", "charter", f"identity {identity.content_hash()[:12]}, from {config.charter or 'what ships'}"

@@ -13,7 +13,7 @@ import typer
 from council.cli import proposing
 from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
-from council.cli.report import DONE, REJECTED, Report, UsageFault, log_aside
+from council.cli.report import DONE, REJECTED, Report, UsageFault
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,8 +75,7 @@ def estimate(
     report = Report(as_json=json)
     proposal = _proposal(summary, body, action, file, history, risk)
     configured = Where(config).loaded().config
-    with log_aside():
-        found = asyncio.run(estimated(configured, proposal))
+    found = asyncio.run(estimated(configured, proposal))
     code = DONE if found.works else REJECTED
     return report.result({"estimate": found.plain()}, None if json else _shown(found), code)
 

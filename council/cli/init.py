@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.options import Json
-from council.cli.report import DONE, Report, UsageFault, log_aside
+from council.cli.report import DONE, Report, UsageFault
 
 if TYPE_CHECKING:
     from council.cli.servers import Listing
@@ -244,10 +244,9 @@ def _unbuilt(loaded: Loaded) -> list[str]:
     from council.protocol.errors import CouncilError
 
     wrong: dict[str, None] = {}
-    with log_aside():
-        for seat in loaded.config.seats:
-            try:
-                build_mind(seat)
-            except CouncilError as error:
-                wrong[error.message.partition(": ")[2]] = None
+    for seat in loaded.config.seats:
+        try:
+            build_mind(seat)
+        except CouncilError as error:
+            wrong[error.message.partition(": ")[2]] = None
     return list(wrong)

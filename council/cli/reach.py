@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from council.cli.report import Report, UsageFault, log_aside
+from council.cli.report import Report, UsageFault
 from council.cli.text import clean
 
 if TYPE_CHECKING:
@@ -112,12 +112,11 @@ def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tu
     """
     if where.inline and (where.launch or where.address is not None):
         raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
-    with log_aside():
-        council, how = _come_by(where, report, sole)
-        try:
-            yield council, how
-        finally:
-            council.close()
+    council, how = _come_by(where, report, sole)
+    try:
+        yield council, how
+    finally:
+        council.close()
 
 
 def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:

@@ -241,16 +241,3 @@ def _console(*, stderr: bool) -> Console:
     if console.width > COLUMNS_MAX:
         console.width = COLUMNS_MAX
     return console
-
-
-@contextlib.contextmanager
-def log_aside() -> Iterator[None]:
-    """Within it, the log goes to the standard error: the output is for results."""
-    import structlog
-
-    before = structlog.get_config()
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)

@@ -288,20 +288,51 @@ def totals(status: Mapping[str, Any]) -> Table:
             Text.assemble((f"{number:,} ", ""), text(name, OUTCOME_STYLES.get(name, "")))
             for name, number in sorted(counts.items())
         )
-        table.add_row(label, said if counts else Text("none", DIM))
+        if label == "decided" and (ways := _ways(status)):
+            said.append(f"  ({ways})", DIM)
+        table.add_row(label, said if said else Text("none", DIM))
     who = ", ".join(status["humans"]) or "nobody"
     table.add_row("waiting", text(f"{count(status['with_human'], 'proposal')} for a human ({who} may answer)",
                                   "yellow" if status["with_human"] else DIM))  # fmt: skip
+    table.add_row("journal", _journal(status))
     return table
+
+
+def _ways(status: Mapping[str, Any]) -> str:
+    """How decisions came about, beside their outcomes, and how many ballots came too late."""
+    found = [f"{number:,} {way.replace('_', '-')}" for way, number in status["ways"].items() if number]
+    return ", ".join(found + [count(late, "late ballot") for late in (status["late_ballots"],) if late])
+
+
+def _journal(status: Mapping[str, Any]) -> Text:
+    """How far the journal is, and how much of that is not on disk."""
+    if not status["durable"]:
+        return Text(f"#{status['position']:,}, in memory", DIM)
+    restarts = f" ({count(status['epoch'] - 1, 'restart')})" if status["epoch"] > 1 else ""
+    said = Text(f"#{status['position']:,}, epoch {status['epoch']}{restarts}")
+    said.append(f"  ·  {status['journal_lag']:,} behind", "yellow" if status["journal_lag"] else DIM)
+    if (took_s := status["journal_write_s"]) is not None:
+        said.append(f"  ·  last write {span(took_s) if took_s > 0.1 else f'{1000 * took_s:.3g} ms'}", DIM)
+    return said
+
+
+def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
+    """Why nothing can be kept at the moment, and what that holds up; or why it is not vouched for."""
+    if status["journal_trouble"] is None:
+        unsigned = status["journal_unsigned"]
+        return [text(f"the journal has no checkpoint: {line(unsigned)}", "yellow")] if unsigned else []
+    held = f"{count(status['journal_lag'], 'record')} not on disk"
+    about = f" (on {count(status['untold'], 'proposal')})" if status["untold"] else ""
+    return [text(f"journal stalled: {line(status['journal_trouble'])}; {held}{about}", "red")]
 
 
 def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> RenderableType:
     """The council at a glance."""
-    parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), ""]
+    parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), *stalled(told), ""]
     if change := told["identity"]["change"]:
         said = f"the identity was changed to {change['after']['hash'][:12]}: put it into the charter, and launch anew"
         parts += [text(said, "yellow"), ""]
-    parts += placement(told) + panel(told)
+    parts += placement(told) + served(told)
     parts += [open_proposals(told), ""]
     if waiting:
         parts += [waiting_lines(waiting), ""]
@@ -309,12 +340,15 @@ def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> Renderable
     return Group(*parts)
 
 
-def panel(told: Mapping[str, Any]) -> list[RenderableType]:
-    """Where the council's page is, or why there is none; of a council that wants none, nothing."""
-    seen = told.get("panel")
-    if seen is None:
-        return []
-    return [text(f"panel {seen['url']}" if seen["url"] else f"no panel: {seen['notice']}", DIM), ""]
+def served(told: Mapping[str, Any]) -> list[RenderableType]:
+    """Where the council's page and its metrics are, or why they are not; of what it is not to have, nothing."""
+    seen = {what: told.get(what) or {} for what in ("panel", "metrics")}
+    lines: list[RenderableType] = [
+        text(f"{what} {each['url']}" if each["url"] else f"no {what}: {each['notice']}", DIM)
+        for what, each in seen.items()
+        if each.get("url") or each.get("notice")
+    ]
+    return [*lines, ""] if lines else []
 
 
 def placement(told: Mapping[str, Any]) -> list[RenderableType]:

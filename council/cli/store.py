@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.options import EXIT_CODES, Config, Json
-from council.cli.report import DONE, Report, UsageFault, log_aside
+from council.cli.report import DONE, Report, Unwritable, UsageFault
 from council.cli.text import count
 from council.files import whole
 
@@ -87,7 +87,7 @@ def export_(
             except BrokenPipeError:
                 raise
             except OSError as error:
-                raise UsageFault(f"the output can't be written: {error.strerror}") from error
+                raise Unwritable(error.strerror or str(error)) from error
             return DONE
         apart(file, store)
         with replaced(file) as stream:
@@ -125,14 +125,19 @@ def import_(
 
 @contextmanager
 def opened(
-    url: str | None, config: Path | None, *, migrate: bool = False, read_only: bool = False
+    url: str | None,
+    config: Path | None,
+    *,
+    journal: str = "",
+    migrate: bool = False,
+    read_only: bool = False,
 ) -> Iterator[PacketStore]:
-    """The store that the command line, or else the settings, name."""
+    """The store that the command line, or else the settings, name; of a pool's part, the file of that ``journal``."""
     from council.journal.store import PacketStore
+    from council.runtime.journals import part_address, store_address
 
     if url is None:
         from council.config import load
-        from council.runtime.journals import store_address
         from council.settings import MEMORY
 
         settings = load(config).config
@@ -141,7 +146,8 @@ def opened(
                 "store = 'memory' keeps nothing on disk: name a store by --url, or in the settings"
             )
         url = store_address(settings, make=migrate)
-    with log_aside(), PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
+    url = part_address(url, journal) or url
+    with PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
         yield store
 
 

@@ -106,7 +106,9 @@ def came_to(entry: Entry) -> Text:
             else found.append(f", {line(decision.reason, 120)}")
         )
     for escalation in entry.escalations:
-        return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(escalation.detail, 120)}")
+        # Why a seat gives nothing stands in the record itself.
+        why = escalation.detail.removesuffix(f": {entry.data.get('why')}")
+        return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(why, 120)}")
     return Text()
 
 

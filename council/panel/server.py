@@ -7,13 +7,13 @@ import socket
 import threading
 from collections.abc import Sequence
 
-import structlog
 import uvicorn
 
+from council.agents.logs import get_logger
 from council.panel.app import Ask, app
 from council.protocol.errors import OperatorError
 
-log = structlog.get_logger("council.panel")
+log = get_logger("council.panel")
 
 # Connections that wait to be taken, and those that are open at once: a panel has a few that look at it.
 BACKLOG, OPEN_MAX = 64, 200

@@ -9,29 +9,35 @@ from __future__ import annotations
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import structlog
-
 from council.agents.exchange import Mailbox, Reply
 from council.agents.ids import new_id
+from council.agents.logs import get_logger
 from council.core.state import Rules
 from council.journal import entries
-from council.journal.record import Journal
+from council.journal.record import PASSING, Journal
 from council.protocol import signing
-from council.protocol.errors import CouncilError, EnvelopeError, EpochFenced, OperatorError, Refused
+from council.protocol.errors import (
+    CouncilError,
+    EnvelopeError,
+    EpochFenced,
+    OperatorError,
+    Refused,
+    StoreError,
+)
 from council.runtime import messages
 from council.runtime.driver import Driver
-from council.runtime.messages import Message, Told
-from council.runtime.status import status
+from council.runtime.messages import Message, Stalled, Told, failure
+from council.runtime.status import status, touched
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
 from council.runtime.watching import Look
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # A client that has not called for so long is gone; what it proposed stays open, and it may join again.
 SESSION_IDLE_S = 600.0
@@ -43,6 +49,7 @@ WALL_CHECK_S = 60.0
 # Whoever waits for something to be kept hears after so long that nothing can be.
 TROUBLE_CHECK_S = 0.5
 EVENTS_MAX = 1_000
+LINGERS_MAX = 10  # so many times may what nobody waits for be put off, while more of it comes
 # Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
 
@@ -106,6 +113,9 @@ class Coordinator:
         self._writing = False
         self._appending: asyncio.Task[None] | None = None
         self._kept_position = self._driver.position
+        self._write_s: float | None = None
+        self._stall_check: asyncio.TimerHandle | None = None
+        self._told_of_stall: set[str] = set()
         self._lingering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -121,7 +131,7 @@ class Coordinator:
         """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on."""
         was = self._broken
         self._broken = was or OperatorError("the council was closed; launch it again")
-        for timer in (self._timer, self._lingering):
+        for timer in (self._timer, self._lingering, self._stall_check):
             if timer is not None:
                 timer.cancel()
         if (
@@ -148,7 +158,6 @@ class Coordinator:
         """
         self._refuse_if_broken()
         self._drop_idle_sessions()
-        self._refuse_if_troubled()
         self._driver.join(name, role, key)
         session = secrets.token_hex(16)
         own = self._driver.keyring.key(name)
@@ -171,10 +180,11 @@ class Coordinator:
             raise EnvelopeError(f"envelope: expected bytes, found {type(wrong).__name__}", field="envelope")
         unfit: Mapping[bytes, CouncilError] = {}
         async with known.turn:  # a cancellation does not overtake the proposal that is still measured
+            if batch:
+                self._refuse_if_troubled()
             if batch and self._fitting is not None:
                 unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
                 self._refuse_if_broken()
-            if batch:
                 self._refuse_if_troubled()
             known.seen_s, now = self._clock.uptime(), self._clock.now()
             for sealed in batch:
@@ -195,12 +205,21 @@ class Coordinator:
         self._journal.tend()  # also where nothing else happens
 
     async def status(self) -> dict[str, Any]:
-        """The council at a glance, as plain data (``runtime.status``)."""
+        """The council at a glance, as plain data (``runtime.status``), also while nothing can be kept."""
         self._refuse_if_broken()
         found, lag = status(self._driver, self._clock.now()), self._driver.position - self._kept_position
-        await self._kept()
-        found |= {"durable": self._journal.durable, "journal_lag": lag}
-        return found | {"sessions": [session.sender for session in self._sessions.values()]}
+        trouble = await self._kept_or_why_not()
+        if trouble is not None:
+            found = status(self._driver, self._clock.now(), stalled=True)
+            lag = self._driver.position - self._kept_position
+        return found | {
+            "durable": self._journal.durable,
+            "journal_lag": lag,
+            "journal_trouble": None if trouble is None else trouble.message,
+            "journal_unsigned": self._journal.unsigned,
+            "journal_write_s": self._write_s,
+            "sessions": [session.sender for session in self._sessions.values()],
+        }
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated."""
@@ -209,9 +228,11 @@ class Coordinator:
         return None if decision is None else messages.to_bytes(Told(decision))
 
     async def escalations(self) -> bytes:
-        """The packed escalations that wait for a human."""
+        """The packed escalations that wait for a human; while nothing can be kept, those that are."""
         escalations = self._driver.escalations()
-        await self._kept()
+        if await self._kept_or_why_not() is not None:
+            untold = touched(self._driver.untold())
+            escalations = [each for each in self._driver.escalations() if each.proposal_id not in untold]
         return messages.escalations_to_bytes(escalations)
 
     async def history(self, asked: bytes) -> bytes:
@@ -240,10 +261,21 @@ class Coordinator:
         """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
         self._refuse_if_broken()
         position = self._driver.position
+        if self._lingering is not None and not self._writing:
+            self._write()
         while self._kept_position < position:
             self._refuse_if_troubled()
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
+
+    async def _kept_or_why_not(self) -> StoreError | None:
+        """``_kept``; or why that can't be at the moment."""
+        try:
+            await self._kept()
+        except PASSING as error:
+            self._refuse_if_broken()  # for good
+            return error
+        return None
 
     async def _until_kept(self, position: int) -> None:
         """Returns once the record at ``position`` is kept, however long that takes."""
@@ -270,15 +302,26 @@ class Coordinator:
                 self._write()
         self._arm()
 
-    def _linger(self) -> None:
-        """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'."""
+    def _linger(self, since_s: float | None = None) -> None:
+        """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'.
+
+        As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
+        Where nothing is open, little comes: a late ballot is out of the way before the next proposal's are cast.
+        """
         if self._lingering is None:
             loop = asyncio.get_running_loop()
-            self._lingering = loop.call_later(self._journal.linger_s, self._write_unless_busy)
+            since_s = loop.time() if since_s is None else since_s
+            delay_s = self._journal.linger_s / (1 if self._driver.state.open else LINGERS_MAX)
+            self._lingering = loop.call_later(delay_s, self._lingered, self._driver.position, since_s)
 
-    def _write_unless_busy(self) -> None:
+    def _lingered(self, position: int, since_s: float) -> None:
         self._lingering = None
-        if not self._writing:
+        if self._writing:
+            return
+        waited_s = asyncio.get_running_loop().time() - since_s
+        if self._driver.position > position and waited_s < LINGERS_MAX * self._journal.linger_s:
+            self._linger(since_s)
+        else:
             self._write()
 
     def _write(self) -> None:
@@ -299,12 +342,15 @@ class Coordinator:
                 return
             if keeping is not None:
                 self._writing = True
+                if self._stall_check is None:
+                    self._watch_for_stall()
                 self._appending = asyncio.get_running_loop().create_task(self._finish(keeping, position))
                 return
             self._told(position)
 
     async def _finish(self, keeping: Awaitable[None], position: int) -> None:
         """Group commit: what comes in while one append runs is written by the next (rules 4.7)."""
+        began_s = asyncio.get_running_loop().time()
         try:
             await keeping
         except asyncio.CancelledError:
@@ -313,9 +359,27 @@ class Coordinator:
             self._break(error)
             return
         self._writing = False
+        self._write_s = asyncio.get_running_loop().time() - began_s
         self._told(position)
         self._journal.tend()
         self._settle()
+
+    def _watch_for_stall(self) -> None:
+        self._stall_check = asyncio.get_running_loop().call_later(TROUBLE_CHECK_S, self._look_for_stall)
+
+    def _look_for_stall(self) -> None:
+        """Who waits for what can't be kept hears why, and once it can be: how long it waits is its own to say."""
+        self._stall_check = None
+        trouble = self._journal.trouble
+        if trouble is not None:
+            owed = {name for name in self._sessions if self._driver.owes(name)} - self._told_of_stall
+            self._tell_sessions(owed, Stalled(failure(b"", trouble)))
+            self._told_of_stall |= owed
+        elif self._told_of_stall:
+            self._tell_sessions(self._told_of_stall, Stalled(None))
+            self._told_of_stall.clear()
+        if self._broken is None and (self._writing or self._told_of_stall):
+            self._watch_for_stall()
 
     def _told(self, position: int) -> None:
         self._kept_position = position
@@ -336,13 +400,16 @@ class Coordinator:
         self._wake_feed()
 
     def _deliver(self) -> None:
-        driver = self._driver
-        while driver.to_sessions:
-            name, message = driver.to_sessions.popleft()
-            if (session := self._sessions.get(name)) is not None:
-                session.mailbox.put(message if self._in_process else self._sealed(session, message))
+        while self._driver.to_sessions:
+            name, message = self._driver.to_sessions.popleft()
+            self._tell_sessions((name,), message)
         self._seats.send()
         self._wake_feed()
+
+    def _tell_sessions(self, names: Iterable[str], message: Message) -> None:
+        for name in names:
+            if (session := self._sessions.get(name)) is not None:
+                session.mailbox.put(message if self._in_process else self._sealed(session, message))
 
     def _sealed(self, session: _Session, message: Message) -> bytes:
         packed = messages.to_bytes(message)

@@ -24,7 +24,7 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
-from council.runtime.feed import Feed, Flood
+from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.identity import judged
 from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
 from council.runtime.outbox import TO_ONE, Outbox
@@ -76,11 +76,11 @@ class Driver:
         self.feed = Feed(events_kept)
         self.to_sessions: deque[tuple[str, Message]] = deque()
         self.unsaved: list[Record] = []
-        self.counts: Counter[str] = Counter()
+        self.counts, self.ways = Counter[str](), Counter[str]()
         self.refused: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
         self.traced: dict[str, Metadata] = {}
-        self._position = 0
+        self._position = self._announced = 0
         self._woken_at = now
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
@@ -91,7 +91,6 @@ class Driver:
         self._ids: dict[str, str] = {}
         self._in_snapshots = (0, 0)
         self._refusals = Flood(now[0])
-        self._announced = 0
         self._watchers = Watchers()
         self._owed: Counter[str] = Counter()
         self._leaving: set[str] = set()
@@ -151,6 +150,7 @@ class Driver:
             announced=self._announced,
             refusals=self._refusals.now(),
             decided=dict(self.counts),
+            ways=dict(self.ways),
             refused=dict(self.refused),
             identity_change=state.identity_change,
             identity_changed_at=state.identity_changed_at,
@@ -188,7 +188,7 @@ class Driver:
         self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
         self._refusals = Flood(*now.refusals)
-        self.counts, self.refused = Counter(now.decided), Counter(now.refused)
+        self.counts, self.refused, self.ways = Counter(now.decided), Counter(now.refused), Counter(now.ways)
 
     # Who may speak
 
@@ -354,6 +354,7 @@ class Driver:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
         if isinstance(effect, TO_ONE):
             return effect  # no watcher hears of it
+        self.ways.update(ways_of(effect))
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
         elif isinstance(effect, do.AnnounceRefusal):
@@ -419,6 +420,9 @@ class Driver:
     def hurries(self) -> bool:
         """Whether somebody waits for what is not kept yet: a client for an answer, a human, or Prime."""
         return bool(self._held) and self._held[0].position <= self._urgent_at
+
+    def untold(self) -> list[do.Effect]:
+        return [held.effect for held in self._held if held.effect is not None]
 
     @property
     def awaits_saving(self) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from council.agents.logs import get_logger
 from council.core import effects as do
 from council.metrics import decided_by
 from council.runtime.watching import Announced, Readable, Watcher
@@ -93,7 +94,7 @@ class _File(RotatingFileHandler):
 
 
 def _tell(path: Path, error: BaseException | None) -> None:
-    structlog.get_logger("council").warning("no event log", path=str(path), why=str(error))
+    get_logger("council").warning("no event log", path=str(path), why=str(error))
 
 
 def _lines(effect: do.Effect) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.metrics import Endpoint, Meter, Registry, Sink
 from council.protocol.errors import OperatorError
 from council.runtime.watching import Readable, Watcher
 from council.settings import CouncilConfig
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # So long after it was announced, an event is counted and written at the latest.
 LOOK_S = 0.5

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import compress, islice
 from typing import Any
 
 from council.core import effects as do
@@ -30,8 +31,20 @@ EVENT_KINDS: dict[type, str] = {
     do.RaiseAlert: "alert",
     do.AnnounceRefusal: "refusal",
 }
+# What is counted of decisions beside their outcomes.
+WAYS = ("early", "tie_broken", "degraded")
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200
+
+
+def ways_of(effect: do.Effect) -> Iterable[str]:
+    """The words that an announcement counts under, beside a decision's outcome."""
+    match effect:
+        case do.AnnounceBallot(late=True):
+            return ["late"]
+        case do.AnnounceDecision(decision):
+            return compress(WAYS, (decision.early, decision.tie_break, decision.degraded))
+    return ()
 
 
 class Flood:
@@ -76,8 +89,7 @@ class Feed:
 
     def told(self, count: int) -> list[tuple[float, do.Effect]]:
         """As ``last``, each with its time (Unix seconds)."""
-        kept = len(self._kept)
-        return [self._kept[index] for index in range(max(kept - count, 0), kept)]
+        return [*islice(reversed(self._kept), count)][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1

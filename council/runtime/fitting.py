@@ -12,8 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.agents.mind import Case
 from council.agents.prompt_builder import PromptBuilder, case_text
 from council.agents.specials import SPELL_IT, special_in
@@ -26,7 +25,7 @@ from council.protocol.jsondata import plain
 from council.protocol.signing import Keyring
 from council.settings import CouncilConfig
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # Nonces take some tokens more or less, and so do texts that are joined.
 MARGIN_TOKENS = 64

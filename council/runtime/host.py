@@ -21,8 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
 from council.runtime import known
 from council.settings import CouncilConfig
@@ -30,7 +29,7 @@ from council.settings import CouncilConfig
 if TYPE_CHECKING:
     from council.runtime.ray_side import RayPort
 
-log = structlog.get_logger("council.host")
+log = get_logger("council.host")
 
 # How often it sees whether the coordinator still lives; a dead one leaves nothing to stay for.
 LOOK_S = 5.0

@@ -47,7 +47,13 @@ class Failed(Value, frozen=True, tag_field="kind", tag="failed"):
         return kind(self.message, **facts)
 
 
-Message = Told | Acknowledged | Failed
+class Stalled(Value, frozen=True, tag_field="kind", tag="stalled"):
+    """Nothing can be kept at the moment, and ``why``, so that whoever waits waits on; None once it can be again."""
+
+    why: Failed | None
+
+
+Message = Told | Acknowledged | Failed | Stalled
 # Of an error so much is told and journaled: it may quote what came from outside.
 MESSAGE_CHARS_MAX = 2_000
 

@@ -22,11 +22,11 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
 
 import ray
-import structlog
 from ray import exceptions as ray_errors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from council.agents.exchange import Reply, frame, frame_reply, unframe, unframe_reply
+from council.agents.logs import get_logger
 from council.background import Background
 from council.journal.record import PASSING
 from council.protocol.errors import ConfigError, CouncilError, MindError, OperatorError, Unreachable
@@ -42,7 +42,7 @@ from council.runtime.spans import decision_spans
 from council.settings import CouncilConfig, SeatConfig
 from council.tracing import FLUSH_S, Traces, end, traces_here
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
 COORDINATOR_CALLS_MAX = 5_000

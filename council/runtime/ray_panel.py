@@ -26,7 +26,7 @@ from ray._private import parameter, services
 from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from council.logs import get_logger
+from council.agents.logs import get_logger
 from council.panel.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
 from council.settings import CouncilConfig

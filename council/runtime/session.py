@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from council.agents.exchange import Courier, Reply
 from council.agents.ids import new_id
 from council.core.state import Decision
+from council.journal.record import PASSING
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CallerError, CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
@@ -54,6 +55,7 @@ class _Waiting:
     told: asyncio.Future[Decision | None]
     final: asyncio.Future[Decision] | None = None
     unanswered: bool = False
+    ends_s: float = 0.0  # of its time budget, by the loop's clock
 
 
 class Session:
@@ -80,6 +82,7 @@ class Session:
         self._refs: dict[str, tuple[dict[str, _Waiting], str]] = {}
         self._retrying: asyncio.Task[None] | None = None
         self._unreachable_s: float | None = None
+        self._stalled: CouncilError | None = None
 
     async def open(self) -> None:
         """Joins the council. Raises NameTaken, NotEnrolled, Unreachable, CouncilDied, NoAnswer."""
@@ -88,6 +91,7 @@ class Session:
         joined = await self.within(self._port.join(self.name, self.role, shown), "join")
         self.council_id = self.council_id if human else joined["council_id"]
         self._session = joined["session"]
+        self._stalled = None  # or it is told again
 
     async def beside(self) -> str:
         """Joins once more as the same client: the session of whoever calls the council by another way."""
@@ -139,12 +143,16 @@ class Session:
         elif waiting.unanswered:
             self._courier.send(waiting.sealed)
         waiting.unanswered = False
-        limit_s = self.limit_s(content)
+        loop, limit_s = asyncio.get_running_loop(), self.limit_s(content)
+        waiting.ends_s = loop.time() + content.time_budget_s
+        ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
         try:
             standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
         except NoAnswer:
             waiting.unanswered = True  # so that proposing it again sends it again
             raise
+        finally:
+            ending.cancel()
         assert standing is not None
         if standing.final or not wait_for_human:
             return standing
@@ -237,6 +245,10 @@ class Session:
                 continue  # its sender waits in vain, and hears so; what stands behind it is read
             if isinstance(message, messages.Told):
                 self._told(message.decision)
+            elif isinstance(message, messages.Stalled):
+                self._stalled = None if message.why is None else message.why.error()
+                for waiting in list(self._proposals.values()):
+                    self._budget_over(waiting)
             elif isinstance(message, messages.Acknowledged):
                 _settle(self._done(message.ref), None)
             else:
@@ -262,7 +274,14 @@ class Session:
         elif waiting.final is None:
             waiting.final = asyncio.get_running_loop().create_future()
 
-    # When a call fails
+    # When something fails
+
+    def _budget_over(self, waiting: _Waiting) -> None:
+        """A proposal in flight whose time is up while nothing can be kept waits no longer; it is not lost."""
+        late = not waiting.told.done() and asyncio.get_running_loop().time() >= waiting.ends_s
+        if self._stalled is not None and late:
+            proposal_id = self._refs[reference(waiting.sealed)][1]
+            _settle(self._done(reference(waiting.sealed)), undecided(self._stalled, proposal_id))
 
     def _failed(self, batch: list[bytes], error: Exception) -> None:
         if isinstance(error, Refused) and error.code == "no_session":
@@ -274,6 +293,11 @@ class Session:
             what = "what is open may still be decided: propose the same draft again to ask"
             gone = f"the council has been out of reach for {out_s:.0f} s; {what} ({error.message})"
             self._fail_all(Unreachable(gone, **error.facts))
+        elif batch and isinstance(error, PASSING):  # none of them was taken in; what was before waits on
+            for sealed in batch:
+                _settle(self._done(reference(sealed)), error)
+            if self._refs:
+                self._courier.expect()
         else:
             known = isinstance(error, CouncilError)
             self._fail_all(error if known else Unreachable(f"the council can't be reached: {error!r}"))
@@ -329,6 +353,12 @@ def no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
         waited_s=waited_s,
         proposal_id=msg_id,
     )
+
+
+def undecided(why: CouncilError, proposal_id: str) -> CouncilError:
+    """What the caller of a proposal in flight hears while nothing can be kept."""
+    again = f"{proposal_id} may still be decided: propose the same draft again, or ask for the decision by this id"
+    return type(why)(f"{why.message}; {again}", **{**why.facts, "proposal_id": proposal_id})
 
 
 def _settle(waiting: _Waiting | None, result: Decision | Exception | None) -> None:

@@ -18,7 +18,7 @@ from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError
 from council.runtime import messages
 from council.runtime.messages import reference
-from council.runtime.session import Session, no_answer
+from council.runtime.session import Session, no_answer, undecided
 
 
 @runtime_checkable
@@ -54,27 +54,37 @@ class Shortcut:
         if not self._busy.acquire(blocking=False):  # calls of many threads share one, on the client's loop
             return None
         try:
-            limit_s = self._session.limit_s(content)
-            return self._ask(self._session.signed(envelope), envelope.msg_id, limit_s)
+            limit_s, budget_s = self._session.limit_s(content), content.time_budget_s
+            return self._ask(self._session.signed(envelope), envelope.msg_id, limit_s, budget_s)
         finally:
             self._busy.release()
 
-    def _ask(self, sealed: bytes, proposal_id: str, limit_s: float) -> Decision | None:
-        ends_s = time.monotonic() + limit_s
+    def _ask(self, sealed: bytes, proposal_id: str, limit_s: float, budget_s: float) -> Decision | None:
+        began_s = time.monotonic()
+        ends_s = began_s + limit_s
         batch = [sealed]
+        stalled: CouncilError | None = None
         while (left_s := ends_s - time.monotonic()) > 0:
+            if stalled is not None:
+                left_s = began_s + budget_s - time.monotonic()
+                if left_s <= 0:
+                    raise undecided(stalled, proposal_id)
             try:
                 self._token = self._token or self._join()
                 more, items = self._port.exchange_now(self._token, batch, min(left_s, 2 * PARK_S))
                 answers = [self._session.opened(item) for item in items]
             except CouncilError:
                 self._token = ""
+                if stalled is not None and time.monotonic() >= began_s + budget_s:
+                    raise undecided(stalled, proposal_id) from None
                 if time.monotonic() < ends_s:
                     return None
                 break  # a call that was given up at the limit is no reason to wait for as long again
             for answer in answers:  # there may be one to an earlier proposal, whose caller was interrupted
                 if isinstance(answer, messages.Told) and answer.decision.proposal_id == proposal_id:
                     return answer.decision
+                if isinstance(answer, messages.Stalled):
+                    stalled = None if answer.why is None else answer.why.error()
                 if isinstance(answer, messages.Failed) and answer.ref == reference(sealed):
                     raise answer.error()
             if not more:

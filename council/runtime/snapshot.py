@@ -41,6 +41,7 @@ class Base(msgspec.Struct):
     identity_change: IdentityChange | None = None
     identity_changed_at: int = 0
     earlier_identities: tuple[str, ...] = ()
+    ways: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class More(msgspec.Struct):

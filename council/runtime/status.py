@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from council.core import effects as do
 from council.core.identity import online_s
-from council.core.state import Account, Caps, CouncilState, Decision, Proposal, Spend, plain
+from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
 from council.metrics import decided_by
 from council.protocol.identity_change import LITE
+from council.runtime.feed import WAYS, ways_of
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -21,10 +22,24 @@ ROWS_MAX, WAITING_MAX = 200, 50
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 
 
-def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
-    """The council at a glance, as plain data: seats, what is open, what was decided and refused."""
+def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -> dict[str, Any]:
+    """The council at a glance, as plain data: seats, what is open, what was decided and refused.
+
+    While its journal is ``stalled``, what is not kept is told of nothing (rules 4.7): ``untold`` is the number of
+    proposals that it is about, and these stand nowhere else.
+    """
     state = driver.state
-    shown = list(state.open.values())[:ROWS_MAX]
+    untold = driver.untold() if stalled else []
+    hidden = touched(untold)
+    opened = [each for each in state.open.values() if each.what.proposal_id not in hidden]
+    shown = opened[:ROWS_MAX]
+    stages = Counter(proposal.stage for proposal in opened)
+    counts, ways = Counter(driver.counts), Counter(driver.ways)
+    for effect in untold:
+        ways.subtract(ways_of(effect))
+        if isinstance(effect, do.AnnounceDecision):
+            counts[effect.decision.outcome or ""] -= 1
+    changed = any(isinstance(effect, do.AnnounceIdentityChange) for effect in untold)
     busy = Counter(seat for proposal in shown for seat in _at_work(proposal, state.rules.prime))
     return {
         "council_id": driver.council_id,
@@ -50,7 +65,7 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
         "inactivity_limit_s": state.rules.inactivity_limit_s,
         "shared": plain(state.rules.shared),
         "humans": driver.senders.humans,
-        "identity": _identity(state, now[0]),
+        "identity": _identity(state, now[0], None if changed else state.identity_change),
         "budget": _budget(state),
         "open": [
             {
@@ -67,11 +82,14 @@ def status(driver: Driver, now: tuple[float, float]) -> dict[str, Any]:
             }
             for proposal in shown
         ],
-        "stages": dict(Counter(proposal.stage for proposal in state.open.values())),
-        "open_count": len(state.open) - state.with_human,
-        "with_human": state.with_human,
-        "waiting": _waiting(state) if state.with_human else [],
-        "decided": dict(driver.counts),
+        "stages": dict(stages),
+        "open_count": len(opened) - stages["human"],
+        "with_human": stages["human"],
+        "waiting": _waiting(opened),
+        "untold": len(hidden),
+        "decided": dict(+counts),
+        "ways": {way: ways[way] for way in WAYS},
+        "late_ballots": ways["late"],
         "decisions": [_decision(*each) for each in _newest(driver)],
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
@@ -87,9 +105,19 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
     return proposal.asked - proposal.done()
 
 
-def _waiting(state: CouncilState) -> list[dict[str, Any]]:
+def touched(effects: Iterable[do.Effect]) -> frozenset[str]:
+    """The proposals that these are about."""
+    return frozenset(
+        part.proposal_id
+        for effect in effects
+        for part in (effect, *(getattr(effect, name) for name in effect.__struct_fields__))
+        if hasattr(part, "proposal_id")
+    )
+
+
+def _waiting(opened: Collection[Proposal]) -> list[dict[str, Any]]:
     """The escalations that wait longest for a human, in brief."""
-    found = [each.escalation for each in state.open.values() if each.escalation is not None]
+    found = [each.escalation for each in opened if each.escalation is not None]
     told = (
         "escalation_id",
         "proposal_id",
@@ -124,9 +152,8 @@ def _decision(wall_s: float, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _identity(state: CouncilState, uptime_s: float) -> dict[str, Any]:
+def _identity(state: CouncilState, uptime_s: float, change: IdentityChange | None) -> dict[str, Any]:
     """Who the council is, what it was changed to, and how stable it has been (rules 7.1, 7.2)."""
-    change = state.identity_change
     return {
         "hash": state.rules.identity.hash,
         "text": state.rules.identity.text,

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import structlog
-
 from council.agents.exchange import Courier, Reply
+from council.agents.logs import get_logger
 from council.runtime.driver import Driver
 from council.runtime.surroundings import Clock, Transport
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # Letters that wait for a seat: a few for each proposal that may be open. More wait for a seat that takes none.
 LETTERS_FOR_EACH_OPEN = 4

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
+from council.agents.logs import get_logger
 from council.core import effects as do
 
 if TYPE_CHECKING:
     from council.journal.record import Journal
     from council.runtime.driver import Driver
 
-log = structlog.get_logger("council")
+log = get_logger("council")
 
 # Looks at a driver and its journal, at a time (uptime and Unix seconds), all up to a position being kept.
 Look = Callable[["Driver", "Journal", tuple[float, float], int], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console, Group
 from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
@@ -228,3 +230,11 @@ def test_an_observation_is_told_with_both_seats_and_why(halts: bool, said: str) 
     words = live.told(Event(1, datetime.now(UTC), "observation", data)).plain
     assert f" lite {said} prime: its plan" in words
     assert "\x1b" not in words
+
+
+def test_a_stalled_journal_is_seen_on_the_screen() -> None:
+    with council_of() as council:
+        full = {**council.status(), "journal_trouble": "no room is left", "journal_lag": 2, "untold": 1}
+        out = io.StringIO()
+        Console(file=out, width=100).print(Group(*live.Screen(council, Report()).parts(full, 40)))
+    assert "journal stalled: no room is left; 2 records not on disk (on 1 proposal)" in out.getvalue()

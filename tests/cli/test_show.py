@@ -197,3 +197,63 @@ def test_lengths_of_time_read_as_people_say_them(seconds: float, said: str) -> N
 @pytest.mark.parametrize(("age", "full"), [(0.0, 0), (45.0, 8), (90.0, 16), (500.0, 16)])
 def test_a_heartbeat_fills_its_bar(age: float, full: int) -> None:
     assert show.bar(age, 90.0).plain == "━" * full + "─" * (16 - full)
+
+
+def test_where_the_council_is_served_is_shown_and_why_it_is_not() -> None:
+    """Mutation: a metrics' port in use that nobody but the log and --json tells of."""
+    away = {"url": None, "notice": "metrics can't be served at 127.0.0.1 port 9464: in use; see metrics_port"}
+    told = {"panel": {"url": "http://127.0.0.1:7/", "notice": ""}, "metrics": away}
+    lines = [drawn(each, 200).strip() for each in show.served(told)]
+    assert lines == ["panel http://127.0.0.1:7/", f"no metrics: {away['notice']}", ""]
+    unwanted = {"url": None, "notice": None}
+    assert show.served({"metrics": unwanted}) == show.served({"panel": None, "metrics": None}) == []
+
+
+STATUS = {
+    "durable": True,
+    "position": 31,
+    "epoch": 2,
+    "journal_lag": 0,
+    "journal_write_s": 0.00123,
+    "journal_trouble": None,
+    "journal_unsigned": None,
+    "untold": 0,
+    "decided": {"approved": 5, "rejected": 1},
+    "ways": {"early": 4, "tie_broken": 1, "degraded": 0},
+    "late_ballots": 2,
+    "refused": {},
+    "humans": ["ada"],
+    "with_human": 0,
+}
+
+
+def test_totals_say_how_it_was_decided_and_how_far_the_journal_is() -> None:
+    """On lines of their own at 80 columns. Mutation: the outcomes alone."""
+    lines = [each.strip().split(maxsplit=1) for each in drawn(show.totals(STATUS)).splitlines()]
+    assert lines == [
+        ["decided", "5 approved  1 rejected  (4 early, 1 tie-broken, 2 late ballots)"],
+        ["refused", "none"],
+        ["waiting", "0 proposals for a human (ada may answer)"],
+        ["journal", "#31, epoch 2 (1 restart)  ·  0 behind  ·  last write 1.23 ms"],
+    ]
+    assert "last write 9.2 s" in drawn(show.totals({**STATUS, "journal_write_s": 9.16}))
+    quiet = {
+        **STATUS,
+        "durable": False,
+        "ways": dict.fromkeys(("early",), 0),
+        "late_ballots": 0,
+        "decided": {},
+    }
+    assert drawn(show.totals(quiet)).split("\n")[0].split() == ["decided", "none"]
+    assert "journal  #31, in memory" in drawn(show.totals(quiet))
+    assert show.stalled(STATUS) == []
+
+
+def test_a_journal_in_trouble_says_why_and_what_that_holds_up() -> None:
+    full = {**STATUS, "journal_trouble": f"no room{HOSTILE}", "journal_lag": 4, "untold": 1}
+    (said,) = show.stalled(full)
+    assert flat(said).startswith("journal stalled: no room")
+    assert flat(said).endswith("; 4 records not on disk (on 1 proposal)")
+    assert "\x1b" not in drawn(said)
+    (said,) = show.stalled({**STATUS, "journal_unsigned": "/a/b can't be written"})
+    assert flat(said) == "the journal has no checkpoint: /a/b can't be written"

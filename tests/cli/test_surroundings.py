@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from council.agents.mind import Opinion, Ruling
+from council.cli import app
+from council.cli.report import Interrupted
 from council.client import Council
 from council.runtime import known
 
@@ -129,3 +131,9 @@ def test_status_and_down_say_the_same_of_a_council_that_is_gone(cli: Cli) -> Non
     known.write(entry("council", pid=os.getpid(), started="another process's start"))
     assert "nothing left to take down" in " ".join(cli("status").err.split())
     assert "nothing to take down" in " ".join(cli("down").err.split())
+
+
+def test_what_is_ended_by_a_signal_says_nothing_of_a_council_that_it_may_not_have() -> None:
+    with pytest.raises(Interrupted, match=r"^ended by SIGTERM$") as raised:
+        app._raise_terminated(15, None)
+    assert raised.value.code == 143

@@ -29,7 +29,7 @@ from council.protocol.errors import (
 )
 from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
-from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
+from council.runtime.coordinator import LINGERS_MAX, SESSION_IDLE_S, Coordinator
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from council.runtime.surroundings import Clock
@@ -187,9 +187,13 @@ class Client:
     async def exchange(self, *batch: bytes) -> list[messages.Message]:
         """The answers to this, in as many calls as they take; at least one if one is owed."""
         more, items = await self.bench.coordinator.exchange(self.session, batch)
-        while more and not items:
+        while more and not self.answers(items):
             more, items = await self.bench.coordinator.exchange(self.session, [])
-        return [self.opened(item) for item in items]
+        return self.answers(items)
+
+    def answers(self, items: Sequence[bytes]) -> list[messages.Message]:
+        opened = [self.opened(item) for item in items]
+        return [each for each in opened if not isinstance(each, messages.Stalled)]
 
     def opened(self, item: bytes) -> messages.Message:
         return messages.from_bytes(signing.open_to(item, key_of(self.name), COUNCIL_ID, self.name))
@@ -1016,3 +1020,78 @@ def test_a_journal_in_memory_is_bounded_in_bytes() -> None:
     assert not journal.records
     journal.append([Record(moment, DeadlinePassed("n"), None) for _ in range(150)])
     assert len(journal.records) == 100
+
+
+class Patient(SlowJournal):
+    """Lingers for so long that only the test's hand ends it."""
+
+    linger_s = 1_000.0
+
+
+def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
+    """Mutation: it is written a fixed time after the first came, and the next decision waits until that is over."""
+
+    async def scenario() -> None:
+        journal = Patient()
+        journal.gate.set()
+        async with Bench(minds={"prime": hang, "lite": hang, "codemind": hang}, journal=journal) as bench:
+            coordinator, loop = bench.coordinator, asyncio.get_running_loop()
+            client = await bench.client()
+
+            def left_s() -> float:
+                assert coordinator._lingering is not None
+                return coordinator._lingering.when() - loop.time()
+
+            def ends(position: int, since_s: float) -> None:
+                assert coordinator._lingering is not None
+                coordinator._lingering.cancel()
+                coordinator._lingered(position, since_s)
+
+            def position() -> int:
+                return coordinator._driver.position
+
+            ends(position(), loop.time())  # the council's start
+            calls = [asyncio.ensure_future(client.exchange(client.proposal()))]
+            await until(lambda: coordinator._driver.state.open)
+            assert left_s() > 900
+            ends(position() - 1, loop.time())  # more has come since
+            assert journal.batches == []
+            assert left_s() > 900
+            ends(position(), loop.time())
+            assert [len(batch) for batch in journal.batches] == [position() - 1]
+            await until(lambda: not coordinator._writing)
+            calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
+            await until(lambda: len(coordinator._driver.state.open) == 2)
+            ends(position() - 1, loop.time() - LINGERS_MAX * Patient.linger_s - 1)  # for too long already
+            assert len(journal.batches) == 2
+            await until(lambda: not coordinator._writing)
+            calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
+            await until(lambda: len(coordinator._driver.state.open) == 3)
+            await coordinator.escalations()  # somebody waits now
+            assert len(journal.batches) == 3
+            for call in calls:
+                call.cancel()
+
+    run(scenario())
+
+
+def test_a_late_ballot_lingers_for_less_than_one_that_others_follow() -> None:
+    async def scenario() -> None:
+        journal, late = Patient(), asyncio.Event()
+        journal.gate.set()
+
+        async def slow(case: Case) -> Opinion:
+            await late.wait()
+            return Opinion.yes("late")
+
+        async with Bench(minds={"prime": Chair, "lite": agree, "codemind": slow}, journal=journal) as bench:
+            client = await bench.client()
+            (told,) = await client.exchange(client.proposal())
+            assert isinstance(told, Told)
+            late.set()
+            await until(lambda: bench.coordinator._lingering is not None)
+            assert bench.coordinator._lingering is not None
+            left_s = bench.coordinator._lingering.when() - asyncio.get_running_loop().time()
+            assert left_s <= Patient.linger_s / LINGERS_MAX
+
+    run(scenario())

@@ -32,10 +32,19 @@ from council.runtime.coordinator import Coordinator
 from council.runtime.driver import Driver
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
+from council.runtime.session import Session
 from council.runtime.surroundings import Clock
 from tests.journal.writing import NAME, locked, opened, recovered, unlocked, whole
 from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
 from tests.runtime.test_coordinator import Chair, Client, agree, hang
+from tests.runtime.test_session import Line, Wire
+
+
+async def wary(case: Case) -> Opinion:
+    """Has the proposals that say so asked of a human."""
+    if case.summary == "wary":
+        raise RuntimeError("it can't say")
+    return Opinion.yes("fine")
 
 
 class Time:
@@ -65,6 +74,7 @@ class Life:
     ) -> None:
         minds = minds or {"prime": Chair, "lite": agree, "codemind": agree}
         self.new_id = new_id
+        self.address = address
         keys = {name: key_of(name) for name in minds}
         began = time.monotonic()
         hosts = {
@@ -397,30 +407,55 @@ def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
 # Trouble
 
 
+async def stalled(living: Life) -> Any:
+    """Has the journal's writer kept out, once all is kept; gives what keeps it out."""
+    await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
+    return locked(living.address)
+
+
 def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
-    """Mutation: whoever asks how the council is waits until it is well."""
+    """Of what is not kept nobody hears what became of it (rules 4.7). Mutations: whoever asks how the council is
+    waits until it is well, or hears nothing of it; what is told counts what is not on disk.
+    """
 
     async def scenario() -> None:
-        async with life(address, timeout_s=0.2) as living:
+        minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
+        async with life(address, minds, timeout_s=0.2) as living:
             client = await living.client()
             await told(client, client.proposal("aaaaaaaa"))
-            await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
-            other = locked(address)
+            standing = await told(client, client.proposal("eeeeeeee", time_budget_s=0.05, summary="wary"))
+            assert standing.decision.standing == "escalated"
+            other = await stalled(living)
             call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
+            lost = asyncio.ensure_future(
+                client.exchange(client.proposal("dddddddd", summary="wary", time_budget_s=0.05))
+            )
+            await until(lambda: living.driver.state.with_human == 2)
             await until(lambda: living.journal.trouble is not None)
+            status = await asyncio.wait_for(living.coordinator.status(), 5)
+            assert "is locked" in status["journal_trouble"]
+            assert status["journal_lag"] == living.driver.position - living.coordinator._kept_position > 0
+            assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
+            assert (status["open_count"], status["with_human"]) == (0, 1)
+            assert [each["proposal_id"] for each in status["waiting"]] == ["eeeeeeee"]
+            assert "bbbbbbbb" not in str(status)
+            assert "dddddddd" not in str(status)
+            packed = await asyncio.wait_for(living.coordinator.escalations(), 5)
+            assert [each.proposal_id for each in messages.escalations_from_bytes(packed)] == ["eeeeeeee"]
+            await asyncio.wait_for(living.coordinator.join("two", "proposer", key_of("two")), 5)
             for asked in (
-                living.coordinator.status(),
                 living.coordinator.decision("aaaaaaaa"),
-                living.coordinator.join("two", "proposer", key_of("two")),
                 client.exchange(client.proposal("cccccccc")),
             ):
                 with pytest.raises(StoreLocked):
                     await asyncio.wait_for(asked, 5)
             assert not call.done()
             unlocked(other)
-            (answer,) = await call
-            assert answer.decision.outcome == "approved"
-            await living.coordinator.status()
+            answers = {each.decision.proposal_id: each.decision for each in (*await call, *await lost)}
+            assert answers["bbbbbbbb"].outcome == "approved"
+            status = await living.coordinator.status()
+            assert (status["journal_trouble"], status["untold"], status["journal_lag"]) == (None, 0, 0)
+            assert (status["decided"], status["with_human"]) == ({"approved": 2}, 2)
         assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
     run(scenario())
@@ -433,18 +468,83 @@ def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> N
         async with life(address, timeout_s=0.2) as living:
             client = await living.client()
             await told(client, client.proposal("aaaaaaaa"))
-            await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
-            other = locked(address)
+            other = await stalled(living)
             call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
             await until(lambda: living.driver.awaits_saving or living.coordinator._writing)
-            asked = asyncio.ensure_future(living.coordinator.status())
+            asked = [
+                asyncio.ensure_future(living.coordinator.status()),
+                asyncio.ensure_future(living.coordinator.decision("bbbbbbbb")),
+            ]
             await asyncio.sleep(0)
             assert living.journal.trouble is None, "it asked too late"
+            status = await asyncio.wait_for(asked[0], 5)
+            assert "is locked" in status["journal_trouble"]
+            assert (status["decided"], status["untold"]) == ({"approved": 1}, 1)
             with pytest.raises(StoreLocked):
-                await asyncio.wait_for(asked, 5)
+                await asyncio.wait_for(asked[1], 5)
             unlocked(other)
             (answer,) = await call
             assert answer.decision.outcome == "approved"
+
+    run(scenario())
+
+
+def test_who_waits_when_nothing_can_be_kept_hears_why_within_the_time_that_it_gave(address: str) -> None:
+    """Mutations: it hears nothing, or for any other reason; whoever has time left, or a human's answer to wait for,
+    is told that it failed; what was refused meanwhile takes along what was not.
+    """
+
+    async def scenario() -> None:
+        minds = dict.fromkeys(("prime", "lite", "codemind"), wary)
+        async with life(address, minds, timeout_s=0.1) as living:
+            session = Session(Line(living.coordinator), "client", "proposer", key_of("client"), 5.0)  # type: ignore[arg-type]
+            await session.open()
+            wire = Wire(living, living.coordinator, session)  # type: ignore[arg-type]
+            human = asyncio.ensure_future(
+                session.propose(
+                    wire.draft("eeeeeeee", time_budget_s=0.05, summary="wary"), wait_for_human=True
+                )
+            )
+            await until(lambda: living.driver.state.with_human)
+            other = await stalled(living)
+            draft = wire.draft("aaaaaaaa", time_budget_s=1.0)
+            long = asyncio.ensure_future(session.propose(wire.draft("bbbbbbbb", time_budget_s=60.0)))
+            began_s = time.monotonic()
+            with pytest.raises(
+                StoreLocked, match="aaaaaaaa may still be decided: propose the same draft again"
+            ) as heard:
+                await asyncio.wait_for(session.propose(draft), 5)
+            assert time.monotonic() - began_s < 3.0
+            assert heard.value.facts["proposal_id"] == "aaaaaaaa"
+            with pytest.raises(StoreLocked) as refused:
+                await asyncio.wait_for(session.propose(wire.draft("cccccccc")), 5)
+            assert "may still" not in refused.value.message
+            unlocked(other)
+            assert (await asyncio.wait_for(long, 10)).outcome == "approved"
+            assert (await session.propose(draft)).outcome == "approved"
+            assert not human.done()
+            human.cancel()
+            await session.close()
+        assert sorted(decided(address)) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
+
+    run(scenario())
+
+
+def test_what_is_counted_beside_outcomes_outlives_a_coordinator(address: str) -> None:
+    """Mutation: a restart, by records or by a snapshot, begins the counts anew."""
+
+    async def scenario() -> None:
+        async with life(address, {"prime": Chair, "lite": agree, "codemind": hang}) as one:
+            client = await one.client()
+            await told(client, client.proposal("aaaaaaaa"))
+            waits = client.proposal("bbbbbbbb", wait_for="all", time_budget_s=0.05)
+            await told(client, waits)
+            found = await one.coordinator.status()
+            assert found["ways"] == {"early": 1, "tie_broken": 0, "degraded": 1}
+            assert found["journal_write_s"] > 0
+        async with life(address) as two:
+            assert (await two.coordinator.status())["ways"] == found["ways"]
+            assert two.driver.ways == one.driver.ways
 
     run(scenario())
 

@@ -15,8 +15,8 @@ from council import Council, Decision
 from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion
 from council.protocol import signing
-from council.protocol.errors import CouncilDied, NoAnswer, Refused, Unreachable
-from council.runtime.messages import to_bytes
+from council.protocol.errors import CouncilDied, NoAnswer, Refused, StoreFull, Unreachable
+from council.runtime.messages import Stalled, failure, to_bytes
 from council.runtime.shortcut import Shortcut
 from council.settings import CouncilConfig, SeatConfig
 
@@ -166,6 +166,32 @@ def test_a_council_that_says_nothing_is_waited_for_so_long() -> None:
         port.exchange_now = lambda session, batch, timeout_s: (True, [])  # type: ignore[method-assign]
         with pytest.raises(NoAnswer, match=r"within 0\.4 s"):
             made.propose("never", timeout_s=0.05)
+
+
+def test_a_stalled_journal_is_told_within_the_time_that_was_given() -> None:
+    """Mutation: the notice is passed over, and the caller hears after twice that time that nobody answered."""
+    with council(call_timeout_s=30.0) as (made, port, long_way):
+        made.propose("x")
+        own: Any = made._session
+        why = failure(b"", StoreFull("no room", where="s.db"))
+        notice = signing.seal_to(to_bytes(Stalled(why)), own._key, own.council_id, own.name)
+        over, limits = threading.Event(), list[float]()
+
+        def stalls(session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
+            limits.append(timeout_s)
+            if batch:
+                return True, [notice]
+            over.wait(timeout_s)
+            raise NoAnswer("given up", waited_s=timeout_s)
+
+        port.exchange_now = stalls  # type: ignore[method-assign]
+        with pytest.raises(
+            StoreFull, match=r"no room; .* may still be decided: propose the same draft again"
+        ):
+            made.propose("never", timeout_s=0.2)
+        assert len(limits) == 2
+        assert limits[1] <= 0.2
+        assert long_way == []
 
 
 def test_whoever_waits_when_the_connection_is_closed_is_told_so() -> None:

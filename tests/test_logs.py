@@ -1,0 +1,41 @@
+"""The package's log: to the standard error by itself, and as the program wants it where that has said so."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+import structlog
+
+from council.agents.logs import get_logger
+from tests.test_layout import place, sources
+
+
+def test_by_itself_it_goes_to_the_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A program's output is its own. Mutation: structlog's own default, the standard output."""
+    get_logger("council").warning("store", where="here")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert re.search(r"warning.*store.*where=here", told.err)
+    assert not structlog.is_configured(), "what a program has not set up stays its own to set up"
+
+
+def test_as_a_program_has_it_where_that_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also once the logger is there. Mutation: the standard error all the same."""
+    log, own = get_logger("council"), io.StringIO()
+    log.info("before")
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.PrintLoggerFactory(own)
+    )
+    log.info("after", where="here")
+    told = capsys.readouterr()
+    assert own.getvalue() == '{"where": "here", "event": "after"}\n'
+    assert told.out == ""
+    assert "after" not in told.err
+
+
+def test_nothing_is_logged_in_another_way() -> None:
+    """Mutation: a module that asks structlog for a logger."""
+    found = [place(path) for path in sources() if "structlog.get_logger(" in path.read_text(encoding="utf-8")]
+    assert found == ["agents/logs.py"]
