@@ -104,8 +104,8 @@ class Database(ABC):
     def close(self) -> None:
         """Gives up every connection, for good."""
         self._closed = True
-        self._writer.dispose()
         self._reader.dispose()
+        self._writer.dispose()  # last: it can write SQLite's log back into the file, which then stands alone
 
     def _check_open(self) -> None:
         if self._closed:  # or a pool would silently connect anew, and nobody would ever close that

@@ -20,9 +20,11 @@ from sqlalchemy import (
     Connection,
     LargeBinary,
     Select,
+    Text,
     Uuid,
     func,
     literal,
+    literal_column,
     or_,
     select,
     type_coerce,
@@ -227,14 +229,18 @@ def _thread(
     if connection.dialect.name == "sqlite":
         fresh = or_(_c.thread_id == own, words.holds(_c.parent_ids, [str(own)]))
         concerns = words.under([words.word("thread", own), words.word("parent", own)], fresh)
+        # The plus keeps SQLite from walking the whole journal by its index, where a few numbers are asked for.
+        within = literal_column("+packet_store.journal", Text) == journal
     else:
+        within = _c.journal == journal
         concerns = or_(_c.thread_id == own, type_coerce(_c.parent_ids, ARRAY(Uuid())).contains([own]))
-    every = select(*_COLUMNS).where(_c.journal == journal)
-    statement = every.where(concerns).order_by(_c.position)
+    every = select(*_COLUMNS)
+    statement = every.where(within, concerns).order_by(_c.position)
     found = [_entry(row, envelopes) for row in _streamed(connection, statement)]
     first = next((each.position for each in found if each.kind == "proposal"), 0)
     ended = (each.position for each in found if any(d.proposal_id == proposal_id for d in each.decisions))
     # A change of the roll may escalate many proposals, and end more than a lineage holds: seen in it alone.
+    every = every.where(_c.journal == journal)
     statement = every.where(_c.packet_type.in_([PREFIX + each for each in _SWEEPING]), _c.position > first)
     last = next(ended, None)
     if last is not None:

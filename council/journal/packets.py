@@ -100,11 +100,8 @@ class Packer:
         self._look_up = look_up
         self._lines: OrderedDict[str, Line] = OrderedDict()
 
-    def packed(self, record: Record, *, ask: bool = True) -> Prepared:
-        """The packet of a record. Raises StoreCorrupt where something it follows from was never kept.
-
-        Without ``ask`` the store is not looked into: LookupError where it would have to be.
-        """
+    def packed(self, record: Record) -> Prepared:
+        """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
         event, moment = record.event, record.moment
         kind = KINDS[type(event)]
         own_id = packet_id(self.council_id, record.msg_id or f"#{moment.position}")
@@ -129,7 +126,7 @@ class Packer:
         if tags:
             packet["tags"] = tags
         if parents or own_id == thread:
-            packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions), ask)
+            packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions))
         content = _canonical(packet, record, decisions, escalations)
         who = routing(agent, DOMAIN)
         return Prepared(
@@ -183,8 +180,8 @@ class Packer:
             found = [each for each in dict.fromkeys(found) if each != own_id]
         return found[:PARENTS_MAX]
 
-    def _lineage(self, own_id: str, parents: list[str], derivation: str | None, ask: bool) -> dict[str, Any]:
-        lines = self._lines_of(parents, ask)
+    def _lineage(self, own_id: str, parents: list[str], derivation: str | None) -> dict[str, Any]:
+        lines = self._lines_of(parents)
         generation = 1 + max(line.generation for line in lines) if lines else 0
         line = Line(generation, lines[0].root if lines else own_id)
         self._remember(own_id, line)
@@ -195,10 +192,8 @@ class Packer:
             lineage["derivation_type"] = derivation
         return lineage
 
-    def _lines_of(self, parents: list[str], ask: bool) -> list[Line]:
+    def _lines_of(self, parents: list[str]) -> list[Line]:
         missing = [parent for parent in parents if parent not in self._lines]
-        if missing and not ask:
-            raise LookupError(missing[0])
         if missing:
             for found, line in self._look_up(missing).items():
                 self._remember(found, line)

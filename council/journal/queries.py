@@ -102,24 +102,24 @@ def find(
 def _found_by_words(
     connection: Connection, question: Question, now: datetime, place: tuple[datetime, int] | None, count: int
 ) -> list[Any]:
-    """The first of what is entered under the words that fit fewest packets, and of what is not entered yet."""
-    asked = select(*_COLUMNS).where(*_conditions(question, now, sqlite=True))
+    """The first of what is entered under a question's words, and of what is not entered yet."""
+    conditions = list(_conditions(question, now, sqlite=True))
     moment, packet = packet_words.c.moment, packet_words.c.packet
-    entered = asked.join(packet_words, packet == _c.sequence)
-    statements = [
-        _first(entered.where(packet_words.c.word == each), question, place, count, moment, packet)
-        for each in _words(question)
-    ]
-    statements.append(_first(asked.where(words.UNENTERED), question, place, count, _c.timestamp, _c.sequence))
-    found = {row.sequence: row for statement in statements for row in connection.execute(statement)}
-    rows = sorted(
-        found.values(), key=lambda row: (row.timestamp, row.sequence), reverse=question.newest_first
-    )
-    return rows[:count]
+    entered = select(moment, packet).join_from(packet_words, packet_store, packet == _c.sequence)
+    asked = [(entered.where(packet_words.c.word == each), moment, packet) for each in _words(question)]
+    fresh = select(_c.timestamp, _c.sequence).where(words.UNENTERED)
+    asked.append((fresh, _c.timestamp, _c.sequence))
+    places: set[tuple[datetime, int]] = set()  # alone: a packet may hold a megabyte
+    for statement, *order in asked:
+        first = _first(statement.where(*conditions), question, place, count, *order)
+        places.update((row[0], row[1]) for row in connection.execute(first))
+    ordered = [each for _, each in sorted(places, reverse=question.newest_first)[:count]]
+    rows = {row.sequence: row for row in in_chunks(connection, _BY_SEQUENCE, ordered)}
+    return [rows[each] for each in ordered]
 
 
 def _words(question: Question) -> list[str]:
-    """All that is asked for is entered under one of these."""
+    """All that is asked for is entered under one of these; others may fit fewer packets."""
     if question.thread_id is not None:
         return [words.word("thread", question.thread_id)]
     if question.tags_all or question.tags_any:
@@ -224,6 +224,7 @@ def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
 
 # Built once: to build a statement costs more than to ask it.
 _CONTENTS = select(_c.packet_id, _c.content, _c.content_hash).where(among(_c.packet_id))
+_BY_SEQUENCE = select(*_COLUMNS).where(among(_c.sequence))
 
 
 def contents(connection: Connection, ids: Collection[UUID], where: str) -> dict[UUID, bytes]:

@@ -50,8 +50,6 @@ SNAPSHOT_RECORDS = 5_000
 LINGER_S = 0.01
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
-# A lone decision's, in a tenth of a millisecond.
-PACKED_HERE_MAX = 8
 PAGE = 500  # read at once when replaying; each may hold a megabyte
 COMMITS_TOLD_MAX = 10_000  # where nobody looks at them
 
@@ -91,7 +89,7 @@ class DurableJournal:
         self._snapshots.check_end()
         self._tree = Tree()
         self._signed = (0, time.monotonic())
-        self._unentered = 1  # what an earlier one left, perhaps
+        self._unentered, self._enter_at = 1, ENTER_AT  # what an earlier one left, perhaps
         self._snapshot_at, self._snapshot_every = 0, SNAPSHOT_RECORDS
         # Whoever wrote before is shut out from here on: what is read now is what there will be.
         self.epoch, self._head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
@@ -200,27 +198,14 @@ class DurableJournal:
         Raises EpochFenced once another coordinator has begun. A store that is locked, full or away is tried
         again until it is back: what was not told yet may wait, and is not lost (rules 4.7).
         """
-        rows = self._packed_here(records)
         # Shielded: what was handed in is kept, also where its caller stops waiting before it is its turn.
-        running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records, rows)
+        running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
         running.add_done_callback(asyncio.Future.exception)  # heard, also where nobody waits any more
-        if self._unentered >= ENTER_AT:
+        if self._unentered >= self._enter_at:
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
-    def _packed_here(self, records: Sequence[Record]) -> list[Prepared]:
-        """The packets of a few records, while these are in this core's cache: half the time of the other thread's.
-
-        None where there are many, and where one follows from what must be read back: the loop waits for no disk.
-        """
-        if len(records) > PACKED_HERE_MAX:
-            return []
-        try:
-            return [self._packer.packed(record, ask=False) for record in records]
-        except LookupError:
-            return []
-
-    def _append(self, records: Sequence[Record], rows: Sequence[Prepared] = ()) -> None:
+    def _append(self, records: Sequence[Record]) -> None:
         after = self._head.position
         if records and records[0].position != after + 1:  # those between could not be kept, nor can these
             raise OutOfOrder(
@@ -229,6 +214,7 @@ class DurableJournal:
                 expected=after + 1,
                 found=records[0].position,
             )
+        rows: list[Prepared] = []
         pause_s = RETRY_FIRST_S
         while True:
             closing = self._closing.is_set()
@@ -259,9 +245,10 @@ class DurableJournal:
     def _enter(self) -> None:
         """Nobody waits for it; where it fails, what was not entered is looked through, and it is tried again."""
         if self._unentered:
+            self._enter_at = self._unentered + ENTER_AT  # not with each append: all of it is tried anew
             with self._logged("words not entered"):
                 self._store.enter_words()
-                self._unentered = 0
+                self._unentered, self._enter_at = 0, ENTER_AT
 
     def snapshot_due(self, position: int) -> bool:
         """Whether a snapshot as of ``position`` is worth its while."""

@@ -261,9 +261,11 @@ class Coordinator:
         """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
         self._refuse_if_broken()
         position = self._driver.position
-        if self._lingering is not None and not self._writing:
-            self._write()
         while self._kept_position < position:
+            if self._lingering is not None and not self._writing:
+                self._write()
+                self._refuse_if_broken()
+                continue
             self._refuse_if_troubled()
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()

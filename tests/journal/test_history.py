@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import event
 
 from council.core import effects as do
 from council.core.state import plain
@@ -154,6 +155,27 @@ def test_a_thread_holds_all_that_concerns_a_proposal(
     own = {entry.packet_id for entry in revision}
     assert set(revision[-1].parents or ()) < own
     assert [agent_of(hand.records[p - 1].event) for p in positions(revision)][-1] == "codemind"
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_thread_is_found_without_walking_the_journal(
+    store: PacketStore, address: str, lived: tuple[Hand, dict[str, str]]
+) -> None:
+    """Mutation: the journal's own index is taken, and each of a million records is looked at."""
+    asked: list[tuple[str, Any]] = []
+
+    def heard(connection: Any, cursor: Any, statement: str, given: Any, *more: Any) -> None:
+        asked.append((statement, given))
+
+    event.listen(store.database._reader, "before_cursor_execute", heard)
+    assert page(store, proposal=next(iter(lived[1].values()))).entries
+    (thread,) = [each for each in asked if "packet_words" in each[0]]
+    connection = raw(address)
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {thread[0]}", thread[1])]
+    connection.close()
+    assert any("packet_words" in step for step in plan)
+    assert not any("packet_store USING INDEX" in step for step in plan), plan
+    assert not any(step.startswith("SCAN packet_store") for step in plan), plan
 
 
 def test_an_escalation_by_a_seats_death_is_found_though_no_lineage_tells(

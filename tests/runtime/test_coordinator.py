@@ -1069,6 +1069,17 @@ def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
             await until(lambda: len(coordinator._driver.state.open) == 3)
             await coordinator.escalations()  # somebody waits now
             assert len(journal.batches) == 3
+            journal.gate.clear()
+            for count in (4, 5):  # the second comes in while the first is being written
+                calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
+                await until(lambda count=count: len(coordinator._driver.state.open) == count)
+                if count == 4:
+                    ends(position(), loop.time())
+            asked = asyncio.ensure_future(coordinator.status())
+            await asyncio.sleep(0)
+            journal.gate.set()
+            await asyncio.wait_for(asked, 5)
+            assert len(journal.batches) == 5
             for call in calls:
                 call.cancel()
 
