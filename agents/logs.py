@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -21,8 +22,24 @@ class _Log:
         if structlog.is_configured():
             return structlog.get_logger(self._name)
         before = structlog.get_config()["processors"][:-1]
-        shown = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), processors=[*before, shown])
+        shown = structlog.dev.ConsoleRenderer(colors=_is_terminal())
+        return structlog.wrap_logger(_Stderr(), processors=[*before, shown])
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+class _Stderr:
+    """Writes; a line that can't be written, as on a full disk, is lost, and ends nothing else."""
+
+    def msg(self, message: str) -> None:
+        if sys.stderr is not None:  # or it would go to the output
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"{message}\n")
+                sys.stderr.flush()
+
+    debug = info = warning = error = critical = msg
 
 
 def get_logger(name: str) -> Any:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from council.core import effects as do
 from council.core.state import Caps, Decision, Spend, total
 from council.protocol.errors import OperatorError
+from council.runtime.feed import touched
 from council.runtime.watching import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
@@ -212,7 +213,8 @@ class Meter(Watcher):
         for _, effect in announced:
             self._count(effect)
         self._look_at_seats(driver, uptime_s)
-        self._look_at_proposals(driver, wall_s)
+        # Between its record and the disk nothing is told of a proposal, here as in status (rules 4.7).
+        self._look_at_proposals(driver, wall_s, touched(driver.untold()) if kept < driver.position else ())
         while journal.commits:
             records, seconds = journal.commits.popleft()
             self._tell("council_journal_batch_records", records)
@@ -241,14 +243,16 @@ class Meter(Watcher):
         self._tell("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
         self._tell("council_quorum_seats", rules.quorum)
 
-    def _look_at_proposals(self, driver: Driver, wall_s: float) -> None:
+    def _look_at_proposals(self, driver: Driver, wall_s: float, hidden: Collection[str]) -> None:
         state = driver.state
         stages = {"deliberating": 0, "ruling": 0, "human": 0}
         for proposal in state.open.values():
-            stages[proposal.stage] += 1
+            if proposal.what.proposal_id not in hidden:
+                stages[proposal.stage] += 1
         for stage, count in stages.items():
             self._tell("council_proposals_open", count, stage)
-        asked_s = [each.asked_wall_s for each in driver.escalations()] if state.with_human else []
+        waiting = driver.escalations() if state.with_human else []
+        asked_s = [each.asked_wall_s for each in waiting if each.proposal_id not in hidden]
         self._tell("council_escalations_open", len(asked_s))
         self._tell("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
         for code, count in driver.refused.items():

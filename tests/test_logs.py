@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 
 import pytest
 import structlog
@@ -39,3 +40,22 @@ def test_nothing_is_logged_in_another_way() -> None:
     """Mutation: a module that asks structlog for a logger."""
     found = [place(path) for path in sources() if "structlog.get_logger(" in path.read_text(encoding="utf-8")]
     assert found == ["agents/logs.py"]
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("where", [Full(), None])
+def test_a_line_that_can_not_be_written_ends_nothing(
+    where: Full | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on a disk that is as full as the journal's, or where the standard error was closed."""
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", where)
+        get_logger("council").error("journal stalled", why="no room")
+    get_logger("council").error("journal goes on")
+    told = capsys.readouterr()
+    assert "goes on" in told.err
+    assert told.out == ""

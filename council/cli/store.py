@@ -146,9 +146,23 @@ def opened(
                 "store = 'memory' keeps nothing on disk: name a store by --url, or in the settings"
             )
         url = store_address(settings, make=migrate)
-    url = part_address(url, journal) or url
+    part = part_address(url, journal)
+    if part is not None and not _holds(url, journal):
+        url = part
     with PacketStore.open(url, migrate=migrate, read_only=read_only) as store:
         yield store
+
+
+def _holds(url: str, journal: str) -> bool:
+    """Whether there is a store at ``url``, and it has that journal itself."""
+    from council.journal.store import PacketStore
+    from council.protocol.errors import StoreOutdated, StoreUnreachable
+
+    try:
+        with PacketStore.open(url, read_only=True) as store:
+            return bool(store.records(journal, 0, 1))
+    except (StoreOutdated, StoreUnreachable):
+        return False
 
 
 def apart(file: Path, store: PacketStore) -> None:

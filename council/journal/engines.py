@@ -262,7 +262,7 @@ class SQLite(Database):
             if self._rest and self._rest != self._at_rest():
                 raise StoreLocked(
                     f"the store {self.where}: somebody began to write it while it was read, from a folder that you "
-                    "may not write: try again, or copy it, with what stands beside it, to where you may",
+                    "may not write: open it anew once they are done, or copy it, with what stands beside it",
                     where=self.where,
                     timeout_s=self.timeout_s,
                 )

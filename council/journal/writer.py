@@ -226,9 +226,9 @@ class DurableJournal:
                 self.commits.append((len(rows), time.monotonic() - began_s))
                 break
             except PASSING as error:
-                if self.trouble is None:
+                before, self.trouble = self.trouble, error
+                if before is None:
                     log.error("journal stalled", journal=self.name, why=error.message)
-                self.trouble = error
                 if closing:
                     raise
                 self._closing.wait(pause_s)  # then once more, for the last time

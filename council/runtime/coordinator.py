@@ -31,8 +31,9 @@ from council.protocol.errors import (
 )
 from council.runtime import messages
 from council.runtime.driver import Driver
+from council.runtime.feed import touched
 from council.runtime.messages import Message, Stalled, Told, failure
-from council.runtime.status import status, touched
+from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
 from council.runtime.watching import Look

@@ -47,6 +47,16 @@ def ways_of(effect: do.Effect) -> Iterable[str]:
     return ()
 
 
+def touched(effects: Iterable[do.Effect]) -> frozenset[str]:
+    """The proposals that these are about."""
+    return frozenset(
+        part.proposal_id
+        for effect in effects
+        for part in (effect, *(getattr(effect, name) for name in effect.__struct_fields__))
+        if hasattr(part, "proposal_id")
+    )
+
+
 class Flood:
     """Keeps a flood of garbage from pushing everything else out of the feed: what is above is counted only.
 

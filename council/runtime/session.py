@@ -55,6 +55,7 @@ class _Waiting:
     told: asyncio.Future[Decision | None]
     final: asyncio.Future[Decision] | None = None
     unanswered: bool = False
+    resent: bool = False
     ends_s: float = 0.0  # of its time budget, by the loop's clock
 
 
@@ -235,6 +236,8 @@ class Session:
     async def _call(self, batch: list[bytes]) -> Reply:
         reply = await self._port.exchange(self._session, batch)
         self._unreachable_s = None
+        if batch:
+            self._stalled = None  # or it would not have been taken in
         return reply
 
     def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
@@ -294,8 +297,14 @@ class Session:
             gone = f"the council has been out of reach for {out_s:.0f} s; {what} ({error.message})"
             self._fail_all(Unreachable(gone, **error.facts))
         elif batch and isinstance(error, PASSING):  # none of them was taken in; what was before waits on
-            for sealed in batch:
-                _settle(self._done(reference(sealed)), error)
+            for ref in map(reference, batch):
+                table, key = self._refs.get(ref, ({}, ""))
+                if key in table and table[key].resent:  # it may have been, before
+                    self._stalled = error
+                    self._budget_over(table[key])
+                    self._retry(join=False)
+                else:
+                    _settle(self._done(ref), error)
             if self._refs:
                 self._courier.expect()
         else:
@@ -323,6 +332,7 @@ class Session:
             self._failed([], error)
             return
         for waiting in [*self._proposals.values(), *self._acts.values()]:
+            waiting.resent = True
             self._courier.send(waiting.sealed)
 
     def _fail_all(self, error: Exception) -> None:

@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from council.agents.exchange import PARK_S, Reply
 from council.core.state import Decision
+from council.journal.record import PASSING
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError
 from council.runtime import messages
@@ -73,6 +74,8 @@ class Shortcut:
                 self._token = self._token or self._join()
                 more, items = self._port.exchange_now(self._token, batch, min(left_s, 2 * PARK_S))
                 answers = [self._session.opened(item) for item in items]
+            except PASSING:  # it was not taken in, and what else there is of this session stays
+                raise
             except CouncilError:
                 self._token = ""
                 if stalled is not None and time.monotonic() >= began_s + budget_s:

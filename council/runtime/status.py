@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from council.core import effects as do
@@ -11,7 +11,7 @@ from council.core.identity import online_s
 from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
 from council.metrics import decided_by
 from council.protocol.identity_change import LITE
-from council.runtime.feed import WAYS, ways_of
+from council.runtime.feed import WAYS, touched, ways_of
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -25,8 +25,8 @@ DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -> dict[str, Any]:
     """The council at a glance, as plain data: seats, what is open, what was decided and refused.
 
-    While its journal is ``stalled``, what is not kept is told of nothing (rules 4.7): ``untold`` is the number of
-    proposals that it is about, and these stand nowhere else.
+    While its journal is ``stalled``, no proposal is told of in what is not kept (rules 4.7): ``untold`` is the number
+    of those that it is about, and these stand nowhere else. Seats, budgets and refusals are told as they stand.
     """
     state = driver.state
     untold = driver.untold() if stalled else []
@@ -103,16 +103,6 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
     if proposal.stage != "deliberating":
         return frozenset()
     return proposal.asked - proposal.done()
-
-
-def touched(effects: Iterable[do.Effect]) -> frozenset[str]:
-    """The proposals that these are about."""
-    return frozenset(
-        part.proposal_id
-        for effect in effects
-        for part in (effect, *(getattr(effect, name) for name in effect.__struct_fields__))
-        if hasattr(part, "proposal_id")
-    )
 
 
 def _waiting(opened: Collection[Proposal]) -> list[dict[str, Any]]:

@@ -235,6 +235,19 @@ def test_a_pools_part_is_found_by_the_pools_store(cli: Cli, home: Path) -> None:
     assert cli("verify", "--name", name).code == 0
 
 
+def test_a_journal_in_the_store_itself_goes_before_a_pools_part(cli: Cli, home: Path) -> None:
+    """Mutation: another file than the one that was named is called sound."""
+    store = str(home / "s.db")
+    with Council.inline(store=store, name="checks.0") as council:
+        own = council.status()["council_id"]
+        council.propose("x")
+    with CouncilPool.inline(2, store=store, name="checks") as pool:
+        pool.propose("y")
+    said = cli("checkpoint", "c.json", "--url", store, "--name", "checks.0")
+    assert said.code == 0, said
+    assert Checkpoint.read(home / "c.json").council_id == own
+
+
 def test_a_proof_under_a_checkpoint_that_is_given(cli: Cli, path: Path, home: Path) -> None:
     assert cli("checkpoint", "c.json", "--url", str(path)).code == 0
     said = cli("prove", "2", "p.json", "--checkpoint", "c.json", "--url", str(path), "--json")

@@ -168,6 +168,22 @@ def test_what_waits_for_a_human_has_an_age_and_then_an_answer(metered: Metered) 
     assert metered.value("council_escalations_open") == 0.0
 
 
+def test_an_escalation_is_told_once_it_is_on_the_record(metered: Metered) -> None:
+    """rules 4.7. Mutation: an alert sends for a human whom status says nothing of."""
+    hand = metered.hand
+    proposal = hand.propose(wait_for="all")
+    for seat, vote in (("lite", "no"), ("codemind", "yes"), ("prime", "abstain")):
+        hand.receive(hand.vote(seat, proposal, vote), save=False)
+    assert hand.driver.escalations()
+    metered.kept = hand.driver.position - 3
+    assert metered.value("council_escalations_open") == 0.0
+    assert metered.value("council_proposals_open", stage="human") == 0.0
+    hand.save()
+    metered.kept = None
+    assert metered.value("council_escalations_open") == 1.0
+    assert metered.value("council_proposals_open", stage="human") == 1.0
+
+
 def test_late_ballots_losses_and_refusals_are_counted_by_reason(metered: Metered) -> None:
     hand = metered.hand
     proposal = metered.decided("yes", "yes")

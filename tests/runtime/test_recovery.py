@@ -433,7 +433,7 @@ def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
             await until(lambda: living.driver.state.with_human == 2)
             await until(lambda: living.journal.trouble is not None)
             status = await asyncio.wait_for(living.coordinator.status(), 5)
-            assert "is locked" in status["journal_trouble"]
+            assert "somebody else holds it" in status["journal_trouble"]
             assert status["journal_lag"] == living.driver.position - living.coordinator._kept_position > 0
             assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
             assert (status["open_count"], status["with_human"]) == (0, 1)
@@ -478,7 +478,7 @@ def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> N
             await asyncio.sleep(0)
             assert living.journal.trouble is None, "it asked too late"
             status = await asyncio.wait_for(asked[0], 5)
-            assert "is locked" in status["journal_trouble"]
+            assert "somebody else holds it" in status["journal_trouble"]
             assert (status["decided"], status["untold"]) == ({"approved": 1}, 1)
             with pytest.raises(StoreLocked):
                 await asyncio.wait_for(asked[1], 5)

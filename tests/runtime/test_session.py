@@ -28,6 +28,7 @@ from council.protocol.errors import (
     OperatorError,
     Refused,
     SignatureError,
+    StoreLocked,
     TooManyOpen,
     UnknownSender,
     Unreachable,
@@ -593,3 +594,28 @@ def test_a_council_relaunched_under_the_same_name_refuses_the_old_ones_bytes() -
                 assert caught.value.code == "forged"
 
     on_a_wire(scenario, {"prime": agree, "lite": hang, "codemind": hang})
+
+
+@pytest.mark.parametrize("fault", ["lose call", "forget"])
+def test_a_stall_while_it_is_sent_again_forgets_nobody_who_waits_for_a_human(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: what was taken in before counts as refused, and its caller never hears the human's answer."""
+
+    async def scenario(wire: Any) -> None:
+        coordinator = wire.bench.coordinator
+        draft = wire.draft(time_budget_s=0.02)
+        waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
+        await until(lambda: any(each.final for each in wire.session._proposals.values()))
+        wire.line.plan = [fault]
+        with monkeypatch.context() as held:
+            held.setattr(type(coordinator._journal), "trouble", StoreLocked("held", where="x", timeout_s=1))
+            for each in coordinator._sessions.values():
+                each.mailbox.release()
+            await until(lambda: wire.session._stalled is not None)
+        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+        await human.open()
+        await human.act(wire.info(human, draft.msg_id, "answer", approve=True))
+        assert (await asyncio.wait_for(waiting, 5)).outcome == "approved"
+
+    on_a_wire(scenario, SILENT)

@@ -15,7 +15,7 @@ from council import Council, Decision
 from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion
 from council.protocol import signing
-from council.protocol.errors import CouncilDied, NoAnswer, Refused, StoreFull, Unreachable
+from council.protocol.errors import CouncilDied, NoAnswer, Refused, StoreFull, StoreLocked, Unreachable
 from council.runtime.messages import Stalled, failure, to_bytes
 from council.runtime.shortcut import Shortcut
 from council.settings import CouncilConfig, SeatConfig
@@ -228,3 +228,19 @@ def test_a_call_given_up_at_the_limit_is_no_reason_to_wait_as_long_again() -> No
             made.propose("y", timeout_s=0.05)
         assert time.monotonic() - began < 0.8
         assert long_way == []
+
+
+def test_what_is_refused_in_a_stall_takes_no_session_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: each refused proposal joins once more, until no other client can join for minutes."""
+    with council() as (made, _, _):
+        assert made.propose("x")
+        coordinator: Any = made._port
+        before = len(coordinator._sessions)
+        stalled = StoreLocked("held", where="x", timeout_s=1)
+        with monkeypatch.context() as held:
+            held.setattr(type(coordinator._journal), "trouble", stalled)
+            for number in range(20):
+                with pytest.raises(StoreLocked):
+                    made.propose(f"p{number}")
+        assert len(coordinator._sessions) == before
+        assert made.propose("y")
