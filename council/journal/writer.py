@@ -202,6 +202,9 @@ class DurableJournal:
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
         running.add_done_callback(asyncio.Future.exception)  # heard, also where nobody waits any more
         if self._unentered >= self._enter_at:
+            self._enter_at = (
+                self._unentered + ENTER_AT
+            )  # where it fails, not with each append: it tries all anew
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
@@ -245,7 +248,6 @@ class DurableJournal:
     def _enter(self) -> None:
         """Nobody waits for it; where it fails, what was not entered is looked through, and it is tried again."""
         if self._unentered:
-            self._enter_at = self._unentered + ENTER_AT  # not with each append: all of it is tried anew
             with self._logged("words not entered"):
                 self._store.enter_words()
                 self._unentered, self._enter_at = 0, ENTER_AT

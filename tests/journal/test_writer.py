@@ -572,8 +572,9 @@ def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.
     hand, _ = life()
     monkeypatch.setattr(writer, "ENTER_AT", 5)
     journal = opened(address)
-    write(journal, hand.records[:6])
+    write(journal, hand.records[:3])
     assert words(address) == 0, "a commit waits for no words"
+    write(journal, hand.records[3:6])
     write(journal, hand.records[6:7])
     journal._executor.submit(lambda: None).result(30)
     entered = words(address)
@@ -595,7 +596,7 @@ def test_words_that_could_not_be_entered_are_tried_again_and_nobody_waits(
 ) -> None:
     """Mutation: with each append, which waits for it; all that has none is tried anew each time."""
     hand, _ = life()
-    monkeypatch.setattr(writer, "ENTER_AT", 3)
+    monkeypatch.setattr(writer, "ENTER_AT", 6)  # so that two of these appends are not enough for two attempts
     journal = opened(address)
 
     def broken() -> None:
