@@ -249,7 +249,7 @@ class SQLite(Database):
             if any(Path(f"{self.path}{suffix}").exists() for suffix in ("-wal", "-journal")):
                 return None
             found = self.path.stat()
-        except OSError:
+        except OSError:  # what can't be looked at is not known to rest
             return None
         return found.st_size, found.st_mtime_ns
 

@@ -8,7 +8,7 @@ event's record is kept (rules 4.7); what only makes seats think leaves at once.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
@@ -79,7 +79,7 @@ class Driver:
         self.counts, self.ways = Counter[str](), Counter[str]()
         self.refused: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        self.traced: dict[str, Metadata] = {}
+        self.traced: OrderedDict[str, Metadata] = OrderedDict()
         self._position = self._announced = 0
         self._woken_at = now
         self._held: deque[_Held] = deque()
@@ -279,7 +279,7 @@ class Driver:
     def _trace(self, proposal_id: str, metadata: Metadata) -> None:
         self.traced[proposal_id] = metadata
         if len(self.traced) > TRACED_MAX:
-            del self.traced[next(iter(self.traced))]
+            self.traced.popitem(last=False)
 
     def _refuse_early(
         self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
