@@ -315,6 +315,8 @@ def test_a_receiver_that_raises_does_not_stop_the_post() -> None:
         await until(lambda: got == [b"A"])
         courier.send(b"b")
         await until(lambda: got == [b"A", b"B"])
+        courier.send(b"b")
+        await until(lambda: got == [b"A", b"B"])
         await until(lambda: courier.idle)
 
     run(scenario())
