@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,10 @@ from council.journal.engines import Database, SQLite
 from council.journal.faults import told
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
+# A server needs a moment to see that a connection was closed; whoever held through it is gone by then.
+GONE_S = 1.0
+GLANCE_S = 0.02
+
 
 @contextmanager
 def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callable[[], bool]]:
@@ -27,7 +32,10 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
     whether it could. Raises JournalHeld while another one lives, unless this is to take over: then the epoch
     shuts the other out.
     """
-    kept = _file(database.path, journal) if isinstance(database, SQLite) else _session(database, journal)
+    if isinstance(database, SQLite):
+        kept = _file(database.path, journal)
+    else:  # who takes over has no need to wait: whoever still holds is ended
+        kept = _session(database, journal, wait_s=0 if takeover else GONE_S)
     with kept as (had, by, again):
         if not had and not takeover:
             raise JournalHeld(
@@ -65,10 +73,18 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
 
 
 @contextmanager
-def _session(database: Database, journal: str) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
+def _session(
+    database: Database, journal: str, wait_s: float
+) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
 
     def take() -> bool:
+        until = time.monotonic() + wait_s
+        while not (had := attempt()) and time.monotonic() < until:
+            time.sleep(GLANCE_S)
+        return had
+
+    def attempt() -> bool:
         with told(database.where, database.timeout_s):
             key = {"key": f"council:hold:{journal}"}
             lock = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")

@@ -112,3 +112,33 @@ def test_one_that_somebody_else_holds_by_then_is_not_had_again(address: str, ope
         with held(opened(address).database, "council", takeover=False):
             assert not again()
         assert again()
+
+
+@only_postgresql
+def test_a_server_that_sees_late_that_its_holder_is_gone_is_given_that_moment(
+    address: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen in a run of all tests: a council that began just when another had ended was told that it lives."""
+    database = opened(address).database
+    with raw(address) as late:
+        late.execute("SELECT pg_advisory_lock(hashtextextended('council:hold:council', 0))")
+        waits: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            late.execute("SELECT pg_advisory_unlock_all()")
+
+        monkeypatch.setattr("council.journal.hold.time.sleep", wait)
+        with held(database, "council", takeover=False):
+            assert waits
+
+
+@only_postgresql
+def test_who_takes_over_does_not_wait_for_whom_it_ends(
+    address: str, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: each new start of a coordinator, whose old one is frozen, takes that second longer."""
+    database, other = opened(address).database, opened(address).database
+    monkeypatch.setattr("council.journal.hold.time.sleep", pytest.fail)
+    with held(database, "council", takeover=False), held(other, "council", takeover=True):
+        pass
