@@ -309,12 +309,12 @@ class Coordinator:
         """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'.
 
         As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
-        Where nothing is open, little comes: a late ballot is out of the way before the next proposal's are cast.
+        Where nothing is open, for all of that limit: a late ballot goes with the next decision, in one commit.
         """
         if self._lingering is None:
             loop = asyncio.get_running_loop()
             since_s = loop.time() if since_s is None else since_s
-            delay_s = self._journal.linger_s / (1 if self._driver.state.open else LINGERS_MAX)
+            delay_s = self._journal.linger_s * (1 if self._driver.state.open else LINGERS_MAX)
             self._lingering = loop.call_later(delay_s, self._lingered, self._driver.position, since_s)
 
     def _lingered(self, position: int, since_s: float) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import json
 import os
+import random
 import secrets
 import socket
 import threading
@@ -44,6 +45,8 @@ TOLD_S = 0.2
 # A Grafana on this machine answers within a fraction of this.
 GRAFANA_TIMEOUT_S = 1.0
 DASHBOARD_TIMEOUT_S = 10.0
+# Above the ports of Ray's workers, below those that Linux and others give to who asks for any.
+GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
 HEAD = "node:__internal_head__"  # a resource that the head node has, and no other
 # What Ray takes as Grafana's address where it is told none.
 GRAFANA_USUAL = "http://localhost:3000"
@@ -202,8 +205,12 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
 
 
 def free_port(host: str) -> int:
-    """A port that is free just now."""
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as made:
+    """A port that is free just now, and none that a system gives to who asks for any, as all of Ray does."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in random.sample(GIVEN_TO_NOBODY, PORTS_TRIED):
+        with contextlib.suppress(OSError), socket.create_server((host, port), family=family):
+            return port
+    with socket.create_server((host, 0), family=family) as made:  # or says why there can be none
         return int(made.getsockname()[1])
 
 

@@ -1086,7 +1086,9 @@ def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
     run(scenario())
 
 
-def test_a_late_ballot_lingers_for_less_than_one_that_others_follow() -> None:
+def test_a_late_ballot_goes_to_disk_with_the_next_decision() -> None:
+    """Mutation: let it linger as a proposal's record does; its write then holds up the decision after it."""
+
     async def scenario() -> None:
         journal, late = Patient(), asyncio.Event()
         journal.gate.set()
@@ -1096,13 +1098,20 @@ def test_a_late_ballot_lingers_for_less_than_one_that_others_follow() -> None:
             return Opinion.yes("late")
 
         async with Bench(minds={"prime": Chair, "lite": agree, "codemind": slow}, journal=journal) as bench:
+            coordinator = bench.coordinator
             client = await bench.client()
             (told,) = await client.exchange(client.proposal())
             assert isinstance(told, Told)
+            before = len(journal.batches)
             late.set()
-            await until(lambda: bench.coordinator._lingering is not None)
-            assert bench.coordinator._lingering is not None
-            left_s = bench.coordinator._lingering.when() - asyncio.get_running_loop().time()
-            assert left_s <= Patient.linger_s / LINGERS_MAX
+            await until(lambda: coordinator._lingering is not None)
+            assert coordinator._lingering is not None
+            left_s = coordinator._lingering.when() - asyncio.get_running_loop().time()
+            assert left_s == pytest.approx(LINGERS_MAX * Patient.linger_s, rel=0.01)
+            (told,) = await client.exchange(client.proposal())
+            assert isinstance(told, Told)
+            first, *_ = journal.batches[before:]
+            kinds = [type(record.event).__name__ for record in first]
+            assert kinds[:4] == ["BallotCast", "ProposalSubmitted", "BallotCast", "BallotCast"]
 
     run(scenario())
