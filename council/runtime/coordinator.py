@@ -33,7 +33,7 @@ from council.runtime import messages
 from council.runtime.driver import Driver
 from council.runtime.feed import touched
 from council.runtime.messages import Message, Stalled, Told, failure
-from council.runtime.status import status
+from council.runtime.status import decision_on_disk, status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
 from council.runtime.watching import Look
@@ -223,9 +223,14 @@ class Coordinator:
         }
 
     async def decision(self, proposal_id: str) -> bytes | None:
-        """The packed decision on a proposal, or how it stands; None while it is deliberated."""
+        """The packed decision on a proposal, or how it stands; None while it is deliberated.
+
+        While nothing can be kept: as it is kept (``runtime.status``). Raises the store's error where it is not.
+        """
+        self._refuse_if_broken()
         decision = self._driver.decision(proposal_id)
-        await self._kept()
+        if (trouble := await self._kept_or_why_not()) is not None:
+            decision = decision_on_disk(self._driver, proposal_id, trouble)
         return None if decision is None else messages.to_bytes(Told(decision))
 
     async def escalations(self) -> bytes:

@@ -37,7 +37,7 @@ from council.runtime.journals import open_journal
 from council.runtime.parts import fitting_of, new_seat, rules_of, system_clock
 from council.runtime.placement import Node, lacking, pinned, place
 from council.runtime.ray_metrics import RaySink
-from council.runtime.ray_panel import Panel, logs_folder
+from council.runtime.ray_panel import FOR_GOOD, Panel, Watched, logs_folder
 from council.runtime.spans import decision_spans
 from council.settings import CouncilConfig, SeatConfig
 from council.tracing import FLUSH_S, Traces, end, traces_here
@@ -52,8 +52,6 @@ START_TIMEOUT_S = 120.0
 REOPEN_S = 0.05
 # A store, or Ray, that is away when a coordinator is restarted: each look that finds the store begins an epoch there.
 AWAY_FIRST_S, AWAY_LAST_S = 0.5, 15.0
-# How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
-FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
 # Every node has this label of Ray's own.
 NODE_LABEL = "ray.io/node-id"
 # A seat that nobody attends to yet looks so often whether its coordinator still lives.
@@ -100,17 +98,11 @@ class SeatActor:
     def _watch(self, coordinator: Any) -> None:
         """Ends this actor where its coordinator dies for good while it does not attend to it."""
         me = ray.get_runtime_context().current_actor
-        pause = threading.Event()
+        watched, pause = Watched(coordinator), threading.Event()
         while not pause.wait(WATCH_S):
-            if self._attended.is_set():
-                continue
-            try:
-                ray.get(coordinator.hello.remote(), timeout=WATCH_S)
-            except FOR_GOOD:
+            if not self._attended.is_set() and watched.ended(WATCH_S):
                 ray.kill(me, no_restart=True)
                 return
-            except ray_errors.RayError:
-                continue  # slow, or out of reach for now
 
     @_in_group("heartbeat")
     def attend(self, boot: int, coordinator: Any) -> None:

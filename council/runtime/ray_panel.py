@@ -50,8 +50,33 @@ GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
 HEAD = "node:__internal_head__"  # a resource that the head node has, and no other
 # What Ray takes as Grafana's address where it is told none.
 GRAFANA_USUAL = "http://localhost:3000"
+# How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
+FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
 
 _remote: Any = ray.remote
+
+
+class Watched:
+    """A coordinator whose end is that of an actor of its own, which looks now and then whether it has come."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._asked: Any = None
+
+    def ended(self, within_s: float) -> bool:
+        """Whether it is dead for good; it is not where it starts, or is slow or out of reach for now."""
+        if self._asked is None:  # one question at a time: to a coordinator that is frozen they would pile up
+            self._asked = self._coordinator.hello.remote()
+        if not ray.wait([self._asked], timeout=within_s)[0]:
+            return False
+        answered, self._asked = self._asked, None
+        try:
+            ray.get(answered)
+        except FOR_GOOD:
+            return True
+        except (ray_errors.RayError, CouncilError):
+            return False
+        return False
 
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -116,26 +141,16 @@ class PanelActor:
 
     def _watch(self) -> None:
         me = ray.get_runtime_context().current_actor
-        pause = threading.Event()
-        asked: Any = None
+        coordinator, pause = Watched(self._coordinator), threading.Event()
         while not pause.wait(LOOK_S):
             if self._server is not None and not self._server.alive():
                 self._server.close()
                 self._server = None
             if self._server is None:
                 self._serve()
-            # One at a time: to a coordinator that is frozen they would pile up.
-            asked = self._coordinator.hello.remote() if asked is None else asked
-            if not ray.wait([asked], timeout=LOOK_S)[0]:
-                continue
-            answered, asked = asked, None
-            try:
-                ray.get(answered)
-            except ray_errors.ActorDiedError:
+            if coordinator.ended(LOOK_S):
                 ray.kill(me, no_restart=True)
                 return
-            except (ray_errors.RayError, CouncilError):
-                continue  # starting, or out of reach for now
 
 
 def _ours(error: ray_errors.RayError) -> CouncilError | None:

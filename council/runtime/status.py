@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from council.core import effects as do
 from council.core.identity import online_s
 from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
 from council.metrics import decided_by
+from council.protocol.errors import StoreError
 from council.protocol.identity_change import LITE
 from council.runtime.feed import WAYS, touched, ways_of
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 ROWS_MAX, WAITING_MAX = 200, 50
 # The newest decisions, and among how many announcements they are looked for.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
+# What says that a proposal has come to stand as it does: it is deliberated, a human is asked, it is decided.
+_STANDS = (do.AnnounceProposal, do.AnnounceEscalation, do.AnnounceDecision)
 
 
 def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -> dict[str, Any]:
@@ -94,6 +99,29 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
     }
+
+
+def decision_on_disk(driver: Driver, proposal_id: str, stalled: StoreError) -> Decision | None:
+    """The decision on a proposal or how it stands, as ``Driver.decision`` tells it, without what is not kept.
+
+    Raises ``stalled`` where it stands as it does by what is not kept: that can't be told, and nothing else be said
+    (rules 4.7). Late ballots and costs that are not kept are left out; Refused as there.
+    """
+    untold, decision = driver.untold(), driver.decision(proposal_id)
+    if proposal_id in touched(effect for effect in untold if isinstance(effect, _STANDS)):
+        raise stalled
+    if decision is None:
+        return None
+    late, accounts = list(decision.late), {account.seat: account for account in decision.spent}
+    for effect in untold:
+        match effect:
+            case do.AnnounceBallot(ballot) if ballot in late:
+                late.remove(ballot)
+            case do.AnnounceSpending(call, spent, assumed) if call.proposal_id == proposal_id:
+                now = accounts[call.seat]
+                before = now.spent - spent, now.held + call.worst, now.assumed - assumed
+                accounts[call.seat] = Account(now.seat, now.calls, *before)
+    return replace(decision, late=tuple(late), spent=tuple(accounts.values()))
 
 
 def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:

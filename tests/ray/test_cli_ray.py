@@ -136,6 +136,13 @@ class Up:
         self._family = {pid: began for pid, began in found.items() if began is not None}
         assert len(self._family) > 3
 
+    def kill(self) -> None:
+        """Kills its host, unless a test before did, and waits for its end; not for that of what it has started."""
+        if known.process_started(self.pid) == self._family[self.pid]:
+            self.look()
+            os.kill(self.pid, signal.SIGKILL)
+        until(lambda: not alive({self.pid}))
+
     def gone(self) -> bool:
         """Whether all that was noted has ended."""
         return not any(known.process_started(pid) == began for pid, began in self._family.items())
@@ -213,8 +220,7 @@ def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(slow: U
         "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "300"
     )
     until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
-    slow.look()
-    os.kill(slow.pid, signal.SIGKILL)
+    slow.kill()
     killed = time.monotonic()
     _, err = waiting.communicate(timeout=TIMEOUT_S)
     out, program_err = program.communicate(timeout=TIMEOUT_S)
@@ -226,9 +232,7 @@ def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(slow: U
 
 def test_a_council_whose_host_was_killed_is_noticed_as_gone(slow: Up) -> None:
     """What its host leaves is looked at last of all: the tests between pass the minute that this may take."""
-    with contextlib.suppress(ProcessLookupError):  # where the test before did not run
-        os.kill(slow.pid, signal.SIGKILL)
-    until(lambda: not alive({slow.pid}))
+    slow.kill()
     status = slow.shell.run("status", "--name", "headless")
     assert status.returncode == 4
     assert "is gone without having been taken down" in status.stderr
@@ -351,5 +355,5 @@ def test_a_launched_review_gates_and_an_interrupt_ends_its_council(shell: Shell)
 
 
 def test_a_killed_host_leaves_nothing_running(slow: Up) -> None:
-    assert not alive({slow.pid}), "a test above kills it"
+    slow.kill()
     until(slow.gone, GONE_AFTER_KILL_S)

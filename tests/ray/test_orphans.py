@@ -6,11 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 import ray
 
+from council.runtime import ray_actors, ray_panel
 from tests.ray.conftest import ROOT
 
 # Seats outlive their launcher by their constructor, one look for their coordinator, and Ray's own time to end them.
@@ -44,3 +49,56 @@ def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str) -> No
         launcher.kill()
         assert launcher.wait() == -signal.SIGKILL, "it had ended before it was killed"
     until(lambda: not actors(name), f"still there: {actors(name)}")
+
+
+def test_a_seat_asks_a_frozen_coordinator_one_thing_at_a_time_and_ends_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Mutations: asked anew at each look, all of which waits for it when it thaws; asked by a seat that it attends
+    to; outlived where its node, which it may not leave, is gone.
+    """
+    attended = threading.Event()
+    asked: list[str] = []
+    killed: list[Any] = []
+    # Of six looks the first four find no answer; the fifth finds that it lives, and the sixth that its node is gone.
+    looks = iter([[], [], [], [], ["answer"], ["answer"]])
+    answers = iter([None, ray.exceptions.ActorUnschedulableError("its node is gone")])
+
+    class Pause:
+        """Between its first looks and the others the seat is attended to for a while."""
+
+        waits = 0
+
+        def wait(self, pause_s: float) -> bool:
+            self.waits += 1
+            (attended.set if 4 <= self.waits < 10 else attended.clear)()
+            return False
+
+    class Hello:
+        def remote(self) -> str:
+            asked.append("hello")
+            return f"question {len(asked)}"
+
+    def looked(questions: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        assert not attended.is_set()
+        return next(looks), []
+
+    def answered(question: str) -> None:
+        error = next(answers)
+        if error is not None:
+            raise error
+
+    seen = SimpleNamespace(
+        wait=looked,
+        get=answered,
+        kill=lambda actor, no_restart: killed.append(actor),
+        get_runtime_context=lambda: SimpleNamespace(current_actor="seat"),
+    )
+    made: Any = ray_actors.SeatActor
+    seat = object.__new__(made.__ray_metadata__.modified_class)
+    seat._attended = attended
+    monkeypatch.setattr(ray_panel, "ray", seen)
+    monkeypatch.setattr(ray_actors, "ray", seen)
+    monkeypatch.setattr(ray_actors, "threading", SimpleNamespace(Event=Pause))
+    seat._watch(SimpleNamespace(hello=Hello()))
+    assert (asked, killed) == (["hello", "hello"], ["seat"])

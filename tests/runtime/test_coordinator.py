@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from council.protocol.errors import (
     PositionLost,
     Refused,
     SignatureError,
+    StoreFull,
 )
 from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
@@ -33,7 +35,7 @@ from council.runtime.coordinator import LINGERS_MAX, SESSION_IDLE_S, Coordinator
 from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from council.runtime.surroundings import Clock
-from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
+from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, greeting, key_of, run, until
 
 
 class Chair:
@@ -445,6 +447,103 @@ def test_what_is_not_kept_can_be_asked_for_by_nobody() -> None:
     run(scenario())
 
 
+def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -> None:
+    """rules 4.7: exactly what a coordinator that went on from the disk would tell, or why that can't be told.
+
+    Mutations: all of them refused; what stands by what is not kept told, as decided, escalated or deliberated; late
+    ballots and costs told that are not kept; what is deliberated refused for a ballot that is not kept.
+    """
+    decided, late, open_, to_decide, to_escalate, waiting, answered, new = (
+        f"{number:08x}" for number in range(0xA0, 0xA8)
+    )
+    hand = HandClock()
+
+    async def scenario() -> None:
+        journal, pens = SlowJournal(), Hand()
+        journal.gate.set()
+        pens.ids = itertools.count(10**6)
+        minds = dict.fromkeys(("prime", "lite", "codemind"), hang)
+        async with Bench(minds, journal=journal, clock=hand.clock) as bench:
+            coordinator, driver = bench.coordinator, bench.coordinator._driver
+            client, ada = await bench.client(), await bench.client("ada", "human")
+            calls: list[asyncio.Future[Any]] = []
+
+            def propose(*ids: str, budget_s: float = 60.0) -> None:
+                batch = [client.proposal(each, time_budget_s=budget_s) for each in ids]
+                calls.append(asyncio.ensure_future(client.exchange(*batch)))
+
+            async def reserved(seat: str, proposal_id: str) -> str:
+                facts = {"task": "ballot", "model": "small-1", "tokens": 300, "microusd": 30}
+                content = {"kind": "reserve", "text": "", "data": facts}
+                asked = pens.envelope(seat, "INFO", content, parent_id=proposal_id, role="voter")
+                await coordinator.hear(pens.sealed(asked))
+                return asked.msg_id
+
+            async def vote(proposal_id: str, *seats: str) -> None:
+                for seat in seats:
+                    await coordinator.hear(pens.vote(seat, proposal_id))
+
+            propose(waiting, answered, budget_s=10.0)
+            await until(lambda: len(driver.state.open) == 2)
+            await reserved("lite", waiting)
+            hand.t = 11.0
+            propose(decided, late, open_, to_decide)
+            propose(to_escalate, budget_s=10.0)
+            await until(lambda: len(driver.state.open) == 7)
+            call_late = await reserved("codemind", late)
+            await vote(decided, "prime", "lite", "codemind")
+            await vote(late, "prime", "lite")
+            await vote(to_decide, "prime")
+            await until(lambda: not driver.awaits_saving and not coordinator._writing)
+            assert (driver.state.with_human, len(driver.state.closed)) == (2, 2)
+            before = {each: driver.decision(each) for each in (decided, late, open_, waiting, answered)}
+
+            journal.gate.clear()
+            propose(new)
+            await until(lambda: new in driver.state.open)
+            await vote(late, "codemind")
+            await coordinator.hear(
+                pens.info("codemind", late, "settle", call=call_late, tokens=9, microusd=1)
+            )
+            driver.seat_died("lite", driver.boot("lite"), "killed", coordinator._clock.now())
+            await vote(waiting, "codemind")
+            await vote(open_, "prime")
+            await vote(to_decide, "lite")
+            calls.append(asyncio.ensure_future(ada.exchange(ada.info(answered, "answer", approve=True))))
+            await until(lambda: answered in driver.state.closed)
+            hand.t = 22.0
+            await vote(decided, "codemind")
+            asked_before = asyncio.ensure_future(coordinator.decision(late))
+            await asyncio.sleep(0)
+            journal.trouble = StoreFull("no room is left", where="here")
+            assert before[late] != driver.decision(late)
+            assert before[waiting] != driver.decision(waiting)
+            assert driver.state.with_human == 2
+            for proposal_id, then in before.items():
+                if proposal_id == answered:
+                    continue
+                packed = await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+                told = None if packed is None else messages.from_bytes(packed)
+                assert (told and told.decision) == then, proposal_id  # type: ignore[union-attr]
+            assert messages.from_bytes(await asyncio.wait_for(asked_before, 5)) == Told(before[late])  # type: ignore[arg-type]
+            for proposal_id in (to_decide, to_escalate, answered, new):
+                with pytest.raises(StoreFull, match="no room is left"):
+                    await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+            with pytest.raises(Refused, match="never given"):
+                await asyncio.wait_for(coordinator.decision("ffffffff"), 5)
+
+            journal.trouble = None
+            journal.gate.set()
+            for proposal_id, outcome in ((answered, "approved"), (to_escalate, None), (late, "approved")):
+                packed = await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+                assert messages.from_bytes(packed or b"") == Told(driver.decision(proposal_id))  # type: ignore[arg-type]
+                assert driver.decision(proposal_id).outcome == outcome  # type: ignore[union-attr]
+            for call in calls:
+                call.cancel()
+
+    run(scenario())
+
+
 def test_what_could_not_be_kept_is_given_to_nobody() -> None:
     async def scenario() -> None:
         journal = SlowJournal()
@@ -459,7 +558,11 @@ def test_what_could_not_be_kept_is_given_to_nobody() -> None:
             await asyncio.gather(call, return_exceptions=True)
             with pytest.raises(OperatorError, match="disk full"):
                 await asked
-            for late in (bench.coordinator.decision("aaaaaaaa"), bench.coordinator.escalations()):
+            for late in (
+                bench.coordinator.decision("aaaaaaaa"),
+                bench.coordinator.decision("bbbbbbbb"),  # which another, that took over, may know of
+                bench.coordinator.escalations(),
+            ):
                 with pytest.raises(OperatorError, match="disk full"):
                     await late
 
