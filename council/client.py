@@ -371,7 +371,8 @@ class Council:
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal or how it stands with a human; None while the seats deliberate.
 
-        Raises Refused for an id that the council was never given.
+        Raises Refused for an id that the council was never given, and StoreError while its journal can't keep what
+        has become of it (rules 4.7).
         """
         return self._wait(self._decision(proposal_id))
 
