@@ -29,6 +29,7 @@ from tests.sim import compare, people
 from tests.sim.life import Life, Writing, name_of
 from tests.sim.memory import Memory
 from tests.sim.mortality import Mortality
+from tests.sim.patience import Patience
 from tests.sim.plan import pick
 from tests.sim.truth import Said, Violation
 
@@ -37,7 +38,7 @@ WALL_CHECK_S = 60.0
 DISK_FULL_RETRY_S = 0.3
 
 
-class Coordinators(Mortality):
+class Coordinators(Mortality, Patience):
     """The part of the world that runs the council itself."""
 
     rules: Rules
@@ -261,7 +262,7 @@ class Coordinators(Mortality):
         if said.kind == "beat":
             self._is_alive(life, said, taken=expected == "taken")
         if session is not None:
-            life.due_reply.setdefault(reference(said.sealed), driver.position)
+            self._owe(life, said)
             if said.kind == "proposal" and expected in ("taken", "retry"):
                 life.owed.add((session, said.pid))
         compare.hold("code", "internal_error" not in driver.refused, "a step failed in itself")
@@ -284,8 +285,14 @@ class Coordinators(Mortality):
         self.oracle.reached.add("misled")
         life.driver.receive(said.sealed, self._now(life), session)
         if session is not None:
-            life.due_reply.setdefault(reference(said.sealed), life.driver.position)
+            self._owe(life, said)
         self._settle(life)
+
+    def _owe(self, life: Life, said: Said) -> None:
+        """Whoever said that is to be answered, once what is on the record by now is kept."""
+        ref = reference(said.sealed)
+        life.due_reply.setdefault(ref, life.driver.position)
+        life.arrived_s[ref] = self.t
 
     @staticmethod
     def _counted(driver: Driver) -> tuple[int, int]:
@@ -329,33 +336,40 @@ class Coordinators(Mortality):
             return
         pid = pick(sorted(self.oracle.cases), self.plan.seed, "asks for", position)
         told = life.driver.decision(pid)
-        if told is not None:  # rules 4.7: it is told once the newest record is kept
+        if told is not None or life.driver.unsaved:  # rules 4.7: it is told once the newest record is kept
             life.asked.append((position, pid, told))
 
     # Keeping and telling
 
     def _settle(self, life: Life) -> None:
         driver = life.driver
-        label = ""
-        if driver.unsaved:
-            name = name_of(driver.unsaved[-1])
-            self._labels[name] += 1
-            label = f"{name}/{self._labels[name]}"
+        label = self._label(driver)
+        if label:
             self._may_die(life, "kill_stepped", label)
         self._hand_out(life, kept=False)
         if life is self.life:
             forgotten = self.oracle.to_hand | self.oracle.to_relay
             compare.hold("1.10", not forgotten, f"seats were not handed what is open, or said: {forgotten}")
-        if (driver.awaits_saving or life.asked) and life.writing is None:
-            if label:
-                self._may_die(life, "kill_unwritten", label)
+        if (driver.awaits_saving or life.asked) and life.writing is None and not self._lingers(life, label):
             self._write(life, label)
         self._arm(life)
 
+    def _label(self, driver: Driver) -> str:
+        """What is to be written now, in words that are said once."""
+        if not driver.unsaved:
+            return ""
+        name = name_of(driver.unsaved[-1])
+        self._labels[name] += 1
+        return f"{name}/{self._labels[name]}"
+
     def _write(self, life: Life, label: str) -> None:
-        driver = life.driver
+        if label:
+            self._may_die(life, "kill_unwritten", label)
+        driver, life.lingering = life.driver, None
         records, driver.unsaved = driver.unsaved, []
-        life.writing = writing = Writing(driver.position, records, label=label)
+        life.writing = writing = Writing(
+            driver.position, records, label=label, idle_s=life.idle_s, begun_s=self.t
+        )
         delay_s = 0.0
         if records:
             rows = [life.packer.packed(record) for record in records]
@@ -416,19 +430,19 @@ class Coordinators(Mortality):
             writing.snapshot = None
 
     def _told_of(self, life: Life, writing: Writing) -> None:
-        driver, life.writing, life.saved = life.driver, None, writing.position
+        driver, life.writing, life.saved, life.idle_s = life.driver, None, writing.position, self.t
         if life is self.life and not driver.unsaved and driver.position == self.disk.position:
             compare.live(driver, self.shadow)
         driver.saved(writing.position)
         while driver.to_sessions:
-            self._told(life, *driver.to_sessions.popleft())
+            self._told(life, writing, *driver.to_sessions.popleft())
         self._read_feed(life)
         self._hand_out(life, kept=True)
         waiting, life.asked = life.asked, []
         for position, pid, told in waiting:
             if position > writing.position:
                 life.asked.append((position, pid, told))
-            else:
+            elif told is not None:
                 compare.words(self.oracle, told, how_it_stands(self.shadow.state, pid), "who asked was")
         if life is self.life and not driver.unsaved:
             live = self.oracle.live  # one that went on to a human meanwhile needs no ruling any more
@@ -442,7 +456,7 @@ class Coordinators(Mortality):
         for act in ready:
             act()
 
-    def _told(self, life: Life, session: str, message: Any) -> None:
+    def _told(self, life: Life, writing: Writing, session: str, message: Any) -> None:
         if isinstance(message, Told):
             decision = message.decision
             pid = decision.proposal_id
@@ -463,6 +477,8 @@ class Coordinators(Mortality):
         assert due is not None
         kept = life.saved
         compare.hold("4.7", kept >= due, f"{session} is told of record {due}, kept are {kept}")
+        waited_s = writing.begun_s - max(writing.idle_s, life.arrived_s[message.ref])
+        compare.hold("hurry", waited_s <= 0.0, f"{session} waited {waited_s} s for a write that lingered")
         said = self.unanswered.pop((session, message.ref), None)
         if said is not None and isinstance(message, Acknowledged):
             self.acknowledged.append(said)

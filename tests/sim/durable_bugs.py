@@ -13,6 +13,31 @@ DURABLE_BUGS = (
         '"last_beat_s": now.uptime_s',
         '"last_beat_s": seat.last_beat_s',
     ),
+    # Only a write that lingers shows these: else each record is on its way to the disk in the turn that makes it.
+    Bug(
+        "a decision may linger",
+        "runtime.driver:Driver._step",
+        "if isinstance(effect, _URGENT):",
+        "if isinstance(effect, TO_ONE):",
+    ),
+    Bug(
+        "what a seat waits for may linger",
+        "runtime.driver:Driver._step",
+        "if isinstance(effect, _URGENT):",
+        "if isinstance(effect, (do.AnnounceDecision, do.AnnounceEscalation)):",
+    ),
+    Bug(
+        "an answer may linger",
+        "runtime.driver:Driver._reply",
+        "self._urgent_at = self._position",
+        "pass",
+    ),
+    Bug(
+        "the answer to a call that is refused may linger",
+        "runtime.driver:Driver.receive",
+        "self._urgent_at = self._position",
+        "pass",
+    ),
     Bug(
         "who was inactive stays so",
         "core.roll:anew",

@@ -21,8 +21,19 @@ class Killed(Exception):
 
 
 @dataclass(eq=False, slots=True)
+class Lingering:
+    """A write that is put off, since when; ``position`` was the newest record's when that was looked at last."""
+
+    since_s: float
+    position: int
+
+
+@dataclass(eq=False, slots=True)
 class Writing:
-    """Records on their way to the disk, in transactions, of which ``done`` are kept."""
+    """Records on their way to the disk, in transactions, of which ``done`` are kept.
+
+    It could have begun at ``idle_s`` for all that the coordinator had to write before, and did at ``begun_s``.
+    """
 
     position: int
     records: list[Record] = field(default_factory=list)
@@ -30,6 +41,8 @@ class Writing:
     snapshot: tuple[Snapshot, float] | None = None  # with the uptime at which it was taken
     label: str = ""
     done: int = 0
+    idle_s: float = 0.0
+    begun_s: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -47,15 +60,20 @@ class Life:
     gone: bool = False
     frozen: bool = False
     writing: Writing | None = None
+    lingering: Lingering | None = None
+    idle_s: float = 0.0  # since when it writes nothing
     synced_while_frozen: bool = False
     inbox: list[tuple[Said, str | None, str]] = field(default_factory=list)
     when_kept: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
     feed_seen: int = 0
     wake_at: float = math.inf
     due_reply: dict[str, int] = field(default_factory=dict)
+    arrived_s: dict[str, float] = field(default_factory=dict)  # when that came, the last time
     owed: set[tuple[str, str]] = field(default_factory=set)  # (session, proposal) that wait for a decision
     answered: set[tuple[str, str]] = field(default_factory=set)
-    asked: list[tuple[int, str, Decision]] = field(default_factory=list)  # told once that position is kept
+    asked: list[tuple[int, str, Decision | None]] = field(
+        default_factory=list
+    )  # told once that position is kept
     # The last real sign of life of each seat, and when it came, by the world's time.
     signs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     heard_s: dict[str, float] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from council.core.events import BallotCast, ProposalSubmitted
 from tests.sim.disk import Disk
 from tests.sim.life import Killed, Life, Writing
 from tests.sim.plan import Plan, pick
@@ -42,6 +43,13 @@ class Mortality:
         """The coordinator's process is killed; another starts after a while."""
         self.tell("the coordinator dies: {}", identity)
         self.oracle.reached.add("killed")
+        if life.lingering is not None:
+            lost = [type(record.event) for record in life.driver.unsaved]
+            self.oracle.reached.add("lost unwritten")
+            if lost.count(ProposalSubmitted) > 1:
+                self.oracle.reached.add("proposals lost together")
+            if ProposalSubmitted in lost and BallotCast in lost:
+                self.oracle.reached.add("lost with its ballots")
         self._sync_some(life, identity)
         self._end(life)
         if self.fires("jump_down", identity):

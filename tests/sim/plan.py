@@ -7,7 +7,7 @@ fault or proposal away leaves all others as they were, which is what makes shrin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -134,6 +134,7 @@ class Plan:
     takeovers: list[tuple[str, float]] = field(default_factory=list)
     full: list[tuple[str, float, float]] = field(default_factory=list)
     transaction_max: int = 128
+    linger_s: float = 0.0  # of what the journals say of themselves; 0: nothing is put off
     observer: str = ""
     # rules 2.6: tokens by scope; a call costs up to 1,000
     caps: dict[str, int | None] = field(default_factory=dict)
@@ -154,6 +155,15 @@ def make(seed: int) -> Plan:
     rates = {name: most * u("rate", name) for name, most in FAULTS.items() if u("has", name) < 0.4}
     span_s = 60.0 + 540.0 * u("span")
     count = 1 + int(u("count") * 7)
+    motions = [_motion(seed, n, span_s, seats, rates) for n in range(count)]
+    linger_s = 0.01 * 100 ** u("linger") if u("lingers") < 0.4 else 0.0
+    if linger_s:
+        rates["kill_lingering"] = 0.3 * u("rate", "kill_lingering")
+        if u("together") < 0.5:  # so that several wait for one write
+            first_s = motions[0].at_s
+            motions = [
+                replace(each, at_s=first_s + 2 * linger_s * u("after", each.number)) for each in motions
+            ]
     plan = Plan(
         seed=seed,
         seats=seats,
@@ -166,8 +176,9 @@ def make(seed: int) -> Plan:
         calm_s=span_s,
         rates=rates,
         observer=pick((*seats, *seats, ""), seed, "observer"),
+        linger_s=linger_s,
         transaction_max=(1, 1, 2, 128)[int(u("transactions") * 4)],
-        motions=[_motion(seed, n, span_s, seats, rates) for n in range(count)],
+        motions=motions,
         caps={
             scope: int(most * u("cap", scope)) if u("tight", scope) < rates.get("tight", 0.0) else None
             for scope, most in (("proposal", 3_000), ("seat", 6_000), ("council", 12_000))

@@ -33,6 +33,7 @@ def test_the_seeds_reach_what_the_rules_speak_of() -> None:
     ends |= {"ruling confirm", "ruling reject", "ruling human", "three interrupts", "ballot lost"}
     ends |= {"silent", "back on the roll", "unreadable ballot"}
     ends |= {"killed", "restarted", "fenced", "thawed", "restored", "killed while recovering"}
+    ends |= {"lost unwritten", "proposals lost together", "lost with its ballots"}
     ends |= {"torn", "kept, and nobody told", "full", "expired while down", "misled"}
     ends |= {"call granted", "call denied", "overheard", "halted"}
     ends |= {
