@@ -16,7 +16,7 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-START_S = 30.0
+START_S = 60.0
 STEP_S = 0.05
 
 
@@ -112,11 +112,11 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    async def see(self, script: str, limit_s: float = 20.0) -> Any:
+    async def see(self, script: str, limit_s: float = 60.0) -> Any:
         """What an expression comes to, once that is true."""
         return await until(lambda: self.run(script), script, limit_s)
 
-    async def see_in_frame(self, url: str, script: str, limit_s: float = 20.0) -> Any:
+    async def see_in_frame(self, url: str, script: str, limit_s: float = 60.0) -> Any:
         """As ``see``, in the frame that shows ``url``; nothing is seen in one that was not let load."""
 
         async def look() -> Any:

@@ -98,11 +98,11 @@ def test_cancelled_here_is_cancelled_there(background: Background) -> None:
     async def scenario() -> None:
         began, ended = threading.Event(), threading.Event()
         task = asyncio.ensure_future(background.wrap(forever(began, ended)))
-        await asyncio.to_thread(began.wait, 5)
+        await asyncio.to_thread(began.wait, 30)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(ended.wait, 5)
+        assert await asyncio.to_thread(ended.wait, 30)
 
     asyncio.run(scenario())
 
@@ -123,7 +123,7 @@ def test_a_loop_that_ends_while_it_waits_is_no_harm(background: Background) -> N
 
     async def scenario() -> None:
         asyncio.ensure_future(background.wrap(forever(began)))  # noqa: RUF006 - left behind on purpose
-        await asyncio.to_thread(began.wait, 5)
+        await asyncio.to_thread(began.wait, 30)
 
     asyncio.run(scenario())
     assert background.wait(give(5)) == 5
@@ -136,13 +136,13 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work(background: Background)
     assert main is not None
 
     def interrupt() -> None:
-        assert began.wait(5)
+        assert began.wait(30)
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         background.wait(forever(began, ended))
-    assert ended.wait(5)
+    assert ended.wait(30)
     assert background.wait(give(6)) == 6
 
 
@@ -161,11 +161,11 @@ def test_a_task_that_tries_to_end_the_loop_does_not(
         asyncio.ensure_future(rogue())  # noqa: RUF006 - nobody awaits it
 
     background.wait(begin())
-    assert ran.wait(5)
+    assert ran.wait(30)
     done: list[int] = []
     caller = threading.Thread(target=lambda: done.append(background.wait(give(7))), daemon=True)
     caller.start()
-    caller.join(5)
+    caller.join(30)
     assert done == [7]
 
 
@@ -205,9 +205,9 @@ def test_stop_ends_what_runs_and_refuses_what_comes() -> None:
 
     caller = threading.Thread(target=waiting)
     caller.start()
-    assert began.wait(5)
+    assert began.wait(30)
     made.stop()
-    caller.join(5)
+    caller.join(30)
     assert not caller.is_alive()
     assert ended.is_set()
     assert [type(error) for error in errors] == [CallerError]
@@ -228,7 +228,7 @@ def test_stop_tells_a_waiting_loop_too() -> None:
 
     async def scenario() -> None:
         task = asyncio.ensure_future(made.wrap(forever(began)))
-        await asyncio.to_thread(began.wait, 5)
+        await asyncio.to_thread(began.wait, 30)
         await asyncio.to_thread(made.stop)
         with pytest.raises(CallerError, match="closed"):
             await task
@@ -264,10 +264,10 @@ def test_work_that_ignores_its_cancellation_does_not_keep_the_loop(monkeypatch: 
 
     made_task: list[asyncio.Task[None]] = []
     made.wait(begin())
-    assert began.wait(5)
+    assert began.wait(30)
     started = time.monotonic()
     made.stop()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert not made._thread.is_alive()
 
 
@@ -295,7 +295,7 @@ def test_callers_that_race_with_the_end_all_come_back() -> None:
         go.set()
         made.stop()
         for thread in threads:
-            thread.join(5)
+            thread.join(30)
             assert not thread.is_alive(), "a caller hangs"
 
 
@@ -321,7 +321,7 @@ def impatient() -> Iterator[Background]:
 
 
 async def block(until: threading.Event) -> int:
-    until.wait(10)
+    until.wait(60)
     return 1
 
 
@@ -338,21 +338,27 @@ def test_whoever_waits_hears_what_blocks_the_loop(impatient: Background, way: st
         Unreachable, match=r"not turned for 0\.1 s; it is at .*test_background\.py:\d+ in block"
     ):
         impatient.wait(block(free)) if way == "thread" else asyncio.run(from_another_loop())
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     free.set()
+    impatient._blocked_s = None  # a busy machine may keep the loop for as long
     assert impatient.wait(give(2)) == 2
 
 
 @pytest.mark.parametrize("way", ["thread", "loop"])
-def test_a_loop_that_turns_may_take_its_time(impatient: Background, way: str) -> None:
+def test_a_loop_that_turns_may_take_its_time(way: str) -> None:
+    patient = Background("patient", blocked_s=0.7)  # of which a busy machine may take some
+
     async def slowly() -> int:
-        await asyncio.sleep(0.55)
+        await asyncio.sleep(1.6)
         return 3
 
     async def from_another_loop() -> int:
-        return await impatient.wrap(slowly())
+        return await patient.wrap(slowly())
 
-    assert (impatient.wait(slowly()) if way == "thread" else asyncio.run(from_another_loop())) == 3
+    try:
+        assert (patient.wait(slowly()) if way == "thread" else asyncio.run(from_another_loop())) == 3
+    finally:
+        patient.stop()
 
 
 def test_a_loop_that_somebody_stops_goes_on(background: Background) -> None:
@@ -382,5 +388,5 @@ def test_a_fork_of_the_process_is_told_that_it_has_no_loop(background: Backgroun
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert (
-        subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=30, check=False).returncode == 7
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=False).returncode == 7
     )

@@ -76,6 +76,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "--rootdir",
         root,
         "--junitxml=said.xml",
+        "--basetemp",
+        root / "of-its-own",  # elsewhere it would close the folders of all to others, which some tests open
     ]
     subprocess.run([*command, root], capture_output=True, timeout=100, cwd=root, check=False)
     cases = ElementTree.parse(root / "said.xml").iter("testcase")

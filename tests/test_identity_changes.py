@@ -135,7 +135,7 @@ def test_a_launch_with_another_identity_is_refused(launch: Any, tmp_path: Path) 
         launch(SECOND)
     assert caught.value.code == "identity_changed"
     council = launch(FIRST)  # nothing is broken by it, and its journal is free
-    assert council.propose("Go on", timeout_s=5)
+    assert council.propose("Go on", timeout_s=30)
 
 
 def test_the_persona_changes_freely(launch: Any, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_is_no_identity_is_refused(launch: Any, identity: Any, field: str) 
     )
     with pytest.raises(EnvelopeError, match=field):
         council._wait(session.act(envelope))
-    assert council.propose("Go on", timeout_s=5)  # the council lives
+    assert council.propose("Go on", timeout_s=30)  # the council lives
 
 
 # An emergency: the creator and Prime together
@@ -340,7 +340,7 @@ def test_the_seats_are_asked_about_the_very_identity_that_is_named(launch: Any, 
 def test_a_vote_on_something_else_is_no_agreement(launch: Any) -> None:
     """Mutation: any decision that Prime voted yes on will do."""
     council = launch(FIRST)
-    decision = council.propose("Have a rest", timeout_s=5, wait_for="all")
+    decision = council.propose("Have a rest", timeout_s=30, wait_for="all")
     refusal = refused(council, SECOND, emergency="patch", agreed=decision.proposal_id)
     assert "about something else" in refusal.message
     asked = ask(council, FIRST.content_hash(), SECOND, "a hole")
@@ -400,7 +400,7 @@ def test_the_same_bytes_again_are_acknowledged_and_change_nothing_for_ever(
     changed(council, THIRD)
     assert exchanged(council, first) == [told]
     assert identity_of(council)["change"]["after"]["hash"] == THIRD.content_hash()
-    assert council.propose("Go on", timeout_s=5)
+    assert council.propose("Go on", timeout_s=30)
     assert len(list(council.history(types=["identity_change"]))) == 2
     if store == "durable":
         council = launch(FIRST)  # from a snapshot

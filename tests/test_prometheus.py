@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from council import Case, Council, Opinion, SeatConfig
+from tests.ray.nodes import free_port
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "deploy" / "prometheus"
-START_S = 30.0
+START_S = 60.0
 
 
 def needs(program: str) -> pytest.MarkDecorator:
@@ -41,7 +42,7 @@ SEATS = [SeatConfig(name=name, mind=agree) for name in ("prime", "lite", "codemi
 
 
 def scraped(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -118,12 +119,12 @@ def test_a_port_in_use_is_told_and_the_council_goes_on(caplog: pytest.LogCapture
 
 
 def test_the_port_is_free_again_once_the_council_is_closed() -> None:
-    with Council.inline(seats=SEATS, metrics_port=0) as council:
+    port = free_port()  # that nobody else takes meanwhile
+    with Council.inline(seats=SEATS, metrics_port=port) as council:
         url = council.status()["metrics"]["url"]
         assert "council_seat_active" in scraped(url)
     with pytest.raises(urllib.error.URLError):
         scraped(url)
-    port = int(urllib.parse.urlsplit(url).port or 0)
     with Council.inline(seats=SEATS, metrics_port=port) as council:
         assert council.status()["metrics"]["url"] == url
 
@@ -151,9 +152,7 @@ class Prometheus:
         assert "127.0.0.1:9464" in config
         config = config.replace("127.0.0.1:9464", target).replace("interval: 5s", "interval: 500ms")
         (folder / "prometheus.yml").write_text(config)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         path = shutil.which("prometheus")
         assert path is not None, "no Prometheus here: see .ci/run"
         self._process = subprocess.Popen(

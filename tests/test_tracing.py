@@ -499,8 +499,8 @@ def test_a_collector_that_is_away_is_told_once_and_the_council_goes_on(
     with capture_logs() as logs, caplog.at_level(logging.DEBUG, "opentelemetry"):
         with Council.inline(seats=seats(), traces="otlp") as council:
             for number in range(3):
-                assert council.propose(f"Delete {number}").outcome == "approved"
                 asked = collector.asked
+                assert council.propose(f"Delete {number}").outcome == "approved"
                 while collector.asked == asked:
                     time.sleep(0.01)
             collector.status = 200
@@ -509,7 +509,7 @@ def test_a_collector_that_is_away_is_told_once_and_the_council_goes_on(
             collector.status = 503  # which it asks to be tried again after
             council.propose("Delete one more")
             began_s = time.monotonic()
-        assert time.monotonic() - began_s < FLUSH_S + 2
+        assert time.monotonic() - began_s < FLUSH_S + 6
     said = [entry["event"] for entry in logs if "traces" in entry["event"]]
     assert said[:2] == ["traces can't be sent", "traces are sent again"]
     assert said.count("traces can't be sent") <= 2

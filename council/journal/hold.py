@@ -19,8 +19,9 @@ from council.journal.engines import Database, SQLite
 from council.journal.faults import told
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
-# A server needs a moment to see that a connection was closed; whoever held through it is gone by then.
-GONE_S = 1.0
+# A server needs a moment to see that a connection was closed: whoever holds at all these glances lives. They are
+# counted, not timed, for a machine that stood still meanwhile gave the server no time either.
+GLANCES = 50
 GLANCE_S = 0.02
 
 
@@ -35,7 +36,7 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
     if isinstance(database, SQLite):
         kept = _file(database.path, journal)
     else:  # who takes over has no need to wait: whoever still holds is ended
-        kept = _session(database, journal, wait_s=0 if takeover else GONE_S)
+        kept = _session(database, journal, glances=0 if takeover else GLANCES)
     with kept as (had, by, again):
         if not had and not takeover:
             raise JournalHeld(
@@ -74,15 +75,16 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
 
 @contextmanager
 def _session(
-    database: Database, journal: str, wait_s: float
+    database: Database, journal: str, glances: int
 ) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
 
     def take() -> bool:
-        until = time.monotonic() + wait_s
-        while not (had := attempt()) and time.monotonic() < until:
+        for _ in range(glances):
+            if attempt():
+                return True
             time.sleep(GLANCE_S)
-        return had
+        return attempt()
 
     def attempt() -> bool:
         with told(database.where, database.timeout_s):

@@ -329,11 +329,23 @@ def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None
 def test_what_it_says_of_a_round_that_is_over_is_said_all_the_same() -> None:
     """The council counts a seat's halts, whatever it is at by now. Mutation: one that hurries is never halted."""
 
+    go = asyncio.Event()
+
+    class Slow(Watcher):
+        async def observe(self, case: Case, stream: Stream) -> Observation:
+            found = await super().observe(case, stream)
+            await go.wait()
+            return found
+
     async def scenario() -> None:
-        mind = Watcher(Observation(True, "halt"), Observation(False), observe_s=0.02)
+        mind = Slow(Observation(True, "halt"), Observation(False))
         bench = Bench(mind)
         await hears(bench, bench.proposal(), told(bench, round=1))
-        late, seen = await hears(bench, told(bench, "anew", round=2), want=2)
+        hearing = asyncio.ensure_future(hears(bench, told(bench, "anew", round=2), want=2))
+        for _ in range(5):  # until it is told of it
+            await asyncio.sleep(0)
+        go.set()
+        late, seen = await hearing
         assert facts(late)[2] == {**ROUND, "round": 1, "interrupt": True}
         assert facts(seen)[2] == {**ROUND, "round": 2, "interrupt": False}
         assert [stream.text for _, stream in mind.shown] == ["rm -rf /", "anew"]
@@ -408,7 +420,7 @@ def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None
         bench, why = Bench(Stuck()), []
         for n in range(3):
             pid = f"{n:08x}"
-            said = await hears(bench, bench.proposal(pid, left_s=0.3), told(bench, pid=pid), want=2)
+            said = await hears(bench, bench.proposal(pid, left_s=2.0), told(bench, pid=pid), want=2)
             assert sorted(each.type for each in said) == ["INFO", "VOTE"]
             why += [facts(each)[1] for each in said if each.type == "INFO"]
         assert why[-1].endswith("1 earlier looks at others of this mind still hang; restart its seat")
@@ -422,8 +434,16 @@ def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None
 def test_its_own_ballot_goes_first() -> None:
     """rules 6.7. Mutation: an observation that keeps the one place has the ballot wait for it."""
 
+    class Cancelled(Watcher):
+        async def observe(self, case: Case, stream: Stream) -> Observation:
+            try:
+                return await super().observe(case, stream)
+            except asyncio.CancelledError:
+                self.observe_s = 0.0
+                raise
+
     async def scenario() -> None:
-        mind = Watcher(observe_s=0.5)
+        mind = Cancelled(observe_s=60.0)
         bench = Bench(mind, concurrent_max=1)
         await hears(bench, bench.proposal())
         watching = asyncio.ensure_future(bench.host.exchange([told(bench)]))
@@ -432,7 +452,6 @@ def test_its_own_ballot_goes_first() -> None:
         assert ballot.parent_id == "bbbbbbbb"
         assert isinstance(ballot.content, Vote)
         assert mind.cancelled == 1
-        mind.observe_s = 0.0
         found = (await watching)[1] + (await bench.calls([], want=1))
         assert [facts(bench.opened(each))[0] for each in found] == ["observation"]
         assert [stream.is_whole for _, stream in mind.shown] == [True, True]  # it looked once more

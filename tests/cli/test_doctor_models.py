@@ -237,7 +237,7 @@ def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.Monke
     code, found = on(cli, [hangs()])
     assert (code, found["seat lite"][0]) == (1, "fail")
     assert "silent for 0.3 s" in found["seat lite"][1]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_one_attempt_is_all(cli: Cli) -> None:

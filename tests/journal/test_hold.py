@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from council.journal.hold import held
 from council.journal.store import PacketStore
 from council.protocol.errors import JournalHeld, StoreUnreachable
 
-from .conftest import raw
+from .conftest import end_sessions, raw
 
 Open = Callable[..., PacketStore]
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -86,11 +87,7 @@ def test_a_server_that_let_go_is_told_to_hold_again(address: str, opened: Open) 
     """Found by chaos: after a server's restart a second council of the name began, and ended the first."""
     one = opened(address).database
     with held(one, "council", takeover=False) as again:
-        with raw(address) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
-            )
+        end_sessions(address)
         other = opened(address).database
         assert again()
         with pytest.raises(JournalHeld):
@@ -104,11 +101,7 @@ def test_one_that_somebody_else_holds_by_then_is_not_had_again(address: str, ope
     """Mutation: whoever lost it would go on as if it were alone."""
     one = opened(address).database
     with held(one, "council", takeover=False) as again:
-        with raw(address) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE pid <> pg_backend_pid() AND datname = current_database()"
-            )
+        end_sessions(address)
         with held(opened(address).database, "council", takeover=False):
             assert not again()
         assert again()
@@ -118,19 +111,25 @@ def test_one_that_somebody_else_holds_by_then_is_not_had_again(address: str, ope
 def test_a_server_that_sees_late_that_its_holder_is_gone_is_given_that_moment(
     address: str, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen in a run of all tests: a council that began just when another had ended was told that it lives."""
+    """Seen in a run of all tests: a council that began just when another had ended was told that it lives.
+
+    Mutation: that moment by the clock, which goes on while a machine stands still.
+    """
     database = opened(address).database
-    with raw(address) as late:
+    monotonic = time.monotonic
+    with raw(address) as late, monkeypatch.context() as still:
         late.execute("SELECT pg_advisory_lock(hashtextextended('council:hold:council', 0))")
         waits: list[float] = []
 
         def wait(seconds: float) -> None:
             waits.append(seconds)
-            late.execute("SELECT pg_advisory_unlock_all()")
+            still.setattr(time, "monotonic", lambda: monotonic() + 10.0 * len(waits))
+            if len(waits) == 3:
+                late.execute("SELECT pg_advisory_unlock_all()")
 
-        monkeypatch.setattr("council.journal.hold.time.sleep", wait)
+        still.setattr(time, "sleep", wait)
         with held(database, "council", takeover=False):
-            assert waits
+            assert len(waits) == 3
 
 
 @only_postgresql

@@ -35,7 +35,7 @@ from council.protocol.errors import (
     StoreLocked,
     StoreUnreachable,
 )
-from tests.journal.conftest import raw
+from tests.journal.conftest import end_sessions
 from tests.journal.journals import begun, life
 from tests.journal.writing import (
     KEY,
@@ -327,12 +327,7 @@ def test_connections_that_a_server_ends_are_made_anew(address: str) -> None:
     hand, _ = life()
     with journal_of(address) as journal:
         write(journal, hand.records[:2])
-        connection = raw(address)
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        connection.close()
+        end_sessions(address)
         write(journal, hand.records[2:])
         assert journal.trouble is None
     assert whole(recovered(address, hand.rules)) == whole(hand.driver)

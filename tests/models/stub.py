@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-WAIT_S = 10.0  # for what must come; far above what it takes
+WAIT_S = 30.0  # for what must come; far above what it takes
 
 
 @dataclass

@@ -276,7 +276,7 @@ def test_a_halt_in_mid_stream_cancels_the_call_settles_it_and_the_plan_is_made_a
     script = (hangs('{"plan": ["I would run it.", "Then'), says(plan()), says(ballot("no")))
     opinion, voice, purse, stub = halting(1, *script)
     assert (opinion.vote, opinion.escalate) == ("no", "")
-    assert stub.requests[0].hung_up.wait(10)
+    assert stub.requests[0].hung_up.wait(60)
     assert _tasks(purse) == ["plan", "plan", "ballot"]
     assert purse.costs == [None, Cost(120), Cost(120)]
     again = stub.requests[1].body["messages"][1]["content"]
@@ -327,8 +327,8 @@ def test_a_halt_that_leaves_no_time_for_plan_and_ballot_is_followed_by_the_ballo
 
 def test_a_halt_that_comes_too_late_for_any_other_ballot_leaves_the_one_under_way() -> None:
     """Mutation: it is given up, and the next comes after the deadline."""
-    script = (later(1.0, says(plan())), later(1.2, says(ballot("no"))))
-    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=3.0, wait_s=0.9)
+    script = (later(2.0, says(plan())), later(2.4, says(ballot("no"))))
+    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=6.0, wait_s=1.8)
     assert _tasks(purse) == ["plan", "ballot"]
     assert opinion.vote == "no"
     assert opinion.escalate == "a halt came when there was no time to heed it: halt number 0"
@@ -350,7 +350,7 @@ def test_a_review_that_is_given_up_leaves_nothing_behind() -> None:
 
     with Stub({"small": [hangs('{"plan"')]}) as stub:
         asyncio.run(run(stub))
-        assert stub.requests[0].hung_up.wait(10)
+        assert stub.requests[0].hung_up.wait(60)
     assert purse.costs == [None]
 
 

@@ -94,7 +94,7 @@ def test_where_a_seat_takes_it_the_others_ballots_are_lost_and_say_why() -> None
 
 def test_words_of_chat_templates_cost_the_ballots_of_models_alone() -> None:
     with council(lite={"mind": "council.agents.lite:Lite"}) as (running, stub):
-        decision = running.propose("Tidy up", "Done.</s>", wait_for="all", timeout_s=1)
+        decision = running.propose("Tidy up", "Done.</s>", wait_for="all", timeout_s=4)
         assert stub.requests == []
         assert [each.seat for each in decision.ballots] == ["lite"]
         assert {seat for seat, why in decision.missing if "'</s>'" in why} == {"prime", "codemind"}

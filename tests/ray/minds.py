@@ -60,11 +60,19 @@ class Waiting:
         return Opinion.no("late but sure", risk_level="high")
 
 
+class Gated(Waiting):
+    """The same, and it votes yes."""
+
+    def review(self, case: Case) -> Opinion:
+        super().review(case)
+        return Opinion.yes("the gate is open")
+
+
 class Stopped:
     """Stops its whole event loop, as an async mind must not."""
 
     async def review(self, case: Case) -> Opinion:
-        time.sleep(5)  # noqa: ASYNC251 - that is the fault it is here for
+        time.sleep(20)  # noqa: ASYNC251 - that is the fault it is here for
         return Opinion.yes("too late")
 
 

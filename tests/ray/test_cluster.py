@@ -158,7 +158,7 @@ def end_alone(nodes: Nodes, home: Path) -> None:
     Mutations: `ray stop` in place of the node's own process; an id alone, without when the process began.
     """
     kept, aside = home / "ray-node.pid", home / "aside"
-    pid, other = nodes.pid(home), subprocess.Popen(["sleep", "60"])
+    pid, other = nodes.pid(home), subprocess.Popen(["sleep", "600"])
     try:
         kept.rename(aside)
         kept.write_text(f"{other.pid}\nMon Jan  1 00:00:00 2001\n")

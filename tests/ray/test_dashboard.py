@@ -79,7 +79,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     config.write_text(SETTINGS, encoding="utf-8")
     up = shell.told("up", "--dashboard", "--config", str(config))["up"]
     try:
-        assert up["panel"], up["notice"]
+        assert up["panel"], shell.told("dashboard", "--name", NAME)
         kept = json.loads((shell.folder / "council/councils" / f"{NAME}.json").read_text(encoding="utf-8"))
         shell.told("propose", f"Raise the limit {CANARY}", "--body", CANARY, "--name", NAME)
         yield Shown(shell, up["panel"], up["dashboard"], kept["token"])

@@ -18,7 +18,7 @@ WITHIN_S = 60.0
 
 def read(url: str) -> dict[str, float]:
     """The samples at an address, by name and labels."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {
         line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and line[0] != "#"

@@ -58,14 +58,25 @@ def kept(store: str, name: str) -> Counter[str]:
     return found
 
 
-def test_a_proposal_in_flight_survives_its_coordinator(name: str, store: str) -> None:
+def test_a_proposal_in_flight_survives_its_coordinator(name: str, store: str, tmp_path: Path) -> None:
     """Mutation: without a retry by the client, or a replay by the coordinator, it hangs or is unknown."""
-    with launch(name, seats=seats("Slow", "Slow", "Slow", seconds=2.0), store=store) as council:
-        earlier = council.propose("decided before", timeout_s=30)
+    gate = tmp_path / "gate"
+    gate.touch()
+    with launch(name, seats=seats("Gated", "Gated", "Gated", gate=str(gate)), store=store) as council:
+        earlier = council.propose("decided before", wait_for="all", timeout_s=30)
+        gate.unlink()
+        before = council.status()["events"]
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(council.propose, "in flight", timeout_s=30)
-            time.sleep(0.5)
-            old = kill(council)
+            waiting = pool.submit(council.propose, "in flight", timeout_s=60)
+            try:
+                until(council, before, lambda event: event.kind == "proposal")
+                old = kill(council)
+                ends_s = time.monotonic() + WITHIN_S
+                while council.status()["epoch"] != 2:  # the one that is killed is to take no ballot in
+                    assert time.monotonic() < ends_s, "it did not come back"
+                    time.sleep(0.1)
+            finally:
+                gate.touch()
             decision = waiting.result(WITHIN_S)
         assert decision.outcome == "approved"
         assert pid_of(council) != old

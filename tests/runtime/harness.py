@@ -24,7 +24,7 @@ THREE = ("prime", "lite", "codemind")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def run(coroutine: Coroutine[Any, Any, T], within_s: float = 20.0) -> T:
+def run(coroutine: Coroutine[Any, Any, T], within_s: float = 60.0) -> T:
     """The coroutine's result on a loop of its own; hanging is a failure, not a wait.
 
     What the loop reports by itself (an error of a task that nobody awaited) is dropped: formatting it, from
@@ -38,7 +38,7 @@ def run(coroutine: Coroutine[Any, Any, T], within_s: float = 20.0) -> T:
     return asyncio.run(bounded())
 
 
-async def until(condition: Any, within_s: float = 10.0) -> None:
+async def until(condition: Any, within_s: float = 30.0) -> None:
     """Lets the loop turn until ``condition()`` is true."""
     deadline = asyncio.get_running_loop().time() + within_s
     while not condition():

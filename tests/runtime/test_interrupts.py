@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from council import Council
 from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.purse import Cost, Purse
-from council.agents.voice import PIECE_CHARS, Voice
+from council.agents.voice import HALTS_MAX, PIECE_CHARS, Voice
 from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
 from council.core.state import Budget, Caps
 from council.protocol.errors import MindError
@@ -20,12 +21,19 @@ from council.settings import CouncilConfig, SeatConfig
 from tests.runtime.harness import run, until
 from tests.runtime.test_coordinator import Bench, Chair, SlowJournal
 
+GLANCE_S = 0.002
+
 
 class Planner(Chair):
-    """Says a plan for each of ``plans``, and thinks again when it is halted; then it votes."""
+    """Says a plan for each of ``plans``, and thinks again when it is halted; then it votes.
 
-    def __init__(self, *plans: str) -> None:
-        self.plans, self.halts = plans, list[str]()
+    It waits for a halt until ``well`` says that none will come: its plan was heard to the end. Where nobody can say
+    that it waits ``wait_s``, counted in turns of the loop, so that a machine that stands still takes nothing of it.
+    """
+
+    def __init__(self, *plans: str, wait_s: float = 30.0) -> None:
+        self.plans, self.halts, self.wait_s = plans, list[str](), wait_s
+        self.well: Callable[[str], bool] = lambda plan: False
 
     def take_voice(self, voice: Voice) -> None:
         self.voice = voice
@@ -37,8 +45,11 @@ class Planner(Chair):
                 self.voice.say(case.proposal_id, "plan", f"{word} ")
                 await asyncio.sleep(0)
             self.voice.end(case.proposal_id, "plan")
-            done, _ = await asyncio.wait([halt], timeout=1.0)
-            if not done:
+            for _ in range(round((self.wait_s if len(self.halts) < HALTS_MAX else 1.0) / GLANCE_S)):
+                if halt.done() or self.well(plan):
+                    break
+                await asyncio.sleep(GLANCE_S)
+            if not halt.done():
                 return Opinion.yes(f"by this plan: {plan}")
             self.halts.append(halt.result())
         return Opinion.yes("without a plan")
@@ -59,13 +70,28 @@ class Watch:
             return Observation(True, "that deletes all")
         return Observation(False, "nothing speaks against it")
 
+    def attends(self, planner: Planner, bench: Bench) -> None:
+        """The planner hears of each plan that was looked at whole, and what was said of it announced."""
 
-def decided(planner: Planner, watch: Any, **options: Any) -> tuple[Told, list[Any]]:
+        def well(plan: str) -> bool:
+            said = [
+                each
+                for each in bench.coordinator._driver.feed.last(1_000)
+                if type(each) is AnnounceObservation
+            ]
+            whole = [each for each in self.seen if each.is_whole and each.text == f"{plan} "]
+            return bool(whole and said and not said[-1].interrupt and "rm -rf" not in plan)
+
+        planner.well = well
+
+
+def decided(planner: Planner, watch: Watch, **options: Any) -> tuple[Told, list[Any]]:
     """The decision, and what was announced."""
 
     async def scenario() -> tuple[Told, list[Any]]:
         minds = {"prime": planner, "lite": watch, "codemind": Chair()}
         async with Bench(minds, observer="lite", **options) as bench:
+            watch.attends(planner, bench)
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
@@ -115,6 +141,8 @@ def test_a_fault_at_the_end_of_long_plans_sends_it_to_prime_all_the_same(words: 
 def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> None:
     """rules 2.6: of three calls' worth one plan and two ballots are needed."""
 
+    asked = asyncio.Event()  # for a look, and answered
+
     class Paying:
         def take_purse(self, purse: Purse) -> None:
             self.purse = purse
@@ -128,7 +156,7 @@ def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> N
             await self.pay(case, "plan")
             self.voice.say(case.proposal_id, "plan", "look at the diff")
             self.voice.end(case.proposal_id, "plan")
-            await asyncio.sleep(0.1)
+            await asyncio.wait_for(asked.wait(), 30)
             await self.pay(case, "ballot")
             return Opinion.no("it deletes the index")
 
@@ -138,7 +166,10 @@ def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> N
             return Opinion.yes("fine")
 
         async def observe(self, case: Case, stream: Stream) -> Observation:
-            await self.pay(case, "observe")
+            try:
+                await self.pay(case, "observe")
+            finally:
+                asked.set()
             return await super().observe(case, stream)
 
     told, announced = decided(Votes(), Watches(), budget=Budget(proposal=Caps(tokens=300)))
@@ -159,7 +190,7 @@ def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any
     options = {} if isinstance(watch, Chair) else {"observer": ""}
 
     async def scenario() -> None:
-        minds = {"prime": Planner("rm -rf /"), "lite": watch, "codemind": Chair()}
+        minds = {"prime": Planner("rm -rf /", wait_s=1.0), "lite": watch, "codemind": Chair()}
         async with Bench(minds, **{"observer": "lite", **options}) as bench:
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
@@ -176,7 +207,7 @@ def test_an_observer_that_fails_is_told_once_and_the_others_decide() -> None:
         async def observe(self, case: Case, stream: Stream) -> Observation:
             raise ValueError("no idea")
 
-    told, announced = decided(Planner("x" * 3_000), Broken())
+    told, announced = decided(Planner("x" * 3_000, wait_s=1.0), Broken())
     assert told.decision.outcome == "approved"
     (loss,) = [each for each in announced if isinstance(each, AnnounceLoss)]
     assert (loss.seat, loss.task, loss.why) == ("lite", "observation", "its mind raised ValueError: no idea")
@@ -187,9 +218,10 @@ def test_a_halt_reaches_its_seat_only_when_its_record_is_kept() -> None:
     """rules 4.7; found by the simulated councils too (``tests/sim``)."""
 
     async def scenario() -> None:
-        journal, planner = SlowJournal(), Planner("rm -rf /", "better")
-        minds = {"prime": planner, "lite": Watch(), "codemind": Chair()}
+        journal, planner, watch = SlowJournal(), Planner("rm -rf /", "better"), Watch()
+        minds = {"prime": planner, "lite": watch, "codemind": Chair()}
         async with Bench(minds, journal, observer="lite") as bench:
+            watch.attends(planner, bench)
             client = await bench.client()
             asking = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
             kept = lambda: [type(r.event).__name__ for batch in journal.batches for r in batch]  # noqa: E731
@@ -269,7 +301,7 @@ def test_a_mind_that_is_named_to_observe_must_be_able_to() -> None:
 
 def test_a_council_of_the_public_api_is_observed_by_the_built_in_lite() -> None:
     """The static mind, real seats, real words: `council watch` and `show` tell of the halt."""
-    planner = Planner("1. run `rm -rf /` first", "1. look at the diff")
+    planner = Planner("1. run `rm -rf /` first", "1. look at the diff", wait_s=3.0)
     config = CouncilConfig(
         seats=(
             a_seat("prime", planner),

