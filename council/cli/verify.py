@@ -67,8 +67,9 @@ def verify(
 ) -> int:
     """Verify a journal: name its first bad record, or say that it holds.
 
-    Finds records that were changed, moved, put in or lost, also while a council writes. With a checkpoint that
-    was kept elsewhere it finds as well that the end was cut off or the whole was replaced; without one, neither.
+    Finds records that were changed, moved, put in or lost, also while a council writes, and words by which log and
+    show would miss one. With a checkpoint that was kept elsewhere it finds as well that the end was cut off or the
+    whole was replaced; without one, neither.
     Exits 1 where the journal, the checkpoint or the proof does not hold.
     """
     report = Report(as_json=json)

@@ -2,18 +2,22 @@
 
 Whoever can write the database can also recompute every hash: that is found with a checkpoint that was kept
 elsewhere, and without one not at all; nor is it then found that records were cut off the end. When an epoch was
-begun and by whom, and the tables that only serve searches, stand outside of the chain.
+begun and by whom stands outside of the chain. So do the words that searches in SQLite go by, which are compared
+with the packets themselves.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from sqlalchemy import Connection, select, text
 
+from council.journal import words
 from council.journal.chain import Head, Tree, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint
 from council.journal.queries import journals_there
@@ -21,7 +25,13 @@ from council.journal.rows import standing
 from council.journal.schema import epochs
 from council.journal.shape import Lineage, Shape, same_object, shape_of, wrong_column
 from council.journal.store import PacketStore
-from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, JournalCorrupt
+from council.protocol.errors import (
+    CallerError,
+    CheckpointRefused,
+    EnvelopeError,
+    JournalCorrupt,
+    StoreCorrupt,
+)
 from council.protocol.jsondata import quoted, text_problem
 
 Progress = Callable[[int, int], None]  # how many records are verified, and how many there are
@@ -89,13 +99,18 @@ def verify(
 
     ``key`` and ``council_id`` are what the checkpoint must be by and of. ``see`` is told every row's position,
     hash and packet id. Raises JournalCorrupt with the ``position`` of the first bad record and ``what`` is wrong
-    with it, CheckpointRefused, CallerError for a journal that is not there, and StoreError.
+    with it, StoreCorrupt for a store whose searches mislead, though the journal holds, CheckpointRefused,
+    CallerError for a journal that is not there, and StoreError.
     """
     if problem := text_problem(journal):
         raise CallerError(f"journal: {quoted(journal)} {problem}")
     if checkpoint is not None:
         _check(checkpoint, journal, key, council_id)
-    with store.database.read() as connection, _any_text(connection):
+    with (
+        _words_compared(store) as misleading,
+        store.database.read() as connection,
+        _any_text(connection),
+    ):
         begun = connection.execute(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
@@ -109,7 +124,32 @@ def verify(
         for done in walk.through(see):
             if progress is not None:
                 progress(done, max(done, total) if type(total) is int else done)
-        return walk.result()
+        found = walk.result()
+        if what := misleading():
+            raise StoreCorrupt(
+                f"journal {quoted(journal)} in {store.where} holds, but searches of this store, and so council log "
+                f"and show, mislead: {what}. Make its words anew: end the council, have council store export write "
+                "it out, and council store import take that into a new store",
+                where=store.where,
+                what=what,
+            )
+        return found
+
+
+@contextmanager
+def _words_compared(store: PacketStore) -> Iterator[Callable[[], str | None]]:
+    """Compares the words meanwhile; what it gives waits for what came of it. SQLite does it, on another core."""
+    ended = threading.Event()
+
+    def compared() -> str | None:
+        with store.database.read() as connection, _any_text(connection):
+            return words.misleading(connection, ended.is_set)
+
+    with ThreadPoolExecutor(1, "council-words") as beside:
+        try:
+            yield beside.submit(compared).result
+        finally:
+            ended.set()
 
 
 @contextmanager

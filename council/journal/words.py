@@ -6,18 +6,56 @@ through. Indexes of the table itself had each commit write all over the file, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Text, exists, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Text, exists, func, literal_column, or_, select, text
 
 from council.journal.schema import packet_store, packet_words, words_entered
+from council.protocol.jsondata import quoted
 
 # A search looks through fewer than these, some two thousand bytes each; to enter them takes some ten milliseconds.
 ENTER_AT = 1_000
+# So few that they are compared within SQLite's cache, and that nobody waits long until it has ended.
+COMPARED_AT_ONCE = 1_000
 TIME = "time"
 _c = packet_store.c
 UNENTERED: ColumnElement[bool] = _c.sequence > select(words_entered.c.upto).scalar_subquery()
+
+# What some packets must be entered under, told a second time: the trigger that enters them may have been replaced.
+_OWN = """
+    SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {some}
+    {union} SELECT 'type ' || packet_type, "timestamp", sequence FROM packet_store WHERE {some}
+    {union} SELECT 'thread ' || thread_id, "timestamp", sequence FROM packet_store
+        WHERE {some} AND thread_id IS NOT NULL
+    {union} SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {some}
+    {union} SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {some}
+"""
+_MARK = text("""
+    SELECT upto FROM words_entered
+    WHERE typeof(upto) = 'integer' AND upto <= (SELECT coalesce(max(sequence), 0) FROM packet_store)
+""")
+_NEXT = text("""
+    SELECT max(sequence) FROM (
+        SELECT sequence FROM packet_store WHERE sequence > :after AND sequence <= :upto ORDER BY sequence LIMIT :count
+    )
+""")
+_COMPARED = f"""
+    FROM ({_OWN.format(union="UNION", some="sequence > :after AND sequence <= :last")}) AS own
+    LEFT JOIN packet_words AS there
+        ON there.word = own.word AND there.moment = own.moment AND there.packet = own.packet
+"""
+_COUNTS = text(f"SELECT count(*), count(there.word) {_COMPARED}")
+_MISSING = text(
+    f"SELECT own.packet, own.word {_COMPARED} WHERE there.word IS NULL ORDER BY own.packet, own.word LIMIT 1"
+)
+_FOREIGN = text(f"""
+    SELECT packet, word FROM packet_words AS there WHERE NOT EXISTS (
+        SELECT 1 FROM ({_OWN.format(union="UNION ALL", some="sequence = there.packet")}) AS own
+        WHERE own.word = there.word AND own.moment = there.moment AND own.packet BETWEEN 1 AND :upto
+    )
+    ORDER BY packet, word LIMIT 1
+""")
 
 
 def enter(connection: Connection) -> None:
@@ -43,3 +81,45 @@ def under(some: Sequence[str], unentered: ColumnElement[bool]) -> ColumnElement[
     entered = select(packet_words.c.packet).where(packet_words.c.word.in_(some))
     fresh = select(_c.sequence).where(UNENTERED, unentered)
     return or_(_c.sequence.in_(entered), _c.sequence.in_(fresh))
+
+
+def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
+    """What is wrong with the words that are there, beside the packets themselves; None where nothing is.
+
+    What is not entered yet has no words, and is found all the same. Asks now and then whether it has ``ended``.
+    """
+    if connection.dialect.name != "sqlite":
+        return None
+    upto = connection.execute(_MARK).scalar()
+    if upto is None:
+        return "the mark of how far packets are entered is missing, or lies beyond the newest: newer ones are hidden"
+    after = entered = 0
+    asked = {"upto": upto, "count": COMPARED_AT_ONCE}
+    while last := connection.execute(_NEXT, asked | {"after": after}).scalar():
+        if ended():
+            return None
+        some = {"after": after, "last": last}
+        due, there = connection.execute(_COUNTS, some).one()
+        if due != there:
+            packet, missing = connection.execute(_MISSING, some).one()
+            return f"{_named(connection, packet)} is not entered under {_shown(missing)}: it is hidden there"
+        after, entered = last, entered + due
+    # All that must be there is: where there are as many, there is nothing else.
+    if connection.execute(select(func.count()).select_from(packet_words)).scalar_one() == entered:
+        return None
+    packet, foreign = connection.execute(_FOREIGN, {"upto": upto}).one()
+    return f"{_named(connection, packet)} is entered under {_shown(foreign)}, and must not be"
+
+
+def _shown(word: object) -> str:
+    return quoted(word, 80)  # an id whole, with its kind
+
+
+def _named(connection: Connection, packet: int) -> str:
+    found = select(_c.journal, _c.position, _c.packet_id).where(_c.sequence == packet)
+    row = connection.execute(found).one_or_none()
+    if row is None:
+        return f"a packet that is not there, number {packet},"
+    if row.journal is None:
+        return f"packet {row.packet_id}"
+    return f"record {row.position} of journal {quoted(row.journal)}, packet {row.packet_id},"

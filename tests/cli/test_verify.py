@@ -60,11 +60,12 @@ def path(home: Path) -> Path:
     return path
 
 
-def tamper(path: Path, statement: str) -> None:
+def tamper(path: Path, *statements: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     for name in ("packet_store_frozen", "packet_store_kept"):
         connection.execute(f"DROP TRIGGER IF EXISTS {name}")
-    connection.execute(statement)
+    for statement in statements:
+        connection.execute(statement)
     connection.close()
 
 
@@ -93,6 +94,27 @@ def test_the_first_bad_record_is_named_and_exits_1(cli: Cli, path: Path) -> None
     for command in (("checkpoint", "c.json"), ("prove", "2", "p.json")):
         assert cli(*command, "--url", str(path)).code == 1
         assert not Path(command[-1]).exists()
+
+
+def test_searches_that_mislead_exit_1(cli: Cli, path: Path) -> None:
+    """Mutation: log and show miss what somebody hid from them, and verify says that all is well."""
+    with PacketStore.open(str(path)) as store:
+        store.enter_words()
+    hidden = "packet = 4 AND word = 'type council.fault'"
+    tamper(path, "DROP TRIGGER packet_words_kept", f"DELETE FROM packet_words WHERE {hidden}")
+    said = cli("verify", "--url", str(path))
+    assert (said.code, said.out) == (1, "")
+    told = " ".join(said.err.split())
+    assert "record 4 of journal 'council'" in told
+    assert (
+        "is not entered under 'type council.fault': it is hidden there. Make its words anew: end the" in told
+    )
+    error = document(cli("verify", "--url", str(path), "--json").out)
+    assert (error["exit_code"], error["error"]["code"]) == (1, "store_corrupt")
+    assert error["error"]["facts"]["what"] in told
+    assert cli("store", "export", "all.jsonl", "--url", str(path)).code == 0
+    assert cli("store", "import", "all.jsonl", "--url", "anew.db").code == 0
+    assert cli("verify", "--url", "anew.db").code == 0
 
 
 def test_a_checkpoint_that_is_kept_shows_what_was_cut(cli: Cli, path: Path, home: Path) -> None:

@@ -109,7 +109,10 @@ class Kept:
 
 @pytest.fixture
 def kept(store: PacketStore, address: str, engine: str) -> Iterator[Kept]:
-    """Two epochs of records, and two more that wrote nothing; the triggers are gone, as an attacker sees to."""
+    """Two epochs of records, and two more that wrote nothing; the triggers are gone, as an attacker sees to.
+
+    But for those that make PostgreSQL's column, and in SQLite take a packet's words away with it.
+    """
     made = packets()
     first, head = store.begin_epoch("council", "me")
     head = append(store, "council", first, made[:6], head)
@@ -126,7 +129,7 @@ def kept(store: PacketStore, address: str, engine: str) -> Iterator[Kept]:
     if engine == "sqlite":
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for (name,) in names:
-            if name != "packet_store_written":
+            if name != "packet_store_removed":
                 connection.execute(f"DROP TRIGGER {name}")
         connection.execute("PRAGMA ignore_check_constraints = ON")
     else:
