@@ -23,6 +23,8 @@ from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 # counted, not timed, for a machine that stood still meanwhile gave the server no time either.
 GLANCES = 50
 GLANCE_S = 0.02
+# While it writes, each of them holds up what is to be told.
+GLANCES_AGAIN = 5
 
 
 @contextmanager
@@ -79,7 +81,7 @@ def _session(
 ) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
 
-    def take() -> bool:
+    def take(glances: int) -> bool:
         for _ in range(glances):
             if attempt():
                 return True
@@ -97,7 +99,7 @@ def _session(
     def again() -> bool:
         for _ in range(2):  # the first may find that the connection is gone, and the next makes one
             try:
-                return take()
+                return take(GLANCES_AGAIN)
             except StoreError:
                 connection.rollback()
         return False
@@ -105,7 +107,7 @@ def _session(
     with told(database.where, database.timeout_s):
         connection = database.connect()
     try:
-        yield take(), "", again
+        yield take(glances), "", again
     finally:
         connection.invalidate()  # not given back to the pool, where the lock would live on
         connection.close()

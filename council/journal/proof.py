@@ -111,7 +111,14 @@ def prove(
 
     kept = by if isinstance(by, Checkpoint) else None
     verified = verify(
-        store, journal, checkpoint=kept, key=key, council_id=council_id, progress=progress, see=see
+        store,
+        journal,
+        checkpoint=kept,
+        key=key,
+        council_id=council_id,
+        progress=progress,
+        see=see,
+        searches=False,
     )
     if not 0 < found <= len(hashes):
         raise UnknownPacket(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Text, exists, func, literal_column, or_, select, text
+from sqlalchemy import ColumnElement, Connection, Text, cast, exists, func, literal_column, or_, select, text
+from sqlalchemy.exc import DatabaseError
 
 from council.journal.schema import packet_store, packet_words, words_entered
 from council.protocol.jsondata import quoted
@@ -31,6 +32,12 @@ _OWN = """
     {union} SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {some}
     {union} SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {some}
 """
+# Its key, which a view of that name has not.
+_KEY = text("SELECT name, pk > 0 FROM pragma_table_info('packet_words') ORDER BY name")
+_NO_LIST = text("""
+    SELECT min(sequence) FROM packet_store
+    WHERE sequence > :after AND sequence <= :last AND NOT (json_valid(tags) AND json_valid(parent_ids))
+""")
 _MARK = text("""
     SELECT upto FROM words_entered
     WHERE typeof(upto) = 'integer' AND upto <= (SELECT coalesce(max(sequence), 0) FROM packet_store)
@@ -88,8 +95,9 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
 
     What is not entered yet has no words, and is found all the same. Asks now and then whether it has ``ended``.
     """
-    if connection.dialect.name != "sqlite":
-        return None
+    key = connection.execute(_KEY).all()
+    if key and key != [("moment", 1), ("packet", 1), ("word", 1)]:
+        return "packet_words is not the table that it was made as"
     upto = connection.execute(_MARK).scalar()
     if upto is None:
         return "the mark of how far packets are entered is missing, or lies beyond the newest: newer ones are hidden"
@@ -99,7 +107,12 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
         if ended():
             return None
         some = {"after": after, "last": last}
-        due, there = connection.execute(_COUNTS, some).one()
+        try:
+            due, there = connection.execute(_COUNTS, some).one()
+        except DatabaseError:
+            if (packet := connection.execute(_NO_LIST, some).scalar()) is None:
+                raise
+            return f"the tags or parents of {_named(connection, packet)} are no list"
         if due != there:
             packet, missing = connection.execute(_MISSING, some).one()
             return f"{_named(connection, packet)} is not entered under {_shown(missing)}: it is hidden there"
@@ -116,7 +129,9 @@ def _shown(word: object) -> str:
 
 
 def _named(connection: Connection, packet: int) -> str:
-    found = select(_c.journal, _c.position, _c.packet_id).where(_c.sequence == packet)
+    found = select(_c.journal, _c.position, cast(_c.packet_id, Text).label("packet_id")).where(
+        _c.sequence == packet
+    )
     row = connection.execute(found).one_or_none()
     if row is None:
         return f"a packet that is not there, number {packet},"

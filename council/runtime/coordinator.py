@@ -268,8 +268,7 @@ class Coordinator:
         self._refuse_if_broken()
         position = self._driver.position
         while self._kept_position < position:
-            if self._lingering is not None and not self._writing:
-                self._write()
+            if self._hurried():
                 self._refuse_if_broken()
                 continue
             self._refuse_if_troubled()
@@ -288,7 +287,15 @@ class Coordinator:
     async def _until_kept(self, position: int) -> None:
         """Returns once the record at ``position`` is kept, however long that takes."""
         while self._kept_position < position:
-            await self._something_told()
+            if not self._hurried():
+                await self._something_told()
+
+    def _hurried(self) -> bool:
+        """Writes what lingers, now that somebody waits for it; whether there was anything."""
+        if self._lingering is None or self._writing:
+            return False
+        self._write()
+        return True
 
     async def _something_told(self, within_s: float | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -314,12 +321,13 @@ class Coordinator:
         """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'.
 
         As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
-        Where nothing is open, for all of that limit: a late ballot goes with the next decision, in one commit.
+        Where nothing is deliberated, for all of that limit: a late ballot goes with the next decision, in one commit.
         """
         if self._lingering is None:
             loop = asyncio.get_running_loop()
             since_s = loop.time() if since_s is None else since_s
-            delay_s = self._journal.linger_s * (1 if self._driver.state.open else LINGERS_MAX)
+            state = self._driver.state
+            delay_s = self._journal.linger_s * (1 if len(state.open) > state.with_human else LINGERS_MAX)
             self._lingering = loop.call_later(delay_s, self._lingered, self._driver.position, since_s)
 
     def _lingered(self, position: int, since_s: float) -> None:

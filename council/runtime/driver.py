@@ -33,8 +33,8 @@ from council.runtime.senders import Senders, Watchers
 from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
 from council.runtime.streams import Relay
 
-# Of what waits for its record, that which somebody waits for; the rest is for those who watch.
-_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, *TO_ONE)
+# Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
+_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
 # Proposals whose trace nobody has asked for yet (``runtime/spans``); where nobody ever does, the last ones.
 TRACED_MAX = 10_000
 # Effects that tell nobody of the event; all others wait until its record is kept.

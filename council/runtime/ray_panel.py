@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -52,6 +53,8 @@ HEAD = "node:__internal_head__"  # a resource that the head node has, and no oth
 GRAFANA_USUAL = "http://localhost:3000"
 # How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
 FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
+# A head that comes back may not know yet that a node is there: said once, the second of these proves nothing.
+SAID_AT_LEAST = 2
 
 _remote: Any = ray.remote
 
@@ -62,6 +65,7 @@ class Watched:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
         self._asked: Any = None
+        self._said = 0
 
     def ended(self, within_s: float) -> bool:
         """Whether it is dead for good; it is not where it starts, or is slow or out of reach for now."""
@@ -72,10 +76,14 @@ class Watched:
         answered, self._asked = self._asked, None
         try:
             ray.get(answered)
-        except FOR_GOOD:
+        except ray_errors.ActorDiedError:
             return True
+        except ray_errors.ActorUnschedulableError:
+            self._said += 1
+            return self._said >= SAID_AT_LEAST
         except (ray_errors.RayError, CouncilError):
-            return False
+            pass
+        self._said = 0
         return False
 
 
@@ -223,9 +231,13 @@ def free_port(host: str) -> int:
     """A port that is free just now, and none that a system gives to who asks for any, as all of Ray does."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in random.sample(GIVEN_TO_NOBODY, PORTS_TRIED):
-        with contextlib.suppress(OSError), socket.create_server((host, port), family=family):
-            return port
-    with socket.create_server((host, 0), family=family) as made:  # or says why there can be none
+        try:
+            with socket.create_server((host, port), family=family):
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    with socket.create_server((host, 0), family=family) as made:
         return int(made.getsockname()[1])
 
 

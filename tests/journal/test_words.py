@@ -265,3 +265,37 @@ def test_a_store_without_the_table(kept: PacketStore, address: str) -> None:
     connection.close()
     with pytest.raises(StoreCorrupt, match="go back to a copy"):
         verify(kept, "council")
+
+
+def test_a_packet_whose_id_is_none_is_named_as_it_stands(kept: PacketStore, address: str) -> None:
+    """Mutation: read as an id it ends verify in an error of the council's own."""
+    odd = "z" * 36
+    tampered(
+        address,
+        f"UPDATE packet_store SET packet_id = '{odd}' WHERE packet_id = '{USERS.split()[1]}'",
+        "DELETE FROM packet_words WHERE word = 'tag a' AND packet > 6",
+    )
+    assert misled(kept) == f"packet {odd} is not entered under 'tag a': it is hidden there"
+
+
+@pytest.mark.parametrize("column", ["tags", "parent_ids"])
+def test_a_list_that_is_none_is_named(kept: PacketStore, address: str, column: str) -> None:
+    """Mutation: all that is said is that the store is damaged."""
+    tampered(address, f"UPDATE packet_store SET {column} = '[' WHERE packet_id = '{USERS.split()[1]}'")
+    assert misled(kept) == f"the tags or parents of {USERS} are no list"
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["VIEW packet_words AS SELECT * FROM kept_words", "TABLE packet_words AS SELECT * FROM kept_words"],
+    ids=["view", "keyless"],
+)
+def test_a_table_that_is_another_is_told(kept: PacketStore, address: str, made: str) -> None:
+    """Mutation: a view may answer otherwise at other times; without a key a million packets take hours."""
+    tampered(address)
+    connection = raw(address)
+    connection.execute("ALTER TABLE packet_words RENAME TO kept_words")
+    connection.execute(f"CREATE {made}")
+    connection.close()
+    assert misled(kept) == "packet_words is not the table that it was made as"
+    assert verify(kept, "council", searches=False).rows == 8

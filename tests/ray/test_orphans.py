@@ -60,9 +60,11 @@ def test_a_seat_asks_a_frozen_coordinator_one_thing_at_a_time_and_ends_with_it(
     attended = threading.Event()
     asked: list[str] = []
     killed: list[Any] = []
-    # Of six looks the first four find no answer; the fifth finds that it lives, and the sixth that its node is gone.
-    looks = iter([[], [], [], [], ["answer"], ["answer"]])
-    answers = iter([None, ray.exceptions.ActorUnschedulableError("its node is gone")])
+    # Of ten looks the first four find no answer, the next ones that it has no node, that it lives, and then, not
+    # once as a head may say that has just come back, that it has none.
+    looks = iter([[], [], [], [], *[["answer"]] * 6])
+    gone = ray.exceptions.ActorUnschedulableError("its node is gone")
+    answers = iter([gone, None, gone, None, gone, gone])
 
     class Pause:
         """Between its first looks and the others the seat is attended to for a while."""
@@ -101,4 +103,4 @@ def test_a_seat_asks_a_frozen_coordinator_one_thing_at_a_time_and_ends_with_it(
     monkeypatch.setattr(ray_actors, "ray", seen)
     monkeypatch.setattr(ray_actors, "threading", SimpleNamespace(Event=Pause))
     seat._watch(SimpleNamespace(hello=Hello()))
-    assert (asked, killed) == (["hello", "hello"], ["seat"])
+    assert (asked, killed) == (["hello"] * 6, ["seat"])

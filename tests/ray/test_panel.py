@@ -210,3 +210,24 @@ def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch
         assert told_to_ray(ray_panel.with_panel(CouncilConfig(), dashboard=True)) == {}
     finally:
         grafana.close()
+
+
+def test_a_host_that_has_no_address_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: a resolver that takes seconds to say so is asked for each port."""
+    asked: list[Any] = []
+
+    def unknown(address: Any, **options: Any) -> None:
+        asked.append(address)
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(ray_panel.socket, "create_server", unknown)
+    with pytest.raises(socket.gaierror):
+        ray_panel.free_port("nowhere.invalid")
+    assert len(asked) == 1
+
+
+def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ray_panel, "GIVEN_TO_NOBODY", [port] * ray_panel.PORTS_TRIED)
+        assert ray_panel.free_port("127.0.0.1") not in (0, port)

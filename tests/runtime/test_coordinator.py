@@ -1218,3 +1218,50 @@ def test_a_late_ballot_goes_to_disk_with_the_next_decision() -> None:
             assert kinds[:4] == ["BallotCast", "ProposalSubmitted", "BallotCast", "BallotCast"]
 
     run(scenario())
+
+
+def test_seats_are_attended_without_waiting_for_what_lingers() -> None:
+    """Mutation: a launch, and each seat that comes back, waits for the linger's end; here that never comes."""
+
+    async def scenario() -> None:
+        journal = SlowFromTheStart()
+        journal.linger_s = Patient.linger_s
+        journal.gate.set()
+        async with Bench(journal=journal) as bench:
+            seats = bench.coordinator._driver.state.seats
+            await until(lambda: all(seat.beat >= 0 for seat in seats.values()))
+            assert len(journal.batches) == 1
+
+    run(scenario())
+
+
+def test_who_waits_for_a_human_holds_up_no_decision_of_others() -> None:
+    """Mutation: a late ballot is written by itself as long as anything is open, for a day perhaps."""
+
+    async def scenario() -> None:
+        journal, late = Patient(), asyncio.Event()
+        journal.gate.set()
+
+        async def slow(case: Case) -> Opinion:
+            await late.wait()
+            return Opinion.yes("late")
+
+        async def twofold(case: Case) -> Opinion:
+            return Opinion.yes("sure", risk_level="high" if case.summary == "risky" else "low")
+
+        minds = {"prime": twofold, "lite": agree, "codemind": slow}
+        async with Bench(minds=minds, journal=journal) as bench:
+            coordinator, client = bench.coordinator, await bench.client()
+            (told,) = await client.exchange(client.proposal(summary="risky", time_budget_s=0.2))
+            assert isinstance(told, Told)
+            assert coordinator._driver.state.with_human == 1
+            (told,) = await client.exchange(client.proposal())
+            assert isinstance(told, Told)
+            await until(lambda: not coordinator._writing)
+            late.set()
+            await until(lambda: coordinator._lingering is not None)
+            assert coordinator._lingering is not None
+            left_s = coordinator._lingering.when() - asyncio.get_running_loop().time()
+            assert left_s > (LINGERS_MAX - 1) * Patient.linger_s
+
+    run(scenario())

@@ -14,6 +14,7 @@ from council.core.effects import (
     DenyCall,
     GrantCall,
     InterruptSeat,
+    RaiseAlert,
     RequestRuling,
 )
 from council.runtime.driver import Driver
@@ -23,8 +24,16 @@ from tests.sim.plan import Plan
 
 # So many times its journal's linger a coordinator puts a write off at most, while more comes or nothing is open.
 LINGERS_MAX = 10
-# Of what is told once it is kept, that which a client, a human, Prime or another seat waits for.
-WAITED_FOR = (AnnounceDecision, AnnounceEscalation, RequestRuling, InterruptSeat, GrantCall, DenyCall)
+# Of what is told once it is kept, that which a client, a human, Prime or another seat waits for, or should look at.
+WAITED_FOR = (
+    AnnounceDecision,
+    AnnounceEscalation,
+    RaiseAlert,
+    RequestRuling,
+    InterruptSeat,
+    GrantCall,
+    DenyCall,
+)
 
 
 class Patience:
@@ -57,7 +66,8 @@ class Patience:
         """For a share of the linger, now and then for longer than ever, as by a timer that is late."""
         lingering.position = life.driver.position
         about = life.number, lingering.position
-        late = not life.driver.state.open or self.u("lingers late", *about) < 0.1
+        thinks = any(each.stage != "human" for each in life.driver.state.open.values())
+        late = not thinks or self.u("lingers late", *about) < 0.1
         most_s = self.plan.linger_s * (LINGERS_MAX if late else 1)
         self.after(most_s * self.u("lingers", *about), self._lingered, life, lingering)
 
