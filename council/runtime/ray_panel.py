@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import http.client
 import json
 import os
 import random
@@ -49,6 +50,8 @@ DASHBOARD_TIMEOUT_S = 10.0
 # Above the ports of Ray's workers, below those that Linux and others give to who asks for any.
 GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
 HEAD = "node:__internal_head__"  # a resource that the head node has, and no other
+# What an address raises at which nothing answers, or something that is not what was asked for.
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
 # What Ray takes as Grafana's address where it is told none.
 GRAFANA_USUAL = "http://localhost:3000"
 # How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
@@ -336,7 +339,7 @@ def _grafana_is_there() -> bool:
     try:
         with urllib.request.urlopen(f"{GRAFANA_USUAL}/api/health", timeout=GRAFANA_TIMEOUT_S) as answer:
             told = json.load(answer)
-    except (OSError, ValueError):
+    except NO_ANSWER:
         return False
     return isinstance(told, dict) and told.get("database") == "ok"
 
@@ -357,7 +360,7 @@ def grafana() -> dict[str, str | None]:
         with urllib.request.urlopen(asked, timeout=DASHBOARD_TIMEOUT_S) as answer:
             told = json.load(answer)["data"]
             return {"host": told["grafanaHost"] if told.get("dashboardUids") else None}
-    except (OSError, ValueError, KeyError, TypeError):  # not as this version of Ray has it, or not there
+    except (*NO_ANSWER, KeyError, TypeError):  # not as this version of Ray has it, or not there
         return nothing
 
 

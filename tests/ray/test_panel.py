@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import signal
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -41,7 +43,7 @@ def figures(url: str) -> dict[str, Any] | None:
         with urllib.request.urlopen(f"{url}api/council", timeout=10) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
-    except (OSError, urllib.error.URLError):
+    except (OSError, http.client.HTTPException):  # also in the midst of an answer
         return None
 
 
@@ -231,3 +233,27 @@ def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         port = taken.getsockname()[1]
         monkeypatch.setattr(ray_panel, "GIVEN_TO_NOBODY", [port] * ray_panel.PORTS_TRIED)
         assert ray_panel.free_port("127.0.0.1") not in (0, port)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"SSH-2.0-anything\r\n", b""],
+    ids=["cut", "no HTTP", "nothing"],
+)
+def test_what_is_no_grafana_is_taken_for_none(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: whatever else listens at Grafana's usual port ends `council up --dashboard`."""
+
+    def answer() -> None:
+        met, _ = listening.accept()
+        with met:
+            met.recv(65_536)
+            met.sendall(said)
+
+    monkeypatch.delenv("RAY_GRAFANA_HOST", raising=False)
+    monkeypatch.setattr(ray_panel, "GRAFANA_TIMEOUT_S", 30.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert not ray_panel._grafana_is_there()
+        answering.join(30.0)
