@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -1131,6 +1131,22 @@ class Patient(SlowJournal):
     linger_s = 1_000.0
 
 
+def left_s(coordinator: Coordinator) -> float:
+    """How long what lingers may still do so."""
+    assert coordinator._lingering is not None
+    return coordinator._lingering.when() - asyncio.get_running_loop().time()
+
+
+def once(gate: asyncio.Event) -> Callable[[Case], Awaitable[Opinion]]:
+    """A mind that agrees as soon as the gate is open."""
+
+    async def review(case: Case) -> Opinion:
+        await gate.wait()
+        return Opinion.yes("late")
+
+    return review
+
+
 def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
     """Mutation: it is written a fixed time after the first came, and the next decision waits until that is over."""
 
@@ -1140,10 +1156,6 @@ def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
         async with Bench(minds={"prime": hang, "lite": hang, "codemind": hang}, journal=journal) as bench:
             coordinator, loop = bench.coordinator, asyncio.get_running_loop()
             client = await bench.client()
-
-            def left_s() -> float:
-                assert coordinator._lingering is not None
-                return coordinator._lingering.when() - loop.time()
 
             def ends(position: int, since_s: float) -> None:
                 assert coordinator._lingering is not None
@@ -1156,10 +1168,10 @@ def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
             ends(position(), loop.time())  # the council's start
             calls = [asyncio.ensure_future(client.exchange(client.proposal()))]
             await until(lambda: coordinator._driver.state.open)
-            assert left_s() > 900
+            assert left_s(coordinator) > 900
             ends(position() - 1, loop.time())  # more has come since
             assert journal.batches == []
-            assert left_s() > 900
+            assert left_s(coordinator) > 900
             ends(position(), loop.time())
             assert [len(batch) for batch in journal.batches] == [position() - 1]
             await until(lambda: not coordinator._writing)
@@ -1196,11 +1208,9 @@ def test_a_late_ballot_goes_to_disk_with_the_next_decision() -> None:
         journal, late = Patient(), asyncio.Event()
         journal.gate.set()
 
-        async def slow(case: Case) -> Opinion:
-            await late.wait()
-            return Opinion.yes("late")
-
-        async with Bench(minds={"prime": Chair, "lite": agree, "codemind": slow}, journal=journal) as bench:
+        async with Bench(
+            minds={"prime": Chair, "lite": agree, "codemind": once(late)}, journal=journal
+        ) as bench:
             coordinator = bench.coordinator
             client = await bench.client()
             (told,) = await client.exchange(client.proposal())
@@ -1208,9 +1218,7 @@ def test_a_late_ballot_goes_to_disk_with_the_next_decision() -> None:
             before = len(journal.batches)
             late.set()
             await until(lambda: coordinator._lingering is not None)
-            assert coordinator._lingering is not None
-            left_s = coordinator._lingering.when() - asyncio.get_running_loop().time()
-            assert left_s == pytest.approx(LINGERS_MAX * Patient.linger_s, rel=0.01)
+            assert left_s(coordinator) == pytest.approx(LINGERS_MAX * Patient.linger_s, rel=0.01)
             (told,) = await client.exchange(client.proposal())
             assert isinstance(told, Told)
             first, *_ = journal.batches[before:]
@@ -1242,14 +1250,10 @@ def test_who_waits_for_a_human_holds_up_no_decision_of_others() -> None:
         journal, late = Patient(), asyncio.Event()
         journal.gate.set()
 
-        async def slow(case: Case) -> Opinion:
-            await late.wait()
-            return Opinion.yes("late")
-
         async def twofold(case: Case) -> Opinion:
             return Opinion.yes("sure", risk_level="high" if case.summary == "risky" else "low")
 
-        minds = {"prime": twofold, "lite": agree, "codemind": slow}
+        minds = {"prime": twofold, "lite": agree, "codemind": once(late)}
         async with Bench(minds=minds, journal=journal) as bench:
             coordinator, client = bench.coordinator, await bench.client()
             (told,) = await client.exchange(client.proposal(summary="risky", time_budget_s=0.2))
@@ -1260,8 +1264,6 @@ def test_who_waits_for_a_human_holds_up_no_decision_of_others() -> None:
             await until(lambda: not coordinator._writing)
             late.set()
             await until(lambda: coordinator._lingering is not None)
-            assert coordinator._lingering is not None
-            left_s = coordinator._lingering.when() - asyncio.get_running_loop().time()
-            assert left_s > (LINGERS_MAX - 1) * Patient.linger_s
+            assert left_s(coordinator) > (LINGERS_MAX - 1) * Patient.linger_s
 
     run(scenario())
