@@ -10,7 +10,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import Token
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -23,6 +23,7 @@ from opentelemetry.trace import (
     Status,
     StatusCode,
     TraceFlags,
+    Tracer,
     TraceState,
 )
 
@@ -37,24 +38,10 @@ _FLAGS = [TraceFlags(flags) for flags in range(0x100)]
 REMEMBERED_MAX = 10_000
 
 
-class Starting(Protocol):
-    """The part of a tracer of OpenTelemetry's that is needed here."""
-
-    def start_span(
-        self,
-        name: str,
-        context: Context | None = ...,
-        kind: SpanKind = ...,
-        attributes: Mapping[str, Any] | None = ...,
-        *,
-        start_time: int | None = ...,
-    ) -> Span: ...
-
-
 class Spans:
     """Makes the spans of one council's part by ``tracer``; ``sampler`` is that of the tracer's provider, if any."""
 
-    def __init__(self, tracer: Starting, council_id: str, sampler: Any = None) -> None:
+    def __init__(self, tracer: Tracer, council_id: str, sampler: Any = None) -> None:
         self.tracer = tracer
         self._council_id = council_id
         self._sampler = sampler

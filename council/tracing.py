@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from council.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
-    from council.agents.recording import Spans, Starting
+    from council.agents.recording import Spans
     from council.settings import CouncilConfig
 
 # What is left at the end is sent within so long, or lost: a collector that is away keeps no council from closing.
@@ -30,9 +30,9 @@ _INSTALL = "pip install 'council-runtime[otel]'"
 class Traces:
     """Where a process's spans go. ``close`` sends what is left, and lets go; it may take some seconds."""
 
-    def __init__(self, provider: TracerProvider, tracer: Starting, close: Callable[[], None]) -> None:
+    def __init__(self, provider: TracerProvider, close: Callable[[], None]) -> None:
         self.provider = provider
-        self._tracer = tracer
+        self._tracer = provider.get_tracer("council")
         self.close = close
 
     def spans(self, council_id: str) -> Spans:
@@ -52,8 +52,7 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     if config.traces == "global":
         from opentelemetry import trace
 
-        provider = trace.get_tracer_provider()
-        return Traces(provider, provider.get_tracer("council"), lambda: None)
+        return Traces(trace.get_tracer_provider(), lambda: None)
     refuse_untraceable(config)
     try:
         return _exporting(f"{config.name}/{part}")
@@ -114,25 +113,18 @@ def _unfit(what: str) -> ConfigError:
 
 
 def _exporting(instance: str) -> Traces:
-    """Sends spans to the collector that the variables OTEL_… name."""
+    """Sends spans to the collector that the variables OTEL_… name, sampled and batched as they say."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
-    from opentelemetry.sdk.trace import Tracer, TracerProvider
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    from council import otlp
-    from council.recorder import Recorder
 
     about = {SERVICE_INSTANCE_ID: instance}
     given = f"{os.environ.get('OTEL_SERVICE_NAME', '')},{os.environ.get('OTEL_RESOURCE_ATTRIBUTES', '')}"
     if given.startswith(",") and f"{SERVICE_NAME}=" not in given:
         about[SERVICE_NAME] = "council"
-    exporter: Any = OTLPSpanExporter()
+    telling = _telling(OTLPSpanExporter())
     provider = TracerProvider(resource=Resource.create(about), shutdown_on_exit=False)
-    tracer = provider.get_tracer("council")
-    recorder = Recorder(tracer) if isinstance(tracer, Tracer) else None
-    export = None if recorder is None else otlp.sending(exporter, recorder)
-    telling = _telling(exporter, export or exporter.export)
     provider.add_span_processor(BatchSpanProcessor(telling))
 
     def close() -> None:
@@ -143,13 +135,13 @@ def _exporting(instance: str) -> Traces:
             telling.shutdown()  # ends its pauses between attempts
             _log().warning("the last traces were not sent", within_s=FLUSH_S)
 
-    return Traces(provider, recorder or tracer, close)
+    return Traces(provider, close)
 
 
 _ours: ContextVar[bool] = ContextVar("ours", default=False)
 
 
-def _telling(exporter: Any, export: Callable[[Any], SpanExportResult]) -> SpanExporter:
+def _telling(exporter: SpanExporter) -> SpanExporter:
     """The exporter, which says once that it can't send, and once that it can again; what it logs itself is muted."""
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -163,7 +155,7 @@ def _telling(exporter: Any, export: Callable[[Any], SpanExportResult]) -> SpanEx
                 return SpanExportResult.FAILURE
             token = _ours.set(True)
             try:
-                result = export(spans)
+                result = exporter.export(spans)
             finally:
                 _ours.reset(token)
             failed = result is not SpanExportResult.SUCCESS
