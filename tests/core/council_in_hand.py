@@ -15,7 +15,6 @@ import pytest
 
 from council.core import events as ev
 from council.core.effects import AnnounceEscalation, Effect
-from council.core.invariants import check
 from council.core.state import (
     ActionReport,
     Answer,
@@ -32,6 +31,7 @@ from council.core.state import (
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import CouncilError, Refused
+from tests.core.invariants import check
 
 THREE = ("prime", "lite", "codemind")
 # Wall time at launch. The tests' uptime starts at 0, so wall and uptime are never mistaken for each other.

@@ -11,9 +11,9 @@ from council_in_hand import Hand, answer, no, proposal, yes
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.invariants import check
 from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Overrun, Spend, total
 from council.core.step import step
+from tests.core.invariants import check
 
 
 class Seldom(Hand):

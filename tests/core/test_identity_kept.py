@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from council.core import effects as do
 from council.core import events as ev
 from council.core.identity import EARLIER_MAX, online_s
-from council.core.invariants import check
 from council.core.state import IdentityChange, KeptIdentity, Moment, Rules, found
 from council.core.step import step
 from council.protocol.errors import Refused
+from tests.core.invariants import check
 
 
 def kept(name: str) -> KeptIdentity:

@@ -8,9 +8,9 @@ from council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
 from msgspec.structs import replace
 
 from council.core.events import HumanAnswered, RulingGiven
-from council.core.invariants import check
 from council.core.state import Absent, CouncilState, Decision, Tally, TieBreak
 from council.protocol.errors import InternalError
+from tests.core.invariants import check
 
 
 def _open(**fields: object) -> CouncilState:

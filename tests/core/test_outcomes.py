@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.invariants import check
 from council.core.state import ActionReport, Closed
 from council.protocol.errors import InternalError
+from tests.core.invariants import check
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from council_in_hand import THREE, Hand, abstain, answer, no, proposal, ruling, 
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.invariants import check
 from council.core.proposals import how_it_stands
 from council.core.state import Moment, Proposal
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.invariants import check
 
 
 def test_a_proposal_is_announced_and_handed_to_every_active_seat_in_order() -> None:

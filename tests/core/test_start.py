@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.invariants import check
 from council.core.state import Moment, Rules, Seat, found
 from council.core.step import next_due, step
+from tests.core.invariants import check
 
 BACK = "the coordinator started anew"
 

@@ -21,7 +21,6 @@ from rules_by_hand import ByHand, View
 from council.core import effects as do
 from council.core import events as ev
 from council.core.escalation import HUMAN_REASONS
-from council.core.invariants import check
 from council.core.state import (
     Budget,
     Call,
@@ -38,6 +37,7 @@ from council.core.state import (
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.invariants import check
 
 BUDGETS_S = (5.0, 60.0, 200.0)
 TIGHT = Budget(proposal=Caps(tokens=800), seat=Caps(tokens=1_500), council=Caps(tokens=4_000, microusd=500))

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 from council.agents import letters
 from council.agents.letters import Letter
-from council.core.invariants import check
 from council.core.state import Decision, Rules
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Message, Told
+from tests.core.invariants import check
 
 T = TypeVar("T")
 COUNCIL_ID = "test.0123456789abcdef"

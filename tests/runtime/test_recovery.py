@@ -21,7 +21,6 @@ from council import Council
 from council.agents.ids import new_id
 from council.agents.mind import Case, Opinion, as_mind
 from council.agents.seat import SeatHost
-from council.core.invariants import check
 from council.core.state import Rules
 from council.journal.packets import unpacked
 from council.journal.store import PacketStore
@@ -35,6 +34,7 @@ from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from council.runtime.session import Session
 from council.runtime.surroundings import Clock
+from tests.core.invariants import check
 from tests.journal.writing import NAME, locked, opened, recovered, unlocked, whole
 from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
 from tests.runtime.test_coordinator import Chair, Client, agree, hang

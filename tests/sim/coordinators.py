@@ -18,13 +18,13 @@ from council.core.effects import (
     AnnounceStart,
 )
 from council.core.events import CoordinatorStarted
-from council.core.invariants import check
 from council.core.proposals import how_it_stands
 from council.core.state import Rules
 from council.journal.packets import Packer, packet_id, unpacked
 from council.protocol.errors import EpochFenced, NameTaken
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told, reference
+from tests.core.invariants import check
 from tests.sim import compare, people
 from tests.sim.life import Life, Writing, name_of
 from tests.sim.memory import Memory

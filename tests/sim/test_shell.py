@@ -13,13 +13,13 @@ import pytest
 
 from council.agents.observing import GAP
 from council.core.events import ProposalSubmitted, StreamObserved
-from council.core.invariants import check
 from council.core.state import Decision, Moment, found
 from council.core.step import step
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
 from council.runtime.messages import escalations_from_bytes, from_bytes
 from council.runtime.session import Session
+from tests.core.invariants import check
 from tests.sim.bugs import SHELL_BUGS, Bug
 from tests.sim.plan import history_of, name_of, pick, unit
 from tests.sim.planted import planted

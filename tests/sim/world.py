@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
-from council.core.invariants import check
 from council.core.state import Budget, Caps, Rules
 from council.runtime.messages import Told
+from tests.core.invariants import check
 from tests.sim import compare, people
 from tests.sim import plan as plans
 from tests.sim.callers import Callers
