@@ -18,6 +18,7 @@ from council.protocol.jsondata import quoted, text_problem
 
 # Some pages; what a prompt has room for is told in tokens when it is put together.
 TEXT_CHARS_MAX = 20_000
+_BYTES_MAX = 4 * TEXT_CHARS_MAX
 FILES_MAX = 100  # one for each seat and task is a handful
 
 # What must stand in a file, and nothing else may; a role has none.
@@ -71,7 +72,8 @@ def load_texts(folder: Path | None = None) -> Texts:
     for place in (SHIPPED, *([] if folder is None else [folder])):
         for path in _files(place, problems):
             try:
-                data = path.read_bytes()
+                with path.open("rb") as file:
+                    data = file.read(_BYTES_MAX + 1)
                 texts[path.stem] = _checked(path.stem, data)
                 hashes[path.stem] = hashlib.sha256(data).hexdigest()
             except (OSError, ValueError) as error:
@@ -95,8 +97,10 @@ def _files(folder: Path, problems: list[str]) -> list[Path]:
 
 def _checked(name: str, data: bytes) -> str:
     """The text in a file. Raises ValueError that says what is wrong with it."""
-    if len(data) > 4 * TEXT_CHARS_MAX:
-        raise ValueError(f"{len(data):,} bytes; a prompt has at most {TEXT_CHARS_MAX:,} characters")
+    if len(data) > _BYTES_MAX:
+        raise ValueError(
+            f"longer than {_BYTES_MAX:,} bytes; a prompt has at most {TEXT_CHARS_MAX:,} characters"
+        )
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n").strip()
     except UnicodeDecodeError as error:

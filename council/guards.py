@@ -271,6 +271,8 @@ def _shown(name: str, value: Any, *, described: bool) -> Any:
     Raises CallerError for one too large, for seats must not approve what they were not shown; and for a repr
     that is but an address, unless the call is described, where the address alone is left out.
     """
+    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:  # told by its length, unread
+        raise _too_long(name, len(value))
     try:
         text = json.dumps(value, allow_nan=False)
         if len(text) <= SHOWN_CHARS_MAX:
@@ -287,11 +289,15 @@ def _shown(name: str, value: Any, *, described: bool) -> Any:
                 "its class a __repr__"
             ) from None
     if len(text) > SHOWN_CHARS_MAX:
-        raise CallerError(
-            f"argument {name} takes {len(text):,} characters to show, at most {SHOWN_CHARS_MAX:,} can be: the "
-            "seats must see all that they decide on; guard a function that takes less (a path, an id, a digest)"
-        )
+        raise _too_long(name, len(text))
     return text
+
+
+def _too_long(name: str, found: int) -> CallerError:
+    return CallerError(
+        f"argument {name} takes {found:,} characters to show, at most {SHOWN_CHARS_MAX:,} can be: the "
+        "seats must see all that they decide on; guard a function that takes less (a path, an id, a digest)"
+    )
 
 
 def _repr(value: Any) -> str:

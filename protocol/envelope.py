@@ -27,11 +27,11 @@ from council.protocol.models import (
     EMPTY,
     Confidence,
     JsonObject,
+    Length,
     Model,
     NotNegative,
     Timestamp,
-    length,
-    no_nul,
+    at_most,
     read_timestamp,
     refusal,
     time_text,
@@ -65,12 +65,12 @@ SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 # It stands before a turn's text in prompts: a word, which can't be taken for more than that.
 TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
-MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN)]
-Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN)]
-Summary = Annotated[str, length(SUMMARY_CHARS_MAX, 1), AfterValidator(no_nul)]
-MarkdownBody = Annotated[str, length(BODY_CHARS_MAX), AfterValidator(no_nul)]
-Reason = Annotated[str, length(REASON_CHARS_MAX), AfterValidator(no_nul)]
-Name = Annotated[str, length(NAME_CHARS_MAX, 1), AfterValidator(no_nul)]
+MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN), at_most(NAME_CHARS_MAX)]
+Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN), at_most(NAME_CHARS_MAX)]
+Summary = Annotated[str, Length(SUMMARY_CHARS_MAX, 1)]
+MarkdownBody = Annotated[str, Length(BODY_CHARS_MAX)]
+Reason = Annotated[str, Length(REASON_CHARS_MAX)]
+Name = Annotated[str, Length(NAME_CHARS_MAX, 1)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX)]
 
 
@@ -87,8 +87,8 @@ class Turn(Model):
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
 
-    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN)]
-    text: Annotated[str, length(HISTORY_CHARS_MAX), AfterValidator(no_nul)]
+    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN), at_most(NAME_CHARS_MAX)]
+    text: Annotated[str, Length(HISTORY_CHARS_MAX)]
 
 
 def _few(turns: object) -> object:

@@ -39,11 +39,10 @@ from council.protocol.models import (
     AS_PLAIN,
     AS_TUPLE,
     EMPTY,
+    Length,
     Model,
     json_object,
-    length,
     malformed,
-    no_nul,
     refusal,
     unseen,
 )
@@ -95,8 +94,8 @@ def _day(value: object) -> object:
     return value
 
 
-Line = Annotated[str, length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
-Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul), AfterValidator(_seen)]
+Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
+Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_seen)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
 Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
@@ -175,7 +174,7 @@ class Persona(_Open):
     It may add layers of context, roles to play, and tools to ask for; having a tool's name permits nothing.
     """
 
-    tone: Annotated[str, length(LINE_CHARS_MAX), AfterValidator(_seen)] = ""
+    tone: Annotated[str, Length(LINE_CHARS_MAX), AfterValidator(_seen)] = ""
     style_notes: Text = ""
     constraints: Lines = ()
     context_layers: Lines = ()

@@ -370,7 +370,7 @@ def _dotted(path: list[str | int]) -> str:
         if isinstance(step, int):
             steps.append(f"[{step}]")
         else:
-            steps.append("." + (step if step.isidentifier() and len(step) <= _QUOTED_MAX else quoted(step)))
+            steps.append("." + (step if len(step) <= _QUOTED_MAX and step.isidentifier() else quoted(step)))
     return "".join(steps).removeprefix(".")
 
 

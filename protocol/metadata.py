@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from council.protocol.models import Model, length, refusal
+from council.protocol.models import Length, Model, refusal
 
 # So much everybody passes on whole, by the document; and it travels with each proposal, and is kept with it.
 TRACESTATE_CHARS_MAX = 512
@@ -53,8 +53,8 @@ class Metadata(Model):
     ``tracestate`` is empty where there is none. Nothing else may stand there: what is not known is refused.
     """
 
-    traceparent: Annotated[str, length(TRACEPARENT_CHARS), AfterValidator(_is_traceparent)]
-    tracestate: Annotated[str, length(TRACESTATE_CHARS_MAX), AfterValidator(_is_tracestate)] = ""
+    traceparent: Annotated[str, Length(TRACEPARENT_CHARS), AfterValidator(_is_traceparent)]
+    tracestate: Annotated[str, Length(TRACESTATE_CHARS_MAX), AfterValidator(_is_tracestate)] = ""
 
     @property
     def trace_id(self) -> str:

@@ -24,11 +24,10 @@ from council.protocol.models import (
     AS_TUPLE,
     Confidence,
     JsonObject,
+    Length,
     Model,
     Timestamp,
     json_object,
-    length,
-    no_nul,
     read_timestamp,
     refusal,
     time_text,
@@ -79,8 +78,8 @@ def _numbers(scores: Mapping[str, Any]) -> Mapping[str, Any]:
 
 Id = Annotated[UUID, BeforeValidator(_uuid)]
 Moment = Annotated[Timestamp, BeforeValidator(_moment)]
-Word = Annotated[str, length(WORD_CHARS_MAX, 1), AfterValidator(no_nul)]
-Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
+Word = Annotated[str, Length(WORD_CHARS_MAX, 1)]
+Text = Annotated[str, Length(TEXT_CHARS_MAX)]
 Payload = Annotated[Mapping[str, Any], json_object(PAYLOAD_ITEMS_MAX, PACKET_BYTES_MAX), AS_PLAIN]
 Scores = Annotated[JsonObject, AfterValidator(_numbers)]
 ParentIds = Annotated[tuple[Id, ...], Field(max_length=PARENTS_MAX), AS_TUPLE]

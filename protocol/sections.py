@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -24,10 +23,9 @@ from council.protocol.mangle import ATOM_CHARS_MAX
 from council.protocol.models import (
     AS_TUPLE,
     Confidence,
+    Length,
     NotNegative,
     Open,
-    length,
-    no_nul,
     refusal,
     time_text,
 )
@@ -61,9 +59,9 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
 SHARD_TYPES = ("coder", "tester", "reviewer", "researcher", "main")
 
 
-Text = Annotated[str, length(TEXT_CHARS_MAX), AfterValidator(no_nul)]
-Trace = Annotated[str, length(TRACE_CHARS_MAX), AfterValidator(no_nul)]
-Update = Annotated[str, length(ATOM_CHARS_MAX, 1), AfterValidator(no_nul)]
+Text = Annotated[str, Length(TEXT_CHARS_MAX)]
+Trace = Annotated[str, Length(TRACE_CHARS_MAX)]
+Update = Annotated[str, Length(ATOM_CHARS_MAX, 1)]
 # rules 6.5: kind:name
 Key = Annotated[Word, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*:[^\n]+$")]
 Names = Annotated[tuple[Text, ...], Field(max_length=NAMES_MAX), AS_TUPLE]
@@ -120,8 +118,8 @@ class ExecutionMetadata(Section):
 class StateTransition(Section):
     """One of section 7: ``from`` (here ``from_``) and ``to`` are atoms, or empty where there was or is nothing."""
 
-    from_: Annotated[str, length(ATOM_CHARS_MAX), AfterValidator(no_nul)] = Field(alias="from")
-    to: Annotated[str, length(ATOM_CHARS_MAX), AfterValidator(no_nul)]
+    from_: Annotated[str, Length(ATOM_CHARS_MAX)] = Field(alias="from")
+    to: Annotated[str, Length(ATOM_CHARS_MAX)]
     timestamp: Moment | None = None
     reason: Text = ""
 

@@ -1119,6 +1119,23 @@ def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Cou
     assert len(ran) == 1
 
 
+def test_a_text_too_large_to_be_shown_is_refused_unread(
+    told: Council, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dumps(value: Any, **how: Any) -> str:
+        raise AssertionError(f"{len(value):,} characters were read")
+
+    monkeypatch.setattr("council.guards.json.dumps", dumps)
+
+    @told.guard(describe="yes")
+    def act(content: str | bytes) -> None:
+        raise AssertionError("it was approved")
+
+    for content in ("x" * (SHOWN_CHARS_MAX + 1), b"x" * (SHOWN_CHARS_MAX + 1)):
+        with pytest.raises(CallerError, match="argument content takes 200,001 characters to show"):
+            act(content)
+
+
 def test_arguments_too_large_together_are_refused_unproposed(told: Council) -> None:
     ran: list[Any] = []
 

@@ -77,6 +77,9 @@ def test_what_is_asked_wrongly_is_told(settings: dict[str, Any]) -> None:
                 council.history(**{name: "x"})  # type: ignore[misc]
         with pytest.raises(CallerError, match="did you mean ballot"):
             council.history(types=["balot"])
+        for asked in ("proposal", "seat"):
+            with pytest.raises(CallerError, match="length <= 200"):  # also where nothing of that name is kept
+                council.history(**{asked: "é" * 201})
         with pytest.raises(CallerError, match="nosuch"):
             council.history(nosuch=1)  # type: ignore[call-arg]
         with pytest.raises(Refused) as refused:

@@ -93,13 +93,16 @@ def init(
 
 def _refuse(path: Path, force: bool) -> None:
     """Raises UsageFault where the file may not be written, or would not count."""
+    from council.config import FILE_BYTES_MAX
+
     if os.path.lexists(path) and not force:
         raise UsageFault(
             f"{path} is there already: --force writes over it, --print shows what would be written"
         )
     project = path.absolute().parent / "pyproject.toml"
     try:
-        tools = tomllib.loads(project.read_text(encoding="utf-8")).get("tool", {})
+        with project.open("rb") as file:
+            tools = tomllib.loads(file.read(FILE_BYTES_MAX).decode()).get("tool", {})
     except (OSError, ValueError):
         return  # whoever reads it will say so
     if path.name == "council.toml" and isinstance(tools, dict) and "council" in tools:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypedDict, TypeVar
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import msgspec
 
 from council.core.state import Decision, Escalation, Value
 from council.protocol import codec
-from council.protocol.envelope import Envelope
+from council.protocol.envelope import NAME_CHARS_MAX, Envelope
 from council.protocol.errors import CallerError, EnvelopeError
 
 T = TypeVar("T")
@@ -99,12 +99,16 @@ class HistoryPage(Value, frozen=True):
         return len(self.entries)
 
 
+# What a question may name; a longer text is refused before it is looked at or sent.
+Word = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
+
+
 class Wanted(Value, frozen=True):
     """What is asked of a history; see ``Council.history``. ``cursor`` is a position to go on behind."""
 
-    proposal: str | None = None
-    types: tuple[str, ...] = ()
-    seat: str | None = None
+    proposal: Word | None = None
+    types: tuple[Word, ...] = ()
+    seat: Word | None = None
     since_s: float | None = None
     until_s: float | None = None
     newest_first: bool = True

@@ -104,7 +104,11 @@ def test_another_name_is_another_seats_role(tmp_path: Path) -> None:
         ("lite", b"", "has 0 characters; expected 1 to 20,000"),
         ("lite", b" \n", "has 0 characters; expected 1 to 20,000"),
         ("lite", b"x" * (TEXT_CHARS_MAX + 1), "has 20,001 characters; expected 1 to 20,000"),
-        ("lite", b"x" * (4 * TEXT_CHARS_MAX + 1), "80,001 bytes; a prompt has at most 20,000 characters"),
+        (
+            "lite",
+            b"x" * (4 * TEXT_CHARS_MAX + 1),
+            "longer than 80,000 bytes; a prompt has at most 20,000 characters",
+        ),
         ("lite", b"caf\xe9", "is no text in UTF-8: byte 3"),
         ("lite", b"a\0b", "holds a NUL character, which databases refuse; remove it"),
         ("lite", b"costs $5", "holds a $ that begins no name; write $$ for a dollar"),
@@ -135,4 +139,10 @@ def test_a_folder_that_is_none_or_too_full_is_told(tmp_path: Path) -> None:
     for at in range(FILES_MAX + 1):
         (tmp_path / f"r{at}.txt").touch()
     with pytest.raises(ConfigError, match="101 prompts, of at most 100"):
+        load_texts(tmp_path)
+
+
+def test_a_file_without_end_is_read_up_to_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "lite.txt").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="longer than 80,000 bytes"):
         load_texts(tmp_path)

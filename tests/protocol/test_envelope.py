@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
@@ -26,7 +28,7 @@ from council.protocol.envelope import (
     Vote,
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import JSON_BYTES_MAX, plain
+from council.protocol.jsondata import CHARS_MAX, JSON_BYTES_MAX, plain
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
 PROPOSED = "b6a9f42e00112233"
@@ -360,6 +362,52 @@ def test_texts_have_limits_in_characters(word: str, name: str, limit: int) -> No
     assert isinstance(error, EnvelopeTooLarge)
     assert (error.field, error.limit, error.found) == (f"content.{name}", limit, limit + 1)
     assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "field"),
+    [
+        ("PROPOSAL", "content__summary", "content.summary"),
+        ("PROPOSAL", "content__body", "content.body"),
+        ("PROPOSAL", "content__supersedes", "content.supersedes"),
+        ("VOTE", "content__reason", "content.reason"),
+        ("INFO", "content__kind", "content.kind"),
+        ("INFO", "content__text", "content.text"),
+        ("VOTE", "msg_id", "msg_id"),
+        ("VOTE", "parent_id", "parent_id"),
+        ("VOTE", "sender", "sender"),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_unread(word: str, name: str, field: str) -> None:
+    refused_unread(lambda text: fields(word, **{name: text}), field)
+
+
+def test_texts_inside_a_proposal_that_are_too_long_are_refused_unread() -> None:
+    def turn(role: str, text: str) -> dict[str, Any]:
+        return fields("PROPOSAL", content__history=[{"role": role, "text": text}])
+
+    def trace(parent: str, state: str) -> dict[str, Any]:
+        return fields(metadata={"traceparent": parent, "tracestate": state})
+
+    parent = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    refused_unread(lambda text: turn("user", text), "content.history[0].text")
+    refused_unread(lambda text: turn(text, "hello"), "content.history[0].role")
+    refused_unread(
+        lambda text: fields("PROPOSAL", content__action={"tool": text, "args": {}}), "content.action.tool"
+    )
+    refused_unread(lambda text: fields("INFO", content__data={"a": text}), "content.data.a")
+    refused_unread(lambda text: trace(text, ""), "metadata.traceparent")
+    refused_unread(lambda text: trace(parent, text), "metadata.tracestate")
+
+
+def refused_unread(envelope: Callable[[str], dict[str, Any]], field: str) -> None:
+    """A text that was read has its bytes in UTF-8 kept inside it by Python, which makes it larger."""
+    text = "é" * (CHARS_MAX + 1)
+    unread = sys.getsizeof(text)
+    error = refused(envelope(text))
+    assert isinstance(error, EnvelopeTooLarge)
+    assert (error.field, error.found > CHARS_MAX) == (field, True)
+    assert sys.getsizeof(text) == unread
 
 
 @pytest.mark.parametrize("depth", [33, 1_000, 50_000])
