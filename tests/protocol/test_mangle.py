@@ -148,6 +148,15 @@ def test_what_is_written_is_read_again(predicate: str, args: tuple[Any, ...]) ->
     assert (again.predicate, parse(again.text).text) == (predicate, atom.text)
 
 
+@pytest.mark.parametrize("quote", ['"', "'", "`"])
+def test_a_backslash_before_a_line_feed_keeps_the_line_feed(quote: str) -> None:
+    """As Mangle's own parser reads it; the canonical form spells it out."""
+    atom = parse(f"p({quote}hello\\\n\nworld\\\n{quote})")
+    assert atom.args == ("hello\n\nworld\n",)
+    assert atom.text == r'p("hello\n\nworld\n")'
+    assert parse(atom.text) == atom
+
+
 @given(st.text(max_size=60) | st.text("p(/a\"\\[]{}:,.#X_1-e`' \n", max_size=60))
 def test_any_text_is_an_atom_or_an_error(text: str) -> None:
     try:
