@@ -23,13 +23,13 @@ from council.agents.foreign import Weight
 from council.agents.mind import Case, Observation, Stream
 from council.agents.remoterules import Grade
 from council.agents.secrets import LENIENT_KINDS, Finding, find_private
-from council.agents.shell import ShellReading, read_shell
+from council.agents.shell import ShellReading, Work, read_shell
 from council.agents.shellrules import Scene
 
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: a list of people, no longer somebody's signature
-SHELL_CHARS_MAX = 150_000  # in one case: hostile text of this length takes a few seconds, scripts 0.2 s
+SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
 NOTES_MAX = 200  # a reason names a few; a case with more is settled by the gravest
 
 _TESTS = re.compile(
@@ -215,12 +215,13 @@ class _Shell:
     def __init__(self, unread: list[str]) -> None:
         self.unread = unread
         self._left = SHELL_CHARS_MAX
+        self._work = Work()
 
     def read(self, script: str, place: str, scene: Scene | None = None) -> ShellReading:
         self._left -= len(script)
         result = ShellReading(fault=f"more than {SHELL_CHARS_MAX} characters of shell text in one proposal")
         if self._left >= 0:
-            result = read_shell(script, scene)
+            result = read_shell(script, scene, self._work)
         if result.fault:
             self.unread.append(f"{place}: {result.fault}")
         return result

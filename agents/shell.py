@@ -16,16 +16,21 @@ from dataclasses import dataclass
 from itertools import islice
 
 import tree_sitter_bash
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Tree
 
 from council.agents import shellrules
 from council.agents.remoterules import Grade, Judgement, judge_sql
 from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, SQL_CLIENTS, Scene, base_name
 
-SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write; a second or two at the very worst
-# The parser is quadratic in time and memory for hostile text (`a|a|…`), so it gets the script in pieces, cut
-# at line ends: 6,000 characters cost 0.2 s at most. What is cut apart is read by its error recovery.
+SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
+# The parser gets the script in pieces, cut at line ends: what it does at once is quadratic in a piece's length for
+# some texts (`a|a|…`). What is cut apart is read by its error recovery.
 PIECE_CHARS_MAX = 6_000
+# Error recovery is cubic, and slower still for a text written for it, so the parser's own steps are counted. A step
+# is some hundred operations; one in the middle of an error costs up to a hundred times as much as another.
+# People's scripts need at most 51 steps for a piece, 17 of them in errors, and 6 and 0.6 for 1,000 characters.
+PIECE_STEPS_MAX, PIECE_ERROR_STEPS_MAX = 200, 60
+STEPS_MAX, ERROR_STEPS_MAX = 2_500, 300  # for all shell text of one case
 HEREDOCS_MAX = 200  # each costs a scan of all that follows: 200 take milliseconds, 20,000 take 9 s
 COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
@@ -50,6 +55,14 @@ class Danger:
     line: int
 
 
+@dataclass(slots=True)
+class Work:
+    """What the parser has done: its steps, those in the middle of an error among them."""
+
+    steps: int = 0
+    error_steps: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ShellReading:
     """What a script holds of dangers, in order; ``fault`` says why it was not read, or ""."""
@@ -58,43 +71,69 @@ class ShellReading:
     fault: str = ""
 
 
-def read_shell(script: str, scene: Scene | None = None) -> ShellReading:
+def read_shell(script: str, scene: Scene | None = None, work: Work | None = None) -> ShellReading:
     """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass.
 
     ``scene`` is what is known before it runs, and is brought up to what it leaves: for a script in parts.
+    ``work`` is what the other scripts of the same case took, and counts this one's too.
     """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # else "/\r" would be another word than "/"
-    if len(script) > SCRIPT_CHARS_MAX:
-        return ShellReading(fault=f"shell text of {len(script)} characters: more than {SCRIPT_CHARS_MAX}")
-    if script.count("<<") > HEREDOCS_MAX:
-        return ShellReading(fault=f"shell text with more than {HEREDOCS_MAX} heredocs")
-    if any(len(line) > PIECE_CHARS_MAX for line in script.split("\n")):
-        return ShellReading(fault=f"shell text with a line of more than {PIECE_CHARS_MAX} characters")
-    reader = _Reader(scene or Scene())
+    reader = _Reader(scene or Scene(), work or Work())
     reader.read(script, 0, 0)
     unique = dict.fromkeys(sorted(reader.dangers, key=lambda danger: danger.line))
-    fault = "" if reader.commands < COMMANDS_MAX else f"shell text with more than {COMMANDS_MAX} commands"
+    fault = reader.fault
+    if reader.commands >= COMMANDS_MAX:
+        fault = f"shell text with more than {COMMANDS_MAX} commands"
     return ShellReading(tuple(unique), fault)
 
 
 class _Reader:
     """Walks one script and what is nested in it."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, work: Work) -> None:
         self.dangers: list[Danger] = []
         self.scene = scene
+        self.work = work
         self.commands = 0
+        self.fault = ""
         self._parser = Parser(_LANGUAGE)
 
     def read(self, script: str, line: int, depth: int) -> None:
         """Reads a script whose first line is ``line`` (from 0) of the outermost."""
-        if depth > DEPTH_MAX or len(script) > SCRIPT_CHARS_MAX or script.count("<<") > HEREDOCS_MAX:
+        if fault := _too_much(script, depth):
+            self.fault = fault
             return
         for at, piece in _pieces(_FOREIGN.sub("X", script.replace("\0", " "))):
-            for node in _walk(self._parser.parse(piece.encode("ascii")).root_node):
+            tree = self._parsed(piece.encode("ascii"))
+            if tree is None:
+                return
+            for node in _walk(tree.root_node):
                 if self.commands >= COMMANDS_MAX:
                     return
                 self._visit(node, line if depth else at + node.start_point.row, depth)
+
+    def _parsed(self, piece: bytes) -> Tree | None:
+        """The tree of a piece; None, and the fault told, where the parser would need too many steps."""
+        here, work = Work(), self.work
+
+        def is_too_much(_at: int, in_error: bool) -> bool:
+            for counted in (here, work):
+                counted.steps += 1
+                counted.error_steps += in_error
+            return (
+                here.steps > PIECE_STEPS_MAX
+                or here.error_steps > PIECE_ERROR_STEPS_MAX
+                or work.steps > STEPS_MAX
+                or work.error_steps > ERROR_STEPS_MAX
+            )
+
+        try:
+            # Only what is read through a function can be stopped. To the end each time, or it asks a million times.
+            return self._parser.parse(lambda at, _place: piece[at:], progress_callback=is_too_much)
+        except ValueError:  # stopped
+            self._parser.reset()
+            self.fault = "shell text that takes the parser too many steps"
+            return None
 
     def add(self, line: int, *judgements: Judgement) -> None:
         self.dangers += [Danger(kind, grade, line + 1) for kind, grade in judgements]
@@ -273,6 +312,19 @@ class _Reader:
             self.add(line, ("fork bomb", "destructive"))
 
 
+def _too_much(script: str, depth: int) -> str:
+    """Which limit a script is past before it is parsed, or ""."""
+    if depth > DEPTH_MAX:
+        return f"shell text in shell text, more than {DEPTH_MAX} deep"
+    if len(script) > SCRIPT_CHARS_MAX:
+        return f"shell text of {len(script)} characters: more than {SCRIPT_CHARS_MAX}"
+    if script.count("<<") > HEREDOCS_MAX:
+        return f"shell text with more than {HEREDOCS_MAX} heredocs"
+    if any(len(line) > PIECE_CHARS_MAX for line in script.split("\n")):
+        return f"shell text with a line of more than {PIECE_CHARS_MAX} characters"
+    return ""
+
+
 def _program(argv: list[str]) -> str:
     return base_name(argv[0]) if argv else ""
 
@@ -289,7 +341,7 @@ def _pieces(script: str) -> Iterator[tuple[int, str]]:
         if size + len(line) > PIECE_CHARS_MAX and piece:
             yield first, "".join(piece)
             piece, size, first = [], 0, number
-        piece.append(line[:PIECE_CHARS_MAX] + "\n")
+        piece.append(line + "\n")
         size += len(line) + 1
     if piece:
         yield first, "".join(piece)

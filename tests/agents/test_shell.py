@@ -1,11 +1,12 @@
 """Dangerous commands: found by parsing, not by words; harmless look-alikes pass; hostile text is bounded."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tree_sitter import Language, Parser, Tree
+from tree_sitter import Language, Parser, Point, Tree
 
 from council.agents.scripts import commands_in_prose, in_block, in_lines
 from council.agents.shell import PIECE_CHARS_MAX, SCRIPT_CHARS_MAX, read_shell
@@ -199,9 +200,11 @@ def test_the_parser_is_given_ascii_alone(script: str) -> None:
         def __init__(self, language: Language) -> None:
             self.inner = Parser(language)
 
-        def parse(self, source: bytes) -> Tree:
-            seen.append(source)
-            return self.inner.parse(source) if source.isascii() else self.inner.parse(b"")
+        def parse(
+            self, source: Callable[[int, Point], bytes], progress_callback: Callable[[int, bool], bool]
+        ) -> Tree:
+            seen.append(source(0, Point(0, 0)))
+            return self.inner.parse(seen[-1] if seen[-1].isascii() else b"")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("council.agents.shell.Parser", Recorded)
