@@ -251,6 +251,39 @@ def test_what_a_session_sends_later_does_not_overtake_what_is_still_measured() -
     run(scenario())
 
 
+@pytest.mark.parametrize("passing", [True, False])
+def test_a_proposal_is_not_taken_in_when_the_store_fails_while_it_is_measured(passing: bool) -> None:
+    """Rules 4.7: what can't be kept is not taken in, and its sender hears why.
+
+    Mutation: the store is looked at only before the measuring; then the proposal is taken in and can't be kept.
+    """
+
+    async def scenario() -> None:
+        fitting, journal = SlowFitting(), MemoryJournal()
+        async with Bench(journal=journal, fitting=fitting) as bench:
+            coordinator, client = bench.coordinator, await bench.client()
+            refused = client.proposal()
+            call = asyncio.create_task(client.exchange(refused))
+            await until(lambda: fitting.asked == 1)
+            before = coordinator._driver.position
+            if passing:
+                journal.trouble = StoreFull("no room is left", where="here")
+            else:
+                coordinator._break(OSError("no room is left"))
+            fitting.gate.set()
+            with pytest.raises(StoreFull if passing else OperatorError, match="no room is left"):
+                await call
+            assert coordinator._driver.position == before
+            assert not coordinator._driver.state.open
+            if passing:
+                journal.trouble = None
+                (told,) = await client.exchange(refused)  # the same bytes again are decided
+                assert isinstance(told, Told)
+                assert told.decision.outcome == "approved"
+
+    run(scenario())
+
+
 def test_each_client_is_told_its_own_and_nobody_elses() -> None:
     async def scenario() -> None:
         async with Bench() as bench:

@@ -28,6 +28,7 @@ from council.protocol.errors import (
     OperatorError,
     Refused,
     SignatureError,
+    StoreFull,
     StoreLocked,
     TooManyOpen,
     UnknownSender,
@@ -625,3 +626,35 @@ def test_a_stall_while_it_is_sent_again_forgets_nobody_who_waits_for_a_human(
         assert (await asyncio.wait_for(waiting, 30)).outcome == "approved"
 
     on_a_wire(scenario, SILENT)
+
+
+def test_a_refusal_for_a_full_store_leaves_the_others_of_its_session_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rules 4.7: what can't be kept is refused; what was taken in before is still answered.
+
+    Mutations: the session makes no more calls after the one that was refused; it refuses all that waits with it.
+    """
+    gate = asyncio.Event()
+
+    async def gated(case: Case) -> Opinion:
+        await gate.wait()
+        return Opinion.yes("fine")
+
+    async def scenario(wire: Wire) -> None:
+        coordinator = wire.bench.coordinator
+        waiting = asyncio.ensure_future(wire.session.propose(wire.draft()))
+        await until(lambda: coordinator._driver.state.open)
+        with monkeypatch.context() as held:
+            held.setattr(type(coordinator._journal), "trouble", StoreFull("no room is left", where="x"))
+            refused = asyncio.ensure_future(wire.session.propose(wire.draft()))
+            for each in coordinator._sessions.values():
+                each.mailbox.release()  # so that no other call is parked while this one is refused
+            with pytest.raises(StoreFull, match="no room is left"):
+                await refused
+        assert not waiting.done()
+        gate.set()
+        assert (await asyncio.wait_for(waiting, 30)).outcome == "approved"
+        assert wire.submissions == 1
+
+    on_a_wire(scenario, {"prime": gated, "lite": gated, "codemind": gated})
