@@ -88,19 +88,22 @@ class Council:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         dashboard: bool = False,
         **settings: Unpack[Settings],
     ) -> Council:
         """A council on Ray, which ends with this object. ``settings`` are those of ``council.toml``.
 
         Without ``ray_address`` it uses the Ray that this process is connected to, else starts a local one.
-        Raises ConfigError, MindError, NameTaken, Unreachable, VersionMismatch.
+        With a store, the key of ``sender`` is kept in the state folder for the next run, unless ``key`` gives it.
+        Raises ConfigError, MindError, NameTaken, Unreachable, VersionMismatch, OperatorError.
         """
-        from council.runtime import ray_side  # Ray is imported when it is used
+        from council.runtime import journals, ray_side  # Ray is imported when it is used
 
         found = configured(config, settings)
+        key = journals.sender_key(found, sender) if key is None else key
         port = ray_side.launch(found, dashboard=dashboard)
-        return cls._open(port, found, sender, owned=True, release=port.release)
+        return cls._open(port, found, sender, owned=True, release=port.release, key=key)
 
     @classmethod
     def connect(
@@ -134,16 +137,19 @@ class Council:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         **settings: Unpack[Settings],
     ) -> Council:
         """A council in this process, without Ray, for scripts, notebooks and tests; the rules are the same.
 
-        Asynchronous minds share one event loop here, on a thread of the council's own. Raises ConfigError,
-        MindError.
+        Asynchronous minds share one event loop here, on a thread of the council's own. ``sender`` and ``key`` are
+        as in ``launch``. Raises ConfigError, MindError, NameTaken, OperatorError.
         """
-        from council.runtime import inline
+        from council.runtime import inline, journals
 
         found = configured(config, settings)
+        if key is None and found.store is not None:  # else nothing is kept
+            key = journals.sender_key(found, sender)
         traces = traces_of(found, "inline")
         background = Background(f"council-{found.name}")
         try:
@@ -152,7 +158,7 @@ class Council:
             background.stop()
             end(traces)
             raise
-        return cls._open(port, found, sender, owned=True, background=background, traces=traces)
+        return cls._open(port, found, sender, owned=True, background=background, key=key, traces=traces)
 
     @classmethod
     def _open(
@@ -169,14 +175,11 @@ class Council:
     ) -> Council:
         background = background or Background(f"council-{config.name}-client")
 
-        async def join() -> Session:
-            name = sender or f"client-{secrets.token_hex(8)}"
-            session = Session(port, name, "proposer", key or secrets.token_bytes(32), config.call_timeout_s)
-            await session.open()
-            return session
-
+        name = sender or f"client-{secrets.token_hex(8)}"
+        key = secrets.token_bytes(32) if key is None else key
+        session = Session(port, name, "proposer", key, config.call_timeout_s)
         try:
-            session = background.wait(join())
+            background.wait(session.open())
         except BaseException:
             with contextlib.suppress(Exception):  # what went wrong first is what is told
                 if owned:

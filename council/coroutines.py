@@ -45,12 +45,15 @@ class AsyncCouncil:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         dashboard: bool = False,
         **settings: Unpack[Settings],
     ) -> Opening:
         from council.client import Council
 
-        return Opening(lambda: Council.launch(config, sender=sender, dashboard=dashboard, **settings))
+        return Opening(
+            lambda: Council.launch(config, sender=sender, key=key, dashboard=dashboard, **settings)
+        )
 
     @classmethod
     def connect(
@@ -75,11 +78,12 @@ class AsyncCouncil:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         **settings: Unpack[Settings],
     ) -> Opening:
         from council.client import Council
 
-        return Opening(lambda: Council.inline(config, sender=sender, **settings))
+        return Opening(lambda: Council.inline(config, sender=sender, key=key, **settings))
 
     @property
     def name(self) -> str:

@@ -83,6 +83,7 @@ class CouncilPool:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         **settings: Unpack[Settings],
     ) -> Self:
         """``count`` councils on Ray, which end with this object; see ``Council.launch``.
@@ -91,7 +92,7 @@ class CouncilPool:
         store becomes a file for each, beside the one that is named. Raises what ``Council.launch`` does, and
         PoolMismatch for journals that belong to a pool of another size.
         """
-        return cls._opened(Council.launch, count, config, sender, settings)
+        return cls._opened(Council.launch, count, config, _one_sender(sender, key), settings)
 
     @classmethod
     def inline(
@@ -100,10 +101,11 @@ class CouncilPool:
         config: CouncilConfig | Path | str | None = None,
         *,
         sender: str | None = None,
+        key: bytes | None = None,
         **settings: Unpack[Settings],
     ) -> Self:
         """``count`` councils in this process; see ``Council.inline``."""
-        return cls._opened(Council.inline, count, config, sender, settings)
+        return cls._opened(Council.inline, count, config, _one_sender(sender, key), settings)
 
     @classmethod
     def connect(
@@ -120,7 +122,7 @@ class CouncilPool:
         Raises CallerError for a council that is part of none.
         """
         base = configured(None, {**settings, "ray_address": address, "name": name})
-        sender, key = _one_sender(sender), key or secrets.token_bytes(32)
+        sender, key = _one_sender(sender, key)
         with _closed_unless_all() as councils:
 
             def joined(number: int) -> Council:
@@ -139,7 +141,7 @@ class CouncilPool:
         made_by: Callable[..., Council],
         count: int,
         config: CouncilConfig | Path | str | None,
-        sender: str | None,
+        sender: tuple[str, bytes | None],
         settings: Settings,
     ) -> Self:
         if type(count) is not int or not 1 <= count <= COUNCILS_MAX:
@@ -148,7 +150,7 @@ class CouncilPool:
             )
         base = configured(config, settings)
         parts = [part_of(base, number, count) for number in range(count)]
-        make = partial(made_by, sender=_one_sender(sender))
+        make = partial(made_by, sender=sender[0], key=sender[1])
         with _closed_unless_all() as councils:
             councils.append(make(parts[0]))  # alone: it may start Ray for all
             with ThreadPoolExecutor(STARTING_MAX, "council-pool") as starting:
@@ -365,9 +367,14 @@ def _closed_unless_all() -> Iterator[list[Council]]:
         raise
 
 
-def _one_sender(sender: str | None) -> str:
-    """The name that a client has in all of them, for a proposal is drafted before it is known where it goes."""
-    return sender or f"client-{secrets.token_hex(8)}"
+def _one_sender(sender: str | None, key: bytes | None) -> tuple[str, bytes | None]:
+    """The name that a client has in all of them, for a proposal is drafted before it is known where it goes.
+
+    With it comes the key. A name that is made up here will not come back, so a key is made for it too, and none kept.
+    """
+    if sender:
+        return sender, key
+    return f"client-{secrets.token_hex(8)}", secrets.token_bytes(32) if key is None else key
 
 
 def _close(councils: Sequence[Council]) -> None:

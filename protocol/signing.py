@@ -79,6 +79,13 @@ def greeting(key: Key, council_id: str, sender: str) -> bytes:
     return seal(b"greeting " + sender.encode(), sender_key=key, council_id=council_id)
 
 
+def check_name(sender: str) -> None:
+    """Raises ConfigError for what is no sender's name."""
+    if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
+        form = "expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
+        raise ConfigError(f"{quoted(sender)} is no sender's name: {form}")
+
+
 class Keyring:
     """The keys of everybody who may speak in a council, by name. Its repr shows names, never keys."""
 
@@ -89,9 +96,7 @@ class Keyring:
 
     def add(self, sender: str, key: Key) -> None:
         """Let ``sender`` speak. Raises NameTaken, and ConfigError for a name or key unfit."""
-        if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
-            form = "expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
-            raise ConfigError(f"{quoted(sender)} is no sender's name: {form}")
+        check_name(sender)
         if sender in self._keys:
             raise NameTaken(f"{sender} speaks in this council already; take another name", name=sender)
         self._keys[sender] = _checked_key(key, sender)

@@ -38,7 +38,7 @@ from council import (
 )
 from council.core.state import Tally
 from council.guards import SHOWN_CHARS_MAX
-from council.humans import council_key, human_key, me
+from council.humans import council_key, human_key, me, state_dir
 from council.protocol.errors import (
     CallerError,
     ConfigError,
@@ -544,6 +544,63 @@ def test_a_client_cannot_answer_under_its_own_name() -> None:
             council.answer(standing.escalation_id or "", approve=True, human="ada")
     with pytest.raises(NameTaken, match="ada"):
         Council.inline(CouncilConfig(**settings, humans={"ada": "kept"}), sender="ada")  # type: ignore[arg-type]
+
+
+def test_a_sender_comes_back_to_its_journal(tmp_path: Path) -> None:
+    """rules 1.12, 1.14: a second run speaks as the same client, and a retry gets the decision of the first."""
+    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
+    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
+    with Council.inline(**settings) as council:
+        draft = council.draft("x")
+        first = council.propose(draft)
+    with Council.inline(**settings) as council:
+        again = council.propose(draft)
+        assert (again.proposal_id, again.outcome, again.position) == (
+            first.proposal_id,
+            "approved",
+            first.position,
+        )
+        assert len(council.history(types=["decision"]).entries) == 1
+        assert council.propose("y", supersedes=first.proposal_id).final
+
+
+def test_a_sender_may_bring_its_own_key(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
+    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
+    for key in (b"k" * 32, b"k" * 32):
+        with Council.inline(**settings, key=key) as council:
+            assert council.propose("x").outcome == "approved"
+    assert not (state_dir() / "journals" / "twice.senders").exists()
+    with pytest.raises(NameTaken, match=r"another key.*give that key.*journals/twice\.senders/agent\.key"):
+        Council.inline(**settings)  # as on another machine, where the key was not taken along
+    with pytest.raises(ConfigError, match="agent"):
+        Council.inline(**settings, key=b"")
+
+
+def test_a_kept_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"seats": seats(prime=Chair, lite=agree, codemind=agree), "name": "twice"}
+    settings |= {"store": str(tmp_path / "s.db"), "sender": "agent"}
+    Council.inline(**settings).close()
+    kept = state_dir() / "journals" / "twice.senders" / "agent.key"
+    kept.chmod(0o644)
+    with pytest.raises(OperatorError, match=r"agent\.key is open to others: chmod 600 it"):
+        Council.inline(**settings)
+    kept.chmod(0o600)
+    kept.write_bytes(b"short")
+    with pytest.raises(OperatorError, match="holds 5 bytes, a key has 32: put back the one it had"):
+        Council.inline(**settings)
+
+
+def test_no_key_is_kept_of_who_does_not_come_back(tmp_path: Path) -> None:
+    """Mutation: each run leaves a file behind; a name that is none leads out of the folder."""
+    some = seats(prime=Chair, lite=agree, codemind=agree)
+    store = str(tmp_path / "s.db")
+    Council.inline(seats=some, sender="agent").close()
+    Council.inline(seats=some, store="memory", sender="agent").close()
+    Council.inline(seats=some, store=store).close()
+    with pytest.raises(ConfigError, match="no sender's name"):
+        Council.inline(seats=some, store=store, sender="../../agent")
+    assert not list(state_dir().rglob("*.senders"))
 
 
 def test_whoever_launches_it_may_answer_and_nobody_else(

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council import Case, Council, CouncilPool, Opinion, SeatConfig
+from council import Case, Council, CouncilPool, Decision, Opinion, SeatConfig
 from council.config import load
 from council.core.state import council_of
+from council.humans import state_dir
 from council.pool import part_of
 from council.protocol.errors import CallerError, ConfigError, JournalHeld, PoolMismatch, Refused
 from council.settings import CouncilConfig
@@ -305,3 +306,24 @@ def test_one_that_fails_to_close_keeps_no_other_open(monkeypatch: pytest.MonkeyP
     for council in pool.councils:
         with pytest.raises(CallerError, match="was closed"):
             council.status()
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 32])
+def test_a_sender_comes_back_to_every_council(tmp_path: Path, key: bytes | None) -> None:
+    store = str(tmp_path / "s.db")
+    with pool_of(2, store=store, sender="agent", key=key) as pool:
+        drafts = [pool.draft("x", key=str(number)) for number in range(8)]
+        first = pool.propose_many(drafts)
+    with pool_of(2, store=store, sender="agent", key=key) as pool:
+        again = pool.propose_many(drafts)
+    assert [(each.proposal_id, each.position) for each in again if isinstance(each, Decision)] == [
+        (each.proposal_id, each.position) for each in first if isinstance(each, Decision)
+    ]
+    assert len(again) == len([each for each in again if isinstance(each, Decision)]) == 8
+    folders = sorted(state_dir().rglob("*.senders"))
+    assert [each.name for each in folders] == ([] if key else ["checks.0.senders", "checks.1.senders"])
+
+
+def test_a_pools_client_without_a_name_leaves_no_keys(tmp_path: Path) -> None:
+    pool_of(2, store=str(tmp_path / "s.db")).close()
+    assert not list(state_dir().rglob("*.senders"))

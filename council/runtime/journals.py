@@ -7,8 +7,9 @@ import os
 import re
 from pathlib import Path
 
-from council.humans import state_dir
+from council.humans import kept_key, state_dir
 from council.journal.record import Journal, MemoryJournal
+from council.protocol import signing
 from council.protocol.errors import OperatorError, PoolMismatch, StoreOutdated, StoreUnreachable
 from council.settings import MEMORY, CouncilConfig
 
@@ -117,6 +118,20 @@ def journal_key(name: str) -> bytes:
     from council.journal import checkpoint
 
     return checkpoint.journal_key(name)
+
+
+def sender_key(config: CouncilConfig, sender: str | None) -> bytes | None:
+    """The key of the client of that name, kept as long as the journal knows the name; None for all others.
+
+    Raises ConfigError for what is no sender's name, and OperatorError as ``kept_key`` does.
+    """
+    if not sender or config.store == MEMORY:
+        return None
+    signing.check_name(sender)  # it names a file, and must not lead out of the folder
+    path = state_dir() / "journals" / f"{config.name}.senders" / f"{sender}.key"
+    return kept_key(
+        path, f"the sender {sender}", ", or give key=", anew="put back the one it had, or give key="
+    )
 
 
 def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover: bool = False) -> Journal:

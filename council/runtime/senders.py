@@ -55,7 +55,13 @@ class Senders:
         # Whoever has a name may revise what was proposed under it (rules 1.3): then it is one sender's for good.
         if self.proposers.get(name) not in (None, _fingerprint(key)):
             self.keyring.remove(name)
-            raise NameTaken(f"the name {name} was a client's with another key; choose another", name=name)
+            council = self.council_id.rpartition(".")[0]
+            raise NameTaken(
+                f"the name {name} was a client's with another key, and its proposals are in the journal: give that "
+                f"key (key=), put back its file (journals/{council}.senders/{name}.key in the state folder of "
+                "whoever launched the council then), or choose another name",
+                name=name,
+            )
         self.roles[name] = role
 
     def _recognise(self, name: str, said: bytes) -> None:

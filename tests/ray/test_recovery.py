@@ -143,6 +143,17 @@ def test_what_waits_for_a_human_survives_the_end_of_everything(name: str, store:
     assert kept(store, name)[standing.proposal_id] == 1
 
 
+def test_a_sender_comes_back_to_its_journal(name: str, store: str) -> None:
+    """rules 1.12: whoever is launched again speaks as the same client, and a retry gets the first decision."""
+    with launch(name, seats=seats("agree"), store=store, sender="agent") as council:
+        draft = council.draft("once")
+        first = council.propose(draft)
+    with launch(name, seats=seats("agree"), store=store, sender="agent") as council:
+        again = council.propose(draft)
+    assert (again.outcome, again.position) == (first.outcome, first.position)
+    assert kept(store, name) == {first.proposal_id: 1}
+
+
 def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(name: str, store: str) -> None:
     """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
     with launch(name, seats=seats("agree"), store=store) as council:
