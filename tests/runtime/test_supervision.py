@@ -1,0 +1,164 @@
+"""The supervision of seats: how soon one that is gone is tried again, and what ends with its earlier run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from council.agents.exchange import Reply
+from council.agents.seat import SeatHost
+from council.protocol.errors import EpochFenced
+from council.runtime import supervision
+from council.runtime.inline import InlineTransport
+from council.runtime.supervision import REVIVE_FIRST_S, REVIVE_LAST_S
+from tests.runtime.harness import run, until
+from tests.runtime.test_coordinator import Bench, HandClock
+
+
+class Attended(InlineTransport):
+    """Notes the attendances that run, and ends those of a seat when the test says so.
+
+    ``refusals`` is how often a seat is not back yet when it is to be revived.
+    """
+
+    def __init__(self, hosts: dict[str, SeatHost]) -> None:
+        super().__init__(hosts)
+        self.running: list[tuple[str, int]] = []
+        self.running_at_revival: list[list[tuple[str, int]]] = []
+        self.falls: dict[str, asyncio.Future[None]] = {}
+        self.unreachable: set[str] = set()
+        self.refusals = 0
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        if seat in self.unreachable:
+            raise ConnectionError("the line broke")
+        return await super().exchange(seat, batch)
+
+    async def attend(self, seat: str, boot: int) -> None:
+        fall = self.falls[seat] = asyncio.get_running_loop().create_future()
+        self.running.append((seat, boot))
+        try:
+            await fall
+        finally:
+            self.running.remove((seat, boot))
+
+    async def revive(self, seat: str) -> None:
+        self.unreachable.discard(seat)
+        self.running_at_revival.append(list(self.running))
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionError("not yet")
+
+
+def attended(**options: Any) -> tuple[Bench, Attended]:
+    bench = Bench(**options)
+    bench.transport = transport = Attended(bench.hosts)
+    transport.coordinator = bench.coordinator
+    bench.coordinator._transport = bench.coordinator._seats._transport = transport
+    return bench, transport
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before each attempt to have a seat back; none of them is waited for."""
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(delay: float) -> None:
+        if delay >= REVIVE_FIRST_S:
+            found.append(delay)
+            delay = 0
+        await sleep(delay)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("well_s", "then"), [(REVIVE_LAST_S, 8 * REVIVE_FIRST_S), (REVIVE_LAST_S + 0.1, REVIVE_FIRST_S)]
+)
+def test_the_pauses_begin_anew_once_a_seat_was_well_for_longer_than_the_longest(
+    well_s: float, then: float, pauses: list[float]
+) -> None:
+    """A seat that falls again at once is tried ever more seldom; one that was well for a while, at once.
+
+    Mutations: the pauses go on from the last one however long the seat was well; they begin anew each time.
+    """
+
+    async def scenario() -> None:
+        hand = HandClock()
+        bench, transport = attended(clock=hand.clock)
+        async with bench:
+            await until(lambda: ("lite", 0) in transport.running)
+            transport.refusals = 2
+            transport.falls["lite"].set_exception(ConnectionError("gone"))
+            await until(lambda: ("lite", 1) in transport.running)
+            assert pauses == [REVIVE_FIRST_S, 2 * REVIVE_FIRST_S, 4 * REVIVE_FIRST_S]
+            hand.t += well_s
+            transport.falls["lite"].set_exception(ConnectionError("gone again"))
+            await until(lambda: ("lite", 2) in transport.running)
+            assert pauses[3:] == [then]
+
+    run(scenario())
+
+
+def test_the_pauses_grow_no_longer_than_the_longest(pauses: list[float]) -> None:
+    """Mutation: they double for ever, and a seat that was away for a night is not looked for in the morning."""
+
+    async def scenario() -> None:
+        bench, transport = attended()
+        async with bench:
+            await until(lambda: ("lite", 0) in transport.running)
+            transport.refusals = 12
+            transport.falls["lite"].set_exception(ConnectionError("gone"))
+            await until(lambda: ("lite", 1) in transport.running)
+            assert pauses == [min(2**n * REVIVE_FIRST_S, REVIVE_LAST_S) for n in range(13)]
+            assert pauses[-1] == REVIVE_LAST_S
+
+    run(scenario())
+
+
+def test_the_attendance_of_a_seat_that_is_given_up_ends_before_it_is_revived() -> None:
+    """Rules 1.10: a run that is over beats no more. Its letters fail here, while its heart still beats.
+
+    Mutation: the earlier attendance is left running beside the later one.
+    """
+
+    async def scenario() -> None:
+        bench, transport = attended()
+        async with bench:
+            await until(lambda: len(transport.running) == 3)
+            transport.unreachable.add("lite")
+            client = await bench.client()
+            await client.exchange(client.proposal())
+            await until(lambda: ("lite", 1) in transport.running)
+            assert sorted(transport.running) == [("codemind", 0), ("lite", 1), ("prime", 0)]
+            assert transport.running_at_revival == [[("prime", 0), ("codemind", 0)]]
+
+    run(scenario())
+
+
+def test_no_attendance_goes_on_once_another_coordinator_has_the_seats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rules 4.6: the seats of a coordinator that was replaced are the other's to attend to.
+
+    Mutations: their attendances go on, and the seats beat for two coordinators; they begin again.
+    """
+    monkeypatch.setattr(
+        supervision, "REVIVE_FIRST_S", 0.0
+    )  # what would begin again does so in the next turns
+
+    async def scenario() -> None:
+        bench, transport = attended()
+        async with bench:
+            await until(lambda: len(transport.running) == 3)
+            bench.coordinator._break(EpochFenced("another has begun", journal="j", epoch=1, newest=2))
+            await until(lambda: not transport.running)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (transport.running, transport.running_at_revival) == ([], [])
+
+    run(scenario())
