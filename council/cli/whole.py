@@ -200,14 +200,16 @@ def _revised(source: Source, entries: Sequence[Entry], proposal_id: str) -> Iter
 def _document(source: Source, story: Story) -> dict[str, Any]:
     from council.core.state import plain
 
-    standing = "decided" if story.decision else "escalated" if story.escalation else "deliberating"
+    decision, standing, outcome = story.decision, "escalated" if story.escalation else "deliberating", None
+    if decision is not None:
+        standing, outcome = decision.standing, decision.outcome
     return {
         "council": source.name,
         "where": source.where,
         "proposal_id": story.proposal_id,
-        "standing": story.decision.standing if story.decision else standing,
-        "outcome": story.decision and story.decision.outcome,
-        "decision": plain(story.decision),
+        "standing": standing,
+        "outcome": outcome,
+        "decision": plain(decision),
         "escalation": plain(story.escalation),
         "records": [document(entry) for entry in story.entries],
         "revised": [document(entry) for entry in story.revised],

@@ -432,6 +432,22 @@ def test_show_as_data_has_the_envelopes(cli: Cli, lived: Lived) -> None:
     assert [each["proposal_id"] for each in revised] == [lived.ids["revised"]]
 
 
+def test_show_as_data_says_what_became_of_each(cli: Cli, lived: Lived) -> None:
+    """Mutation: a decision that is not approved, which is false in a condition, is shown as still deliberated."""
+    expected = {
+        "approved": (0, "decided", "approved"),
+        "rejected": (1, "decided", "rejected"),
+        "ruled": (1, "decided", "rejected"),
+        "revised": (1, "decided", "cancelled"),
+        "lost": (3, "escalated", None),
+        "open": (3, "deliberating", None),
+    }
+    for name, shown in expected.items():
+        code, out, _ = cli("show", lived.ids[name], *lived.options, "--json")
+        (found,) = documents(out)
+        assert (code, found["standing"], found["outcome"]) == shown
+
+
 def test_a_record_is_shown_by_its_position(cli: Cli, lived: Lived) -> None:
     assert cli("show", "#16", *lived.options).out == cli("show", lived.ids["answered"], *lived.options).out
     died = cli("show", "#30", *lived.options)
