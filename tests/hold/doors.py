@@ -1,0 +1,99 @@
+"""What these tests reach by an internal name. Where code moves, this file is changed, and no other one here."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from council import CouncilConfig, Envelope
+from council.chartering import chartered, papers_of
+from council.cli.app import run
+from council.journal.checkpoint import SIGNATURE_BYTES
+from council.protocol import codec, signing
+from council.protocol.errors import CouncilError
+from council.protocol.identity import Identity
+from council.runtime.identity import kept
+from council.runtime.parts import rules_of as _rules_of
+
+# The wire
+
+
+def encoded(envelope: Envelope) -> bytes:
+    return codec.encode(envelope)
+
+
+def decoded(payload: bytes) -> Envelope:
+    return codec.decode(payload)
+
+
+def sealed(envelope: Envelope, key: bytes, council_id: str) -> bytes:
+    return signing.sign(envelope, key, council_id)
+
+
+def opened(message: bytes, sender: str, key: bytes, council_id: str) -> Envelope:
+    keyring = signing.Keyring()
+    keyring.add(sender, key)
+    return keyring.open(message, council_id)
+
+
+def sealed_to(payload: bytes, key: bytes, council_id: str, peer: str) -> bytes:
+    """As the council seals what it says to ``peer``."""
+    return signing.seal_to(payload, key, council_id, peer)
+
+
+# The journal
+
+
+def rules_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules that a council with these settings is launched with."""
+    return asdict(_rules_of(chartered(CouncilConfig(**settings))))
+
+
+def identity_with(core_rule: str) -> Any:
+    """The identity that ships, with one more core rule, as a journal keeps it."""
+    shipped = papers_of(CouncilConfig()).charter.identity
+    return kept(Identity.build({**shipped.data(), "core_rules": [*shipped.core_rules, core_rule]}))
+
+
+def snapshot_in(signed: bytes) -> bytes:
+    """The snapshot itself, of one as it is kept: signed, and bound to the chain."""
+    return bytes(msgspec.msgpack.decode(signed[SIGNATURE_BYTES:])["base"])
+
+
+# Errors
+
+
+def errors() -> Iterator[type[CouncilError]]:
+    """Every class of error that the council raises, the root first."""
+    waiting = [CouncilError]
+    while waiting:
+        kind = waiting.pop(0)
+        yield kind
+        waiting += sorted(kind.__subclasses__(), key=lambda each: each.__name__)
+
+
+# The command line
+
+
+def command(*arguments: str, placeless: bool = False) -> tuple[int, Any]:
+    """The exit code of a command line run in this process, and the JSON that it printed: one document, or lines.
+
+    ``placeless``: whatever says ``where`` something is says nothing.
+    """
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        code = run(arguments)
+    found = [
+        json.loads(line, object_hook=_placeless if placeless else None)
+        for line in out.getvalue().splitlines()
+    ]
+    return code, found[0] if len(found) == 1 else found
+
+
+def _placeless(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: "" if name == "where" else value for name, value in document.items()}
