@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from council.core import effects as do
@@ -23,6 +23,8 @@ from council.runtime.feed import touched
 from council.runtime.watching import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from council.journal.record import Journal
     from council.runtime.driver import Driver
 
@@ -354,49 +356,51 @@ class Registry:
         getattr(series, TOLD_BY[metric.kind])(value)
 
 
-class _Fresh:
-    """The figures as they are when they are asked for: has the meter look first, on the coordinator's loop."""
-
-    def __init__(self, registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> None:
-        self._registry = registry
-        self._meter = meter
-        self._loop = loop
-
-    def collect(self) -> Iterator[Any]:
-        self._refresh()
-        yield from self._registry.collected.collect()
-
-    def restricted_registry(self, names: Any) -> Any:
-        """Some of them, as ``/metrics?name[]=...`` asks."""
-        self._refresh()
-        return self._registry.collected.restricted_registry(names)
-
-    def _refresh(self) -> None:
-        async def look() -> None:
-            self._meter.read()
-
-        asyncio.run_coroutine_threadsafe(look(), self._loop).result(SCRAPE_S)
-
-
 class Endpoint:
-    """An HTTP server for Prometheus, on threads of its own: ``http://host:port/metrics``."""
+    """An HTTP server for Prometheus, on a thread of its own: ``http://host:port/metrics``."""
 
     def __init__(self, registry: Registry, meter: Meter, host: str, port: int) -> None:
         """Listens, on a free port where ``port`` is 0; called on the coordinator's loop. Raises OperatorError."""
-        import prometheus_client as prometheus
+        from council import web  # of no use to a council that serves no metrics
 
-        fresh: Any = _Fresh(registry, meter, asyncio.get_running_loop())
         try:
-            self._server, self._thread = prometheus.start_http_server(port, host, fresh)
-        except (OSError, OverflowError) as error:
+            listener = web.listening(host, port)
+        except OSError as error:
             raise OperatorError(
                 f"metrics can't be served at {host} port {port}: {error}; see metrics_host and metrics_port"
             ) from error
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_address[1]}/metrics"
+        self.url = f"http://{shown}:{listener.getsockname()[1]}/metrics"
+        served = _scraped(registry, meter, asyncio.get_running_loop())
+        self._server = web.Server(served, listener, "council-metrics")
 
     def close(self) -> None:
         """Stops listening; for a thread that may wait."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
+
+
+def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Starlette:
+    """The figures as they are when they are asked for, at any path: the meter looks first, on the loop given."""
+    from prometheus_client.exposition import choose_encoder
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def look() -> None:
+        meter.read()
+
+    async def scrape(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(SCRAPE_S):
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), loop))
+        except TimeoutError:
+            return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        names = request.query_params.getlist("name[]")
+        wanted: Any = registry.collected.restricted_registry(names) if names else registry.collected
+        return Response(encode(wanted), headers={"Content-Type": kind})
+
+    return Starlette(routes=[Route("/{path:path}", scrape)], middleware=[Middleware(GZipMiddleware)])

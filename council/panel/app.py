@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,8 +33,10 @@ from council.protocol.errors import CouncilError
 FRESH_S = 0.5
 # A council that does not answer for so long is told as one that does not.
 ANSWER_S = 5.0
-HERE = Path(__file__).parent
-TYPES = {"css": "text/css", "js": "text/javascript", "html": "text/html"}
+TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
+FILES = {path.name: path for path in Path(__file__).parent.iterdir() if path.suffix in TYPES}
+# RFC 3986: a name, or an address, which of version 6 stands in brackets; and a port, which may be empty.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?")
 
 Ask = Callable[[], Awaitable[Mapping[str, Any]]]
 
@@ -150,11 +153,22 @@ def _same(given: str, token: str) -> bool:
 
 
 def _file(name: str) -> Response:
-    kind = TYPES.get(name.rpartition(".")[2])
-    path = HERE / name
-    if kind is None or path.parent != HERE or not path.is_file():
+    path = FILES.get(name)
+    if path is None:
         return PlainTextResponse("there is no such page", 404)
-    return Response(path.read_bytes(), media_type=kind)
+    return Response(path.read_bytes(), media_type=TYPES[path.suffix])
+
+
+def _host(request: Request) -> str | None:
+    """The host that a request names, without its port and brackets; None where it names none, or several."""
+    given = request.headers.getlist("host")
+    found = _HOST.fullmatch(given[0]) if len(given) == 1 else None
+    if found is None:
+        return None
+    try:
+        return str(ipaddress.IPv6Address(found[1])) if found[1] else found[2].lower()
+    except ValueError:
+        return None
 
 
 class _Guard(BaseHTTPMiddleware):
@@ -178,7 +192,10 @@ class _Guard(BaseHTTPMiddleware):
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
         response: Response
-        if self._is_own(request.url.hostname or ""):
+        host = _host(request)
+        if host is None:
+            response = PlainTextResponse("a request names one host, and a port where it has one\n", 400)
+        elif self._is_own(host):
             response = await call_next(request)
         else:
             response = PlainTextResponse(
@@ -189,7 +206,7 @@ class _Guard(BaseHTTPMiddleware):
 
     def _is_own(self, host: str) -> bool:
         try:
-            ipaddress.ip_address(host.strip("[]"))
+            ipaddress.ip_address(host)
         except ValueError:
-            return host.lower() in self._own
+            return host in self._own
         return True
