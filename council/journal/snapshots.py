@@ -117,7 +117,7 @@ class Keeper:
             link = links[position] = _linked(link, more)
         for position, signed in bases:
             base = self._read(signed)
-            if base is None or base.position != position or row_hash(position) != base.row_hash:
+            if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
                 why = "it is not signed by this journal's key, or does not fit its chain"
             elif links.get(position) != base.link:
                 why = "a part of it is missing, or was changed"

@@ -12,6 +12,7 @@ from council.journal import snapshots, writer
 from council.journal.record import Record, Snapshot
 from council.protocol.errors import JournalCorrupt
 from tests.journal.conftest import raw
+from tests.journal.journals import begun
 from tests.journal.writing import (
     NAME,
     fresh,
@@ -25,7 +26,7 @@ from tests.journal.writing import (
     write,
 )
 from tests.runtime.harness import Hand
-from tests.runtime.test_replay import years
+from tests.runtime.test_replay import votes, years
 
 
 def written(address: str, hand: Hand, cuts: list[int], **options: Any) -> list[int]:
@@ -50,6 +51,15 @@ def parts(address: str) -> list[tuple[int, str]]:
     rows = connection.execute("SELECT position, part FROM snapshots ORDER BY position, part").fetchall()
     connection.close()
     return [tuple(row) for row in rows]
+
+
+def moved(there: str, here: str) -> None:
+    """Puts the snapshots of one store in place of another's."""
+    connection = raw(here)
+    connection.execute(f"ATTACH '{there}' AS there")
+    connection.execute("DELETE FROM snapshots")
+    connection.execute("INSERT INTO snapshots SELECT * FROM there.snapshots")
+    connection.close()
 
 
 def passed_over(logs: list[Any]) -> list[int]:
@@ -147,15 +157,32 @@ def test_a_stale_or_foreign_one_is_passed_over(tmp_path: Any) -> None:
     written(there, foreign, [count])
     written(forged, hand, [count], key=b"k" * 32)
     for other in (there, forged):
-        connection = raw(here)
-        connection.execute(f"ATTACH '{other}' AS other")
-        connection.execute("DELETE FROM snapshots")
-        connection.execute("INSERT INTO snapshots SELECT * FROM other.snapshots")
-        connection.execute("UPDATE snapshots SET position = position")
-        connection.close()
+        moved(other, here)
         with capture_logs() as logs:
             assert whole(recovered(here, hand.rules)) == whole(hand.driver)
         assert passed_over(logs) == [count]
+
+
+def test_one_of_another_chain_is_passed_over_though_this_key_signed_it(tmp_path: Any) -> None:
+    """Rules 4.5: a snapshot that could be read, of a journal of this name and key, whose records are others.
+
+    Nothing is open in it, so that nothing but the chain tells it from one of ours. Mutation: leave out the
+    comparison of its row's hash, and a journal that is whole is refused as damaged.
+    """
+    hands = {"yes": begun(), "no": begun()}
+    for vote, hand in hands.items():
+        proposal_id = hand.propose()
+        votes(hand, proposal_id, prime=vote, lite=vote, codemind=vote)
+    here, there = str(tmp_path / "here.db"), str(tmp_path / "there.db")
+    hand, count = hands["yes"], len(hands["no"].records)
+    assert len(hand.records) == count
+    assert not hands["no"].driver.state.open
+    written(here, hand, [])
+    written(there, hands["no"], [count])
+    moved(there, here)
+    with capture_logs() as logs:
+        assert whole(recovered(here, hand.rules)) == whole(hand.driver)
+    assert passed_over(logs) == [count]
 
 
 def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
