@@ -221,8 +221,9 @@ def _choose(text: str, notes: _Notes) -> _Choice | None:
     chosen = (fenced or found)[-1]
     contested = any(one.value.get("ballot") != chosen.value.get("ballot") for one in found)
     if len(found) > 1:
+        which = "last" if chosen is found[-1] else "last in a fence"
         notes.add(
-            f"the answer holds {len(found)} control packets, of which the last is read"
+            f"the answer holds {len(found)} control packets, of which the {which} is read"
             + ("; their ballots differ" if contested else "")
         )
     return _Choice(chosen, 0.95 if fenced else 0.85, contested)

@@ -243,6 +243,31 @@ def test_several_whose_ballots_differ_are_a_matter_for_a_human() -> None:
     assert found.packet.safety_gates.requires_user_approval
 
 
+@pytest.mark.parametrize("in_fence", ["yes", "no"])
+@pytest.mark.parametrize("first", ["fence", "prose"])
+def test_a_ballot_in_a_fence_that_one_in_prose_contradicts_is_a_matter_for_a_human(
+    in_fence: str, first: str
+) -> None:
+    """Rules 6.1 and 1.14: the fence is read, and what stands beside it is heard all the same.
+
+    Mutation: ballots are compared among the fenced ones alone, and a quoted yes outvotes the model's own no.
+    """
+    in_prose = "no" if in_fence == "yes" else "yes"
+    texts = [
+        f"```json\n{answer(required_alone(), ballot={**BALLOT, 'vote': in_fence})}\n```",
+        f"It said {answer(required_alone(), ballot={**BALLOT, 'vote': in_prose})} as well.",
+    ]
+    found = read("\n".join(texts if first == "fence" else reversed(texts)))
+    assert (found.parse_confidence, found.contested) == (0.95, True)
+    assert found.ballot is not None
+    assert found.ballot.vote == in_fence
+    which = "last in a fence" if first == "fence" else "last"
+    assert f"2 control packets, of which the {which} is read; their ballots differ" in found.warnings[0]
+    weighed = control.weigh(found)
+    assert weighed is not None
+    assert weighed.asks_human
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -134,6 +134,27 @@ def test_only_a_seed_stands_inside_another_block_which_goes_on() -> None:
     )
 
 
+@pytest.mark.parametrize("blank", [" ", "\t", "\t ", " \t"])
+def test_a_line_indented_by_blanks_or_a_tab_goes_on_with_the_seed(blank: str) -> None:
+    """The rule of ``_goes_on_with_seed``. Mutation: a space alone indents; the rest of the seed is in the plan."""
+    text = f"PLAN: a\nTHOUGHT_SEED: cache it\n{blank}for later\n{blank}and then\nb"
+    expected = (
+        Block("PLAN", "a\nb"),
+        Block("THOUGHT_SEED", f"cache it\n{blank}for later\n{blank}and then", "PLAN"),
+    )
+    assert parse(text, nonce=None) == expected
+    assert in_chunks(text, None, *range(1, len(text))) == expected
+
+
+@pytest.mark.parametrize("first", ["\v", "\f", "\u00a0", "\u3000", "\n", "\r\n"])
+def test_any_other_beginning_of_a_line_ends_the_seed(first: str) -> None:
+    """An empty line does, and one that begins with another blank. Mutation: every blank that Unicode has indents."""
+    assert parse(f"PLAN: a\nTHOUGHT_SEED: b\n{first}c", nonce=None) == (
+        Block("PLAN", f"a\n{first}c"),
+        Block("THOUGHT_SEED", "b", "PLAN"),
+    )
+
+
 def test_a_seed_before_any_block_stands_in_the_response() -> None:
     assert parse("THOUGHT_SEED: a\nTHOUGHT_SEED: b\nhello", nonce=None) == (
         Block("THOUGHT_SEED", "a", "RESPONSE"),
@@ -378,6 +399,8 @@ def test_any_execute_is_read_or_refused(text: str) -> None:
         ("PLAN: confidence=.25", 0.25),
         ("PLAN: a\nconfidence=0", 0.0),
         ("PLAN: a\nconfidence=0.9\nPLAN: b\nconfidence=0.2", 0.2),
+        ("PLAN: a\nconfidence=0.2\nb\nconfidence=0.9", 0.2),  # of several the lowest, wherever it stands
+        ("PLAN: a\nconfidence=0.5\nconfidence=0.2\nconfidence=0.9", 0.2),
         ("PLAN: a", None),
         ("RESPONSE: a\nconfidence=0.9", None),
         ("confidence=0.9\nPLAN: a", None),
