@@ -529,6 +529,47 @@ def test_no_more_reviews_at_once_than_allowed(kind: str) -> None:
     assert most == 3
 
 
+def test_no_more_reviews_at_once_than_allowed_after_many_withdrawals() -> None:
+    """What is withdrawn frees the slot that it holds, once; what only waited for a slot frees none.
+
+    Mutations: a slot is given back when the review is given up and again when it ends; also without having one.
+    """
+    gate = asyncio.Event()
+    running: set[str] = set()
+    begun: list[str] = []
+
+    async def mind(case: Case) -> Opinion:
+        running.add(case.proposal_id)
+        begun.append(case.proposal_id)
+        try:
+            await gate.wait()
+        finally:
+            running.discard(case.proposal_id)
+        return Opinion.yes("r")
+
+    async def scenario() -> None:
+        bench = Bench(mind, concurrent_max=2)
+        for turn in range(5):
+            ids = [f"{turn:04x}{n:04x}" for n in range(5)]
+            call = asyncio.ensure_future(bench.host.exchange([bench.proposal(each) for each in ids]))
+            await until(lambda: len(running) >= 2)
+            assert running == set(ids[:2])
+            # First those that wait for a slot, then those that have one.
+            await bench.host.exchange([bench.info("withdraw", each) for each in reversed(ids)])
+            await call
+            await until(lambda: not running)
+        withdrawn = len(begun)
+        calls = asyncio.ensure_future(bench.calls([bench.proposal(f"{n:08x}") for n in range(6)], 6))
+        await until(lambda: len(running) >= 2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert (len(running), len(begun)) == (2, withdrawn + 2)
+        gate.set()
+        assert len(await calls) == 6
+
+    run(scenario())
+
+
 def test_waiting_for_a_slot_counts_against_the_time_left() -> None:
     async def mind(case: Case) -> Opinion:
         await asyncio.sleep(3600)
