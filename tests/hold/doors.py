@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+import typer
 from msgspec.structs import asdict
 
 from council import CouncilConfig, Envelope
 from council.chartering import chartered, papers_of
-from council.cli.app import run
+from council.cli.app import app, run
+from council.cli.report import error_code
 from council.journal.checkpoint import SIGNATURE_BYTES
 from council.protocol import codec, signing
 from council.protocol.errors import CouncilError
@@ -97,3 +99,12 @@ def command(*arguments: str, placeless: bool = False) -> tuple[int, Any]:
 
 def _placeless(document: dict[str, Any]) -> dict[str, Any]:
     return {name: "" if name == "where" else value for name, value in document.items()}
+
+
+def exit_code(error: CouncilError) -> int:
+    return error_code(error)
+
+
+def command_line() -> Any:
+    """The command ``council`` with all that stands below it."""
+    return typer.main.get_command(app)

@@ -98,7 +98,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """By name: the ``envelope`` as JSON, its ``payload`` on the wire, the sender's ``signature`` and the council's."""
+    """By name: the ``envelope`` as JSON, its ``payload``, and the sender's ``signature``; ``told``: the council's."""
     found: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 

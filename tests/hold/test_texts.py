@@ -1,0 +1,27 @@
+"""The public names, the settings, the errors and the command line are what the text files in this folder say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hold import errors, names, options, settings, texts
+
+
+@pytest.mark.parametrize("module", [errors, names, options, settings], ids=lambda module: module.__name__)
+def test_it_is_as_it_was(module: object) -> None:
+    name = module.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+    texts.compare(name, module.lines())  # type: ignore[attr-defined]
+
+
+def test_every_key_has_a_variable_that_is_tried() -> None:
+    """So that no key is added without its variable being held."""
+    tried = {name.rpartition("__")[2].lower() for name in settings.GIVEN | settings.FILES}
+    seat = {key for key, _, _ in settings.forms(settings.SeatConfig)} - {"name"}
+    council = {key for key, _, _ in settings.forms(settings.CouncilConfig)} - {"seats", "pool"}
+    assert tried == seat | council | {"name"}
+
+
+def test_a_line_that_is_gone_is_named() -> None:
+    held = (texts.FOLDER / "errors.txt").read_text(encoding="utf-8").splitlines()
+    with pytest.raises(AssertionError, match="- own_stream"):
+        texts.compare("errors", [line for line in held if line != "own_stream"])
