@@ -1,4 +1,4 @@
-"""The classes of errors, with code and exit code, and the codes of refusals: ``python -m tests.hold.errors --write``."""
+"""Classes of errors, with code and exit code, and codes of refusals: ``python -m tests.hold.errors --write``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lines() -> Iterator[str]:
 
 
 def refusals() -> set[str]:
-    """The codes that stand as they are in a call, anywhere in the package: ``code="late"``, or for such a parameter."""
+    """The codes that stand in a call, anywhere in the package: ``code="late"``, or for a parameter ``code``."""
     found: set[str] = set()
     for file in Path(council.__file__).parent.rglob("*.py"):
         nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))

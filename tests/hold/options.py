@@ -25,7 +25,9 @@ def commands(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
 
 def described(option: Any) -> str:
     """An option or argument: how it is spelled, what it takes, and its default."""
-    words = [option.human_readable_name] if option.param_type_name == "argument" else [*option.opts]
+    words = (
+        [option.metavar or option.name.upper()] if option.param_type_name == "argument" else [*option.opts]
+    )
     kind = option.type_descriptor.annotation
     if isinstance(kind, type) and issubclass(kind, Enum):
         words.append("|".join(each.value for each in kind))
