@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from council.agents import linters
 from council.agents.changes import read_changes
 from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
 from council.agents.fragments import Piece, parse_hunk
@@ -375,6 +376,13 @@ def test_code_in_a_list_of_the_action_is_judged(action: dict[str, object]) -> No
     opinion = review("", action=action)
     assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
     assert "calls eval" in opinion.reason
+
+
+def test_a_linter_is_ended_past_its_cpu_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever runs in its place, here an endless loop of the standard library's timeit."""
+    monkeypatch.setattr(linters, "CPU_SECONDS_MAX", 1)
+    with pytest.raises(linters._Failed, match="timeit took more than 1 s of CPU time"):
+        linters._run("timeit", ["-n", "1", "while True: pass"], str(tmp_path), timeout_s=120)
 
 
 def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(
