@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections import deque
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-CHARS_MAX = 500_000  # PyYAML in Python reads about 100,000 characters a second
+CHARS_MAX = 500_000
+DEPTH_MAX = 200  # of collections in YAML: a scanner looks at every open one for each token
+LOOKUPS_MAX = (
+    200_000  # of a notebook's lines of code among its lines of JSON; people's need one or two a line
+)
 _YAML = {".yaml", ".yml"}
 _KNOWN = {".json", ".toml", *_YAML}
 
@@ -64,10 +67,13 @@ def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
         code = "\n".join(source if isinstance(source, str) else "".join(source) for source in sources)
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    at, numbers = 0, []
+    at, left, numbers = 0, LOOKUPS_MAX, []
     for line in code.split("\n"):
         said = json.dumps(line)[1:-1]
-        at = next((n for n in range(at, min(at + 1_000, len(lines))) if said in lines[n]), at)
+        near = range(at, min(at + min(1_000, left), len(lines)))
+        found = next((n for n in near if said in lines[n]), None)
+        left -= len(near) if found is None else found - at
+        at = at if found is None else found
         numbers.append(at + 1)
     return re.sub(r"(?m)^([^\S\n]*)[%!].*", r"\1pass", code), tuple(numbers)  # a notebook's own commands
 
@@ -75,9 +81,16 @@ def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
 def _yaml_fault(text: str) -> SyntaxFault | None:
     import yaml
 
+    # The loader in Python takes 20 s for 16,000 brackets.
+    if not yaml.__with_libyaml__:
+        return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False)
+    depth = 0
     try:  # events alone: no tag is looked up, no alias followed
-        deque(yaml.parse(text, Loader=yaml.SafeLoader), 0)
-    except yaml.YAMLError as error:
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                return SyntaxFault(0, "nested too deeply to be read", sure=False)
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "unreadable"
         is_template = "{{" in text or "{%" in text

@@ -29,8 +29,8 @@ PIECE_CHARS_MAX = 6_000
 # Error recovery is cubic, and slower still for a text written for it, so the parser's own steps are counted. A step
 # is some hundred operations; one in the middle of an error costs up to a hundred times as much as another.
 # People's scripts need at most 51 steps for a piece, 17 of them in errors, and 6 and 0.6 for 1,000 characters.
-PIECE_STEPS_MAX, PIECE_ERROR_STEPS_MAX = 200, 60
-STEPS_MAX, ERROR_STEPS_MAX = 2_500, 300  # for all shell text of one case
+PIECE_STEPS_MAX, PIECE_ERROR_STEPS_MAX = 200, 50
+STEPS_MAX, ERROR_STEPS_MAX = 2_500, 150  # for all shell text of one case
 HEREDOCS_MAX = 200  # each costs a scan of all that follows: 200 take milliseconds, 20,000 take 9 s
 COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
@@ -132,7 +132,7 @@ class _Reader:
             return self._parser.parse(lambda at, _place: piece[at:], progress_callback=is_too_much)
         except ValueError:  # stopped
             self._parser.reset()
-            self.fault = "shell text that takes the parser too many steps"
+            self.fault = "shell text left unread: it takes the parser too many steps"
             return None
 
     def add(self, line: int, *judgements: Judgement) -> None:

@@ -1,0 +1,412 @@
+"""Searches for texts that are slow to read: ``python -m tests.slowness --seconds 180 --reader shell --seed 1``.
+
+Each reader of text from outside gets texts made of its own words. What costs most CPU time is kept, changed,
+repeated, nested and grown, up to the reader's longest text. Prints the slowest text that was found for each
+reader, and fails if one of up to 64,000 characters costs more than half a second. ``--keep`` writes the slowest
+texts into a folder.
+
+Seconds here are CPU time: they tell where to look. What is found is mended by a bound on counted work, and the
+tests judge that count (tests/agents/test_slow_texts.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from council.agents import codemind, datafiles, foreign, policy, scripts, stakes, summarizer
+from council.agents.actions import Argument, read_action
+from council.agents.changes import read_changes
+from council.agents.codemind import CodeMind
+from council.agents.linters import Linted, lint
+from council.agents.lite import Lite
+from council.agents.mind import Case, Stream
+from council.agents.prime import Prime
+from council.agents.remoterules import judge_sql
+from council.agents.secrets import find_private
+from council.agents.shell import SCRIPT_CHARS_MAX, read_shell
+from council.agents.specials import without_specials
+from council.agents.tokens import counter_for
+from council.protocol import control, embedded, jsondata, mangle, markers
+from council.protocol.cognition.loops import Trace, find_loops
+from council.protocol.envelope import BODY_CHARS_MAX, SUMMARY_CHARS_MAX
+from council.protocol.errors import CouncilError
+
+SECONDS_MAX = 0.5  # for a text of up to so many characters:
+CHARS_JUDGED = 64_000
+GROWN_SECONDS_MAX = 3.0  # a text that costs more is not grown any further
+KEPT = 6  # of the slowest texts of each size
+
+
+def case_of(text: str, command: str | None = None, summary: str = "Review this") -> Case:
+    action = None if command is None else {"tool": "shell", "args": {"command": command}}
+    return Case("proposal", "client", summary, text, action)
+
+
+def as_diff(text: str, path: str, *, whole: bool = False) -> str:
+    """The text as the hunk of a file: lines keep their minus or blank, and all others are added."""
+    lines = [line if line[:1] in ("-", " ") else "+" + line.removeprefix("+") for line in text.split("\n")]
+    old, new = (sum(line[0] in tags for line in lines) for tags in ("- ", "+ "))
+    start = 1 if whole else 40
+    end = "\\ No newline at end of file\n" if whole else ""
+    head = f"--- a/{path}\n+++ b/{path}\n@@ -{start},{old} +{start},{new} @@\n"
+    return head + "".join(line + "\n" for line in lines) + end
+
+
+def python(text: str, *, whole: bool) -> None:
+    """What CodeMind does with Python but for the linters, which are processes of their own."""
+    seen, linted = codemind._Examination(), Linted((), ())
+    codemind._read_python(list(read_changes(as_diff(text, "app.py", whole=whole)).files), seen)
+    with contextlib.suppress(RecursionError):
+        codemind._judge_dangers(seen, linted)
+        codemind._judge_deletions(seen)
+
+
+def in_file(text: str, path: str) -> None:
+    list(scripts.in_lines(path, list(enumerate(text.split("\n"), 1))))
+
+
+def in_language(text: str, path: str) -> None:
+    list(foreign.dangers(policy.written_file(Argument("content", text, path)), is_test=False))
+
+
+def marked(text: str) -> None:
+    for nonce in (None, "n0n"):
+        with contextlib.suppress(CouncilError):
+            found = markers.parse(text, nonce=nonce)
+            markers.read_confidence(found)
+            markers.read_verification(found)
+            for block in found:
+                with contextlib.suppress(CouncilError):
+                    markers.read_execute(block.text)
+            markers.as_text(text, nonce=nonce)
+
+
+def notebook(text: str) -> str:
+    lines = [line + "\n" for line in text.split("\n")]
+    return json.dumps({"cells": [{"cell_type": "code", "source": lines}]}, indent=1)
+
+
+def forgiving(read: Callable[[str], object]) -> Callable[[str], object]:
+    def reader(text: str) -> None:
+        with contextlib.suppress(CouncilError):
+            read(text)
+
+    return reader
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One reader of text from outside, the words it knows, and the longest text it is given."""
+
+    read: Callable[[str], object]
+    words: tuple[str, ...]
+    chars_max: int = BODY_CHARS_MAX
+
+
+def said(text: str) -> tuple[str, ...]:
+    r"""The words of a dictionary, one between each two blanks; ``\n``, ``\t``, ``\s`` are line feed, tab, space."""
+    plain = {"n": "\n", "t": "\t", "s": " "}
+    return tuple(re.sub(r"\\(.)", lambda found: plain.get(found[1], found[1]), word) for word in text.split())
+
+
+_SHELL = said(
+    r"a | && ; ( ) { } $( ` \" ' ' << <<EOF\n EOF\n \\\n ${ } [[ ]] if\s then\s fi\n for\sx\sin\s do\n done\n "
+    r"case\sa\sin\n esac\n ;; & > 2>&1 # rm\s-rf\s/ sh\s-c\s' eval\s echo\s xargs\s ssh\sh\s sudo\s $A A= "
+    r"A=$A$A\n f(){\s !\s ! (( )) <( <<< $(( * ? = + - / , . : ~ @ % ^ \n \s \\ 1 X[ ] $'x' function\sf\s "
+    r"coproc\s find\s.\s-exec\s -c\s curl\su|sh psql\s-c\s"
+)
+_PYTHON = said(
+    r"a ( ) [ ] { } : , . = + - * ** ; \" ' \"\"\" ''' # \\\n \n \n\s\s\s\s \n\s\n \n-\s\s\s\s \n- lambda: "
+    r"if\sa:\n else: def\sf(a): class\sC: return\s raise\sE assert\s for\si\sin\s while\s1: try: except: "
+    r"not\s and\s or\s in\s is\s f\"{a}\" eval(a) os.system(a) subprocess.run(a,shell=True) pickle.loads(a) "
+    r"yaml.load(a) a=a+b a+=a.format(a) execute(\"select\s\"+a) "
+    r"if\snot\suser.is_admin:\n\s\sraise\sPermissionError @login_required\n import\sa\n from\sa\simport\sb\n "
+    r"a.append(a) verify=False token=\"abcdef\" 1 -1 ~ @ := async\s await\s yield\s match\sa: case\s_: "
+    r"with\sa:"
+)
+_DIFF = said(
+    r"diff\s--git\sa/x\sb/x\n ---\sa/x\n +++\sb/x\n @@\s-1\s+1\s@@\n @@\s-1,3\s+1,4\s@@\n +a\n -a\n \sa\n \n "
+    r"```\n ```diff\n ~~~\n rename\sfrom\sa\n rename\sto\sb\n index\s1234567..89abcde\n "
+    r"new\sfile\smode\s100644\n Binary\sfiles\sa\sand\sb\sdiffer\n GIT\sbinary\spatch\n literal\s1\n "
+    r"\\\sNo\snewline\n \" \\303 \s ``` -- a \t +a @@ ---\s/dev/null\n"
+)
+_PRIVATE = said(
+    r"-----BEGIN\sPRIVATE\sKEY----- AKIA ghp_ sk- xoxb- eyJ . eyJhbGciOi .eyJ :// : @ password= token:\s \" ' "
+    r"= bearer\s basic\s curl\s -u\s a@b.c @ +1 555 - ( ) 4111 1111 DE89 \s \n a A 0 9 _ / \\n key= secret= "
+    r"pwd=\" ssn pesel AccountKey= ya29. 123-45-6789 123.456.789-09 a.b.c <img https://u:p@h api_key ${ { } [ "
+    r"] , ; abcdefgh XYZ12345 user:pass@"
+)
+_CODE = said(
+    r"exec( system( eval( `#{a}` %x(#{a}) ${a} #{a} $_GET[ req.body process.argv \" ' ` \\ ( ) { } [ ] , ; + "
+    r". = a b \n \s new\sFunction( getRuntime().exec( exec.Command(\"sh\",\"-c\", spawn(\"sh\",\"-c\", "
+    r"rejectUnauthorized:false // # run:\s on:\spull_request_target\n ref:\s${{github.head_ref}} "
+    r"${{\sgithub.event.issue.title\s}} -\srun:\s|\n curl\s-d\s a= K:\s${{\ssecrets.A\s}} ||\strue pytest\s "
+    r"escapeshellarg( Sprintf( A_B:\s privileged:\strue"
+)
+_SQL = said(r"drop\s table\s delete\sfrom\s truncate\s a -- --\sdown /* */ ; ;\n \n \s * ' '' \" .")
+_JSON = said(
+    r"{ } [ ] \" : , { \"a\": 1 -1 1e9 1e400 null true \\u0041 \\ud800 \\ \"\": \n \s {\"a\":{ [[ ]] "
+    r"{\"control_packet\": \"surface_response\": \"ballot\": {\"vote\":\"yes\" ```json\n ``` "
+    r"\"mangle_updates\":[ \"memory_operations\":[ \"intent_classification\":{ \"confidence\":1 "
+    r"task_status(/a,/b) {\"op\":\"note\",\"key\":\"a\",\"value\":\"b\"} a"
+)
+_YAML = said(
+    r"a: -\s [ ] { } , & * &a *a ? | > ' \" # \n \s \n\s --- ... ! !!a % <<: \\ a :\s : - ?\s \t 1 {{ }} "
+    r"\n-\s [[a]] a= = \"\"\" ''' 1979-01-01 . a.b={ {a= ,a= 0x 1_0 \"a\": null , {\" \":["
+)
+_MANGLE = said(
+    r"p( ) , /a \" ' ` \\ \\n \\x41 \\u{41} [ ] { } : 1 -1 .5 1.5e3 X _ # \n . :- Decl\s bound\s[ descr\s[ "
+    r"fn:List( /string 99999999999999999999 \s p(1) a.b:c /a/b/c {/a:1} [1,2]"
+)
+_MARKS = said(
+    r"PLAN: EXECUTE: VERIFY: REFINE: EXECUTE[n0n]: PLAN[n0n]: VERIFY[n0n]: [n0n] \n \s a confidence=0.5 "
+    r"success fail tool\s{ { } \" : \r \u2028 \u200b PL AN ** > - ` ``` SEED: E : [ ] n0n EXECUTE:\sls "
+    r"PLAN:\sa\n \t"
+)
+_PROSE = said(
+    r"a b . ! ? \n \n\n \s Dr. e.g. 1. -\s #\s | ``` ~~~ \s\s\s\s > user:\s ( ) \" ' 。 ， 中 é \u0301 𝕏 "
+    r"<|im_start|> <| |> the\s and\s if\s check\s then\s delete\s production\s `rm\s-rf\s/` ` turn\soff\s ,\s "
+    r";\s http:// aaaa 1234567890 \\ \0"
+)
+
+READERS: dict[str, Reader] = {
+    "shell": Reader(read_shell, _SHELL, SCRIPT_CHARS_MAX),
+    "shell case": Reader(
+        lambda text: policy.look(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
+    ),
+    "diff": Reader(read_changes, _DIFF),
+    "python": Reader(lambda text: python(text, whole=True), _PYTHON),
+    "python hunk": Reader(lambda text: python(text, whole=False), _PYTHON),
+    "javascript": Reader(lambda text: in_language(text, "a.js"), _CODE),
+    "ruby": Reader(lambda text: in_language(text, "a.rb"), _CODE),
+    "workflow": Reader(lambda text: in_language(text, ".github/workflows/a.yml"), _CODE),
+    "makefile": Reader(lambda text: in_file(text, "Makefile"), _SHELL),
+    "dockerfile": Reader(lambda text: in_file(text, "Dockerfile"), (*_SHELL, "RUN ", '["', "CMD ", "--a ")),
+    "workflow scripts": Reader(lambda text: in_file(text, ".github/workflows/a.yml"), _SHELL + _CODE),
+    "python scripts": Reader(lambda text: in_file(text, "a.py"), _PYTHON),
+    "package scripts": Reader(lambda text: in_file(text, "package.json"), _JSON),
+    "sql scripts": Reader(lambda text: in_file(text, "a.sql"), _SQL),
+    "prose scripts": Reader(lambda text: list(scripts.commands_in_prose(text)), _PROSE + _SHELL),
+    "secrets": Reader(find_private, _PRIVATE),
+    "policy": Reader(lambda text: policy.look(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
+    "stream": Reader(
+        lambda text: policy.observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
+    ),
+    "stakes": Reader(
+        lambda text: stakes.weigh(case_of("", text, text[:SUMMARY_CHARS_MAX]), has_change=False),
+        _PROSE + _SHELL,
+    ),
+    "actions": Reader(
+        lambda text: read_action(
+            {"tool": "bash", "args": {"command": text, "path": text[:999], text[:99]: [text]}}
+        ),
+        _SHELL + _DIFF,
+    ),
+    "sql": Reader(lambda text: list(judge_sql(text)), _SQL),
+    "json file": Reader(lambda text: datafiles.syntax_fault("a.json", text), _JSON + _YAML),
+    "yaml file": Reader(lambda text: datafiles.syntax_fault("a.yml", text), _YAML),
+    "toml file": Reader(lambda text: datafiles.syntax_fault("a.toml", text), _YAML),
+    "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
+    "linters": Reader(lambda text: lint({"a": text}, {"b": text}, timeout_s=20), _PYTHON),
+    "json": Reader(forgiving(lambda text: jsondata.read_object(text, field="text")), _JSON, 2**20),
+    "control": Reader(forgiving(control.read), _JSON + _MANGLE, 2**20),
+    "objects": Reader(
+        lambda text: embedded.find_objects(text, lambda value: True, control.DEPTH_MAX), _JSON, 2**20
+    ),
+    "mangle": Reader(forgiving(mangle.parse), _MANGLE, mangle.ATOM_CHARS_MAX),
+    "markers": Reader(marked, _MARKS, markers.OUTPUT_CHARS_MAX),
+    "loops": Reader(
+        lambda text: find_loops(Trace(outputs=(text, text[1:], text[2:]), errors=(text, text))), _PROSE, 2**20
+    ),
+    "specials": Reader(without_specials, _PROSE, 2**20),
+    "tokens": Reader(lambda text: counter_for("claude")(text.replace("\x7f", "")), _PROSE, 2**20),
+    "summary": Reader(
+        lambda text: summarizer.summarize(text, 100, count=lambda piece: len(piece) // 4, way="tf-idf"),
+        _PROSE,
+        400_000,
+    ),
+    "prime": Reader(lambda text: Prime().review(case_of(text)), _DIFF + _PYTHON + _SHELL),
+    "lite": Reader(lambda text: Lite().review(case_of(text)), _DIFF + _PRIVATE + _CODE + _SHELL),
+    "codemind": Reader(lambda text: CodeMind().review(case_of(text)), _DIFF + _PYTHON + _YAML),
+}
+
+
+def spent() -> float:
+    """The CPU seconds of this process, and of those that it started and waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def cost(reader: Reader, text: str) -> float:
+    before = spent()
+    reader.read(text)
+    return spent() - before
+
+
+def longest_stretch(reader: Reader, text: str) -> tuple[float, str]:
+    """The longest CPU time between two moments at which Python could have let another thread run, and before what."""
+    last, worst = time.process_time(), (0.0, "")
+
+    def look(frame: object, event: str, argument: object) -> None:
+        nonlocal last, worst
+        now = time.process_time()
+        if now - last > worst[0]:
+            worst = now - last, str(argument)[:60] if event == "c_return" else event
+        last = time.process_time()
+
+    sys.setprofile(look)
+    try:
+        reader.read(text)
+    finally:
+        sys.setprofile(None)
+    return worst
+
+
+@dataclass
+class Search:
+    """One reader's search: the slowest texts by their size."""
+
+    reader: Reader
+    random: random.Random
+    pools: dict[int, list[tuple[float, str]]] = field(default_factory=dict)
+    runs: int = 0
+
+    def sizes(self) -> list[int]:
+        most = self.reader.chars_max
+        return [*(size for size in (1_000, 4_000, 16_000, CHARS_JUDGED) if size < most), most]
+
+    def run(self, seconds: float) -> None:
+        end = spent() + seconds
+        for word in self.reader.words:
+            self.try_one((word * 4_000)[:4_000], 4_000)
+        while spent() < end:
+            size = (
+                self.random.choice(self.sizes()[:3])
+                if self.random.random() < 0.9
+                else self.random.choice(self.sizes())
+            )
+            pool = self.pools.get(size)
+            if not pool:
+                self.try_one(self.grown("".join(self.random.choices(self.reader.words, k=5)), size), size)
+                continue
+            seconds_of, text = self.random.choice(pool)
+            if seconds_of > GROWN_SECONDS_MAX:
+                text = text[: len(text) // 2]
+            if self.try_one(self.changed(text, size), size):
+                self.grow(size)
+
+    def grow(self, size: int) -> None:
+        """The slowest text of a size, larger, as long as that makes it slower."""
+        larger = [each for each in self.sizes() if each > size]
+        text = max(self.pools[size])[1]
+        for each in larger:
+            if max(self.pools[size])[0] > GROWN_SECONDS_MAX or not self.try_one(self.grown(text, each), each):
+                return
+            text, size = max(self.pools[each])[1], each
+
+    def grown(self, text: str, size: int) -> str:
+        text = text or "a"
+        at, end = sorted(self.random.choices(range(len(text) + 1), k=2))
+        match self.random.randrange(4):
+            case 0:  # a part of it many times
+                piece = text[at:end] or text
+                return text[:at] + piece * ((size - len(text)) // len(piece) + 1) + text[at:]
+            case 1:  # nested in itself
+                half = text[: len(text) // 2], text[len(text) // 2 :]
+                times = size // len(text) + 1
+                return half[0] * times + half[1] * times
+            case 2:
+                return (text + "\n") * (size // len(text) + 1)
+            case _:
+                return text * (size // len(text) + 1)
+
+    def changed(self, text: str, size: int) -> str:
+        pick = self.random
+        for _ in range(pick.randint(1, 4)):
+            at, end = sorted(pick.choices(range(len(text) + 1), k=2))
+            word = pick.choice(self.reader.words)
+            match pick.randrange(8):
+                case 0:
+                    text = text[:at] + word + text[at:]
+                case 1:
+                    text = text[:at] + word * pick.choice((3, 30, 300)) + text[at:]
+                case 2:
+                    text = text[:at] + text[end:]
+                case 3:
+                    text = text[:at] + text[at:end] * 2 + text[end:]
+                case 4:
+                    other = max(pick.choice(list(self.pools.values())))[1]
+                    text = text[:at] + other[: pick.randrange(len(other) + 1)] + text[end:]
+                case 5:
+                    step = pick.choice(self.reader.words)
+                    text = text.replace(step, word, pick.choice((1, 10, -1)))
+                case 6:
+                    piece = text[at : at + pick.randint(1, 40)]
+                    text = self.grown(piece + word, size)
+                case _:
+                    text = word.join(text[i : i + 50] for i in range(0, min(len(text), size), 50))
+        return text
+
+    def try_one(self, text: str, size: int) -> bool:
+        """Whether the text, cut to the size, is among the slowest of it."""
+        text = text[: min(size, self.reader.chars_max)]
+        pool = self.pools.setdefault(size, [])
+        self.runs += 1
+        seconds = cost(self.reader, text)
+        if len(pool) >= KEPT and seconds <= min(pool)[0]:
+            return False
+        seconds = min(seconds, cost(self.reader, text)) if seconds < GROWN_SECONDS_MAX else seconds
+        if any(text == known for _, known in pool) or (len(pool) >= KEPT and seconds <= min(pool)[0]):
+            return False
+        pool.append((seconds, text))
+        pool.sort(reverse=True)
+        del pool[KEPT:]
+        return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.slowness", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=180, help="CPU seconds to search for, each reader")
+    parser.add_argument("--reader", choices=sorted(READERS), action="append", help="this one alone")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a folder for the slowest texts")
+    given = parser.parse_args(arguments)
+    slow = []
+    for name in given.reader or READERS:
+        search = Search(READERS[name], random.Random(f"{given.seed} {name}"))
+        search.run(given.seconds)
+        told = []
+        for size, pool in sorted(search.pools.items()):
+            seconds, text = pool[0]
+            told.append(f"{size:,}: {seconds:.2f} s")
+            if given.keep:
+                given.keep.mkdir(parents=True, exist_ok=True)
+                place = given.keep / f"{name.replace(' ', '-')}-{size}.txt"
+                place.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        judged = [pool[0] for size, pool in search.pools.items() if size <= CHARS_JUDGED]
+        worst = min(max(judged)[0], cost(search.reader, max(judged)[1]))
+        longest = max(max(pool) for pool in search.pools.values())[1]
+        stretch, call = longest_stretch(search.reader, longest)
+        print(
+            f"{name}: {search.runs:,} runs; {'; '.join(told)}; longest stretch {stretch:.3f} s {call}",
+            flush=True,
+        )
+        if worst > SECONDS_MAX:
+            slow.append(name)
+    if slow:
+        print(f"more than {SECONDS_MAX} CPU seconds for {CHARS_JUDGED:,} characters: {', '.join(slow)}")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
