@@ -23,14 +23,13 @@ from council.agents.remoterules import Grade, Judgement, judge_sql
 from council.agents.shellrules import DOWNLOADERS, INTERPRETERS, SHELLS, SQL_CLIENTS, Scene, base_name
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
-# The parser gets the script in pieces, cut at line ends: what it does at once is quadratic in a piece's length for
-# some texts (`a|a|…`). What is cut apart is read by its error recovery.
-PIECE_CHARS_MAX = 6_000
-# Error recovery is cubic, and slower still for a text written for it, so the parser's own steps are counted. A step
-# is some hundred operations; one in the middle of an error costs up to a hundred times as much as another.
-# People's scripts need at most 51 steps for a piece, 17 of them in errors, and 6 and 0.6 for 1,000 characters.
-PIECE_STEPS_MAX, PIECE_ERROR_STEPS_MAX = 200, 50
-STEPS_MAX, ERROR_STEPS_MAX = 2_500, 150  # for all shell text of one case
+LINE_CHARS_MAX = 6_000
+# The parser gets the script in pieces, cut at line ends: recovery from an error costs the cube of a piece's length.
+# It reports each step, of about 100 operations. To recover, it repeats steps at places where it was before. People's
+# scripts need 40 steps and 17 repeats for a piece, 500 and 120 for 60,000 characters; hostile text needs thousands.
+PIECE_CHARS_MAX = 3_000
+PIECE_STEPS_MAX, PIECE_REPEATS_MAX = 150, 60
+STEPS_MAX, REPEATS_MAX = 2_000, 240  # for all shell text of one case
 HEREDOCS_MAX = 200  # each costs a scan of all that follows: 200 take milliseconds, 20,000 take 9 s
 COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
@@ -57,10 +56,10 @@ class Danger:
 
 @dataclass(slots=True)
 class Work:
-    """What the parser has done: its steps, those in the middle of an error among them."""
+    """What the parser has done: its steps, and those that it repeated to recover from errors."""
 
     steps: int = 0
-    error_steps: int = 0
+    repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +113,19 @@ class _Reader:
 
     def _parsed(self, piece: bytes) -> Tree | None:
         """The tree of a piece; None, and the fault told, where the parser would need too many steps."""
-        here, work = Work(), self.work
+        work, furthest = self.work, -1
+        steps_max = min(work.steps + PIECE_STEPS_MAX, STEPS_MAX)
+        repeats_max = min(work.repeats + PIECE_REPEATS_MAX, REPEATS_MAX)
+        weight = max(
+            1, len(piece) ** 2 // PIECE_CHARS_MAX**2
+        )  # a line longer than a piece makes each step dearer
 
-        def is_too_much(_at: int, in_error: bool) -> bool:
-            for counted in (here, work):
-                counted.steps += 1
-                counted.error_steps += in_error
-            return (
-                here.steps > PIECE_STEPS_MAX
-                or here.error_steps > PIECE_ERROR_STEPS_MAX
-                or work.steps > STEPS_MAX
-                or work.error_steps > ERROR_STEPS_MAX
-            )
+        def is_too_much(at: int, in_error: bool) -> bool:
+            nonlocal furthest
+            work.steps += 1
+            work.repeats += weight * (in_error or at <= furthest)
+            furthest = max(furthest, at)
+            return work.steps > steps_max or work.repeats > repeats_max
 
         try:
             # Only what is read through a function can be stopped. To the end each time, or it asks a million times.
@@ -320,8 +320,8 @@ def _too_much(script: str, depth: int) -> str:
         return f"shell text of {len(script)} characters: more than {SCRIPT_CHARS_MAX}"
     if script.count("<<") > HEREDOCS_MAX:
         return f"shell text with more than {HEREDOCS_MAX} heredocs"
-    if any(len(line) > PIECE_CHARS_MAX for line in script.split("\n")):
-        return f"shell text with a line of more than {PIECE_CHARS_MAX} characters"
+    if any(len(line) > LINE_CHARS_MAX for line in script.split("\n")):
+        return f"shell text with a line of more than {LINE_CHARS_MAX} characters"
     return ""
 
 
