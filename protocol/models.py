@@ -206,8 +206,8 @@ class Open(Model):
     model_config = ConfigDict(extra="allow")
     if TYPE_CHECKING:  # whose checkers would take it for an argument
         __pydantic_extra__: dict[LongText, Anything] = Field(init=False)
-    else:
-        __pydantic_extra__: dict[LongText, Anything]
+    else:  # not as text: pydantic 2.12 looks up its names in the module of each subclass
+        __annotations__["__pydantic_extra__"] = dict[LongText, Anything]
 
     @property
     def model_extra(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import typer
 
 from council.cli.options import Address, Config
 from council.cli.reach import Where
-from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
 from council.cli.sources import Name, Source, reading
 from council.cli.store import Url
 from council.cli.text import count
@@ -30,6 +30,7 @@ _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _MOMENT = "[TIME|10m|2h|3d]"
 
 
+@judged
 def log(
     types: Annotated[
         list[str] | None,

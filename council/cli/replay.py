@@ -8,7 +8,7 @@ import typer
 
 from council.cli.options import Config, Json
 from council.cli.reach import Where, waiting
-from council.cli.report import DONE, REJECTED, Report
+from council.cli.report import DONE, REJECTED, Report, judged
 from council.cli.sources import Name
 from council.cli.store import Url, opened
 from council.cli.text import clean, count, line
@@ -25,6 +25,7 @@ STYLES = {"ruling": "yellow", "human": "yellow", "undecided": "bright_black", "r
 WORDS = {"ruling": "asks Prime", "human": "asks a human"}
 
 
+@judged
 def replay(
     change: Annotated[
         list[str] | None,

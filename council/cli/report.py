@@ -4,8 +4,8 @@
  code   meaning
 ======  ==========================================================================================
    0    approved; or the command did what it was asked to
-   1    rejected or cancelled; for ``doctor``: something does not work; for ``verify``, ``log`` and
-        ``replay``: the journal does not hold
+   1    rejected or cancelled; for ``doctor``: something does not work; for ``verify``, ``log``,
+        ``show`` and ``replay``: the journal does not hold
    2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
    3    not decided: it waits for a human, was deferred, no answer came in time, or the council has too
         much open and asks to be tried again
@@ -19,10 +19,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,21 @@ class Report:
         """Prints harmless text; wrapped by words on a terminal, in one line where it goes to a log."""
         with contextlib.suppress(BrokenPipeError):  # nobody reads these any more
             self.notes.print(text, style=style, markup=False, soft_wrap=not self.notes.is_terminal)
+
+
+def judged(command: Callable[..., int]) -> Callable[..., int]:
+    """A command for which what does not hold is a finding, as a failed check of council doctor is: it exits 1."""
+
+    @functools.wraps(command)
+    def run(*, json: bool = False, **options: Any) -> int:
+        from council.protocol.errors import CheckpointRefused, ProofRefused, StoreCorrupt
+
+        try:
+            return command(json=json, **options)
+        except (StoreCorrupt, CheckpointRefused, ProofRefused) as error:
+            return Report(as_json=json).error(error, REJECTED)
+
+    return run
 
 
 def _name(error: BaseException, code: int) -> str:

@@ -15,7 +15,7 @@ from uuid import UUID
 import typer
 
 from council.cli.options import Config, Json
-from council.cli.report import DONE, REJECTED, Report, UsageFault
+from council.cli.report import DONE, Report, UsageFault, judged
 from council.cli.sources import Name
 from council.cli.store import Url, apart, opened
 from council.cli.text import clean, count, line
@@ -38,22 +38,7 @@ Key = Annotated[
 To = Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")]
 
 
-def _judged(command: Callable[..., int]) -> Callable[..., int]:
-    """A command for which what does not hold is a finding, as a failed check of council doctor is: it exits 1."""
-
-    @functools.wraps(command)
-    def run(*, json: bool = False, **options: Any) -> int:
-        from council.protocol.errors import CheckpointRefused, ProofRefused, StoreCorrupt
-
-        try:
-            return command(json=json, **options)
-        except (StoreCorrupt, CheckpointRefused, ProofRefused) as error:
-            return Report(as_json=json).error(error, REJECTED)
-
-    return run
-
-
-@_judged
+@judged
 def verify(
     checkpoint: Against = None,
     key: Key = None,
@@ -96,7 +81,7 @@ def verify(
     return _told(report, {"verified": document}, *_lines(found, wanted))
 
 
-@_judged
+@judged
 def checkpoint(
     file: To, name: Name = None, url: Url = None, config: Config = None, json: Json = False
 ) -> int:
@@ -121,7 +106,7 @@ def checkpoint(
     return _told(report, document, said, f"signed by the key {made.key}")
 
 
-@_judged
+@judged
 def prove(
     packet: Annotated[
         str,

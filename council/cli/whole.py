@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from council.cli.log import document, pages
 from council.cli.options import Address, Config, Json
 from council.cli.reach import Where
-from council.cli.report import DONE, UNDECIDED, Report, UsageFault, decision_code
+from council.cli.report import DONE, REJECTED, UNDECIDED, Report, UsageFault, decision_code, judged
 from council.cli.sources import Name, Source, reading
 from council.cli.store import Url
 
@@ -43,10 +43,13 @@ class Story:
         return _submission(self.entries, self.proposal_id)
 
     def exit_code(self) -> int:
-        """As ``council propose`` would exit."""
+        """As ``council propose`` would exit; as ``council verify`` where a record of it is damaged."""
+        if any(_damaged(entry) for entry in (*self.entries, *self.revised)):
+            return REJECTED
         return UNDECIDED if self.decision is None else decision_code(self.decision)
 
 
+@judged
 def show(
     proposal: Annotated[
         str,
@@ -67,7 +70,8 @@ def show(
     verify goes by. --json has the envelopes too.
 
     From the store, so that no council need be up; one that keeps its journal in
-    memory is asked itself. Exits as propose would.
+    memory is asked itself. Exits as propose would, or with 1 where a record
+    of it is damaged.
     """
     report = Report(as_json=json)
     with reading(Where(config, name, address), url, report) as source:
@@ -87,6 +91,12 @@ def show(
     return report.result({}, drawing.story(story, source.name), code)
 
 
+def _damaged(entry: Entry) -> bool:
+    from council.journal.entries import DAMAGED
+
+    return entry.kind == DAMAGED
+
+
 def _at(source: Source, position: int) -> Entry:
     asked: Asked = {"cursor": position - 1, "newest_first": False, "limit": 1, "envelopes": True}
     found = next(iter(source.page(asked)), None)
@@ -97,11 +107,13 @@ def _at(source: Source, position: int) -> Entry:
 
 def _alone(source: Source, entry: Entry, report: Report) -> int:
     """A record that is about no single proposal."""
+    code = REJECTED if _damaged(entry) else DONE
     if report.as_json:
-        return report.result({"council": source.name, "where": source.where, "record": document(entry)}, None)
+        told = {"council": source.name, "where": source.where, "record": document(entry)}
+        return report.result(told, None, code)
     from council.cli import drawing
 
-    return report.result({}, drawing.record(entry, source.name), DONE)
+    return report.result({}, drawing.record(entry, source.name), code)
 
 
 def tell(source: Source, given: str) -> Story:

@@ -43,6 +43,20 @@ def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: byte
     return sha256(previous_hash + place + content_hash).digest()
 
 
+def misfit(row: JournalRow) -> str:
+    """Why a row, whatever stands in its columns, does not fit its own hashes; nothing where it does."""
+    if type(row.content) is not bytes or content_hash(row.content) != row.content_hash:
+        return "its content does not fit its hash"
+    numbers = all(type(each) is int and each > 0 for each in (row.position, row.epoch))
+    if (
+        not numbers
+        or type(row.previous_hash) is not bytes
+        or row_hash(row.previous_hash, row.position, row.epoch, row.content_hash) != row.row_hash
+    ):
+        return "its place does not fit its hash"
+    return ""
+
+
 # A leaf is never taken for an inner node: each is hashed behind a byte of its own.
 _LEAF, _NODE = b"\x00", b"\x01"
 EMPTY_ROOT = sha256(b"").digest()

@@ -284,9 +284,12 @@ class SQLite(Database):
         name = f"file:{quote(str(self.path))}?mode={mode}"
 
         def connect() -> sqlite3.Connection:
-            return sqlite3.connect(
+            connection = sqlite3.connect(
                 name, uri=True, timeout=self.timeout_s, isolation_level=None, check_same_thread=False
             )
+            # Text that is not UTF-8 is read all the same: the driver would give up, and not say in which row.
+            connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+            return connection
 
         engine = create_engine(
             "sqlite://",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from sqlalchemy import exc
 
+from council.journal.schema import Unreadable
 from council.protocol.errors import (
     StoreCorrupt,
     StoreError,
@@ -96,6 +97,8 @@ def told(where: str, timeout_s: float) -> Iterator[None]:
         yield
     except exc.IntegrityError:
         raise
+    except Unreadable as error:
+        raise _store_error(where, _CORRUPT, str(error), timeout_s) from error
     except sqlite3.IntegrityError as error:
         raise exc.IntegrityError(None, None, error) from error
     except exc.TimeoutError as error:  # of the pool: our own threads hold every connection

@@ -30,6 +30,7 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import NullType
 
 from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
@@ -49,7 +50,7 @@ from council.journal.entries import (
 from council.journal.packets import PREFIX, Kept, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
 from council.journal.record import KINDS, Record
-from council.journal.schema import packet_store
+from council.journal.schema import moment_text, packet_store
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.protocol.jsondata import quoted
@@ -64,29 +65,14 @@ ROWS_AT_ONCE = 200
 _SWEEPING = ("seat_died", "seat_silent", "seat_back", "start")
 _IDS = re.compile("[0-9a-f]{4,32}")
 _c = packet_store.c
+# As they are kept: what is no id, or no time, is told with the record that it belongs to.
 _COLUMNS = (
-    *(_c.position, _c.epoch, _c.previous_hash, _c.content_hash, _c.row_hash),
-    *(_c.content, _c.packet_id, _c.packet_type, _c.timestamp),
+    *(_c.position, _c.epoch, _c.previous_hash, _c.content_hash, _c.row_hash, _c.content),
+    *(
+        type_coerce(each, NullType()).label(each.name)
+        for each in (_c.packet_id, _c.packet_type, _c.timestamp)
+    ),
 )
-
-
-class _Payload(msgspec.Struct):
-    more_decisions: dict[str, str | None] = msgspec.field(default_factory=dict)
-    more_escalations: dict[str, str | None] = msgspec.field(default_factory=dict)
-
-
-class _Lineage(msgspec.Struct):
-    parent_ids: tuple[str, ...] = ()
-
-
-class _Packet(msgspec.Struct):
-    """What of a packet is told beside its record."""
-
-    payload: _Payload
-    lineage: _Lineage | None = None
-
-
-_PACKET = msgspec.json.Decoder(_Packet)
 
 
 # From a store
@@ -96,8 +82,9 @@ def page(database: Database, journal: str, asked: Wanted) -> HistoryPage:
     """A page of a journal's entries. Raises Refused for an unknown proposal, CallerError, StoreError."""
     _check(asked)
     with database.read() as connection:
-        council_id = _council_id(connection, database.where, journal)
+        first = _first(connection, database.where, journal)
         if asked.proposal is not None:
+            council_id = _council_id(first)
             proposal_id = _resolved(connection, journal, council_id, asked.proposal)
             thread = _thread(connection, journal, council_id, proposal_id, asked.envelopes)
             return _paged(_chosen(thread, asked), asked)
@@ -109,20 +96,21 @@ def page(database: Database, journal: str, asked: Wanted) -> HistoryPage:
 def records(database: Database, journal: str) -> Iterator[Kept]:
     """Every record of a journal in order. Raises StoreCorrupt at the first that is damaged or missing."""
     with database.read() as connection:
-        _council_id(connection, database.where, journal)
+        _council_id(_first(connection, database.where, journal))
         statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position)
         previous = chain.GENESIS
         for row in _streamed(connection, statement):
             kept = _whole(row)
             if row.previous_hash != previous:
-                raise _damaged(row.position, "it does not follow from the one before it")
+                raise _damaged(row, "it does not follow from the one before it")
             previous = row.row_hash
             yield kept
 
 
-def _council_id(connection: Connection, where: str, journal: str) -> str:
+def _first(connection: Connection, where: str, journal: str) -> Any:
+    """A journal's first row. Raises UnknownJournal where it has none."""
     statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position).limit(1)
-    row = connection.execute(statement).one_or_none()
+    row = connection.execute(statement).first()
     if row is None:
         raise UnknownJournal(
             f"the store {where} holds no record of a council {quoted(journal)} (journals there: "
@@ -130,9 +118,13 @@ def _council_id(connection: Connection, where: str, journal: str) -> str:
             journal=journal,
             where=where,
         )
-    event = _whole(row).record.event
+    return row
+
+
+def _council_id(first: Any) -> str:
+    event = _whole(first).record.event
     if not isinstance(event, CoordinatorStarted):
-        raise _damaged(row.position, "a journal begins with a coordinator's start")
+        raise _damaged(first, "a journal begins with a coordinator's start")
     return event.council_id
 
 
@@ -165,40 +157,78 @@ def _asked_for(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
 
 
 def _whole(row: Any) -> Kept:
-    """The record in a row. Raises StoreCorrupt where it does not fit its hashes, or is none."""
-    hashed = chain.content_hash(row.content)
-    if hashed != row.content_hash:
-        raise _damaged(row.position, "its content does not fit its hash")
-    if chain.row_hash(row.previous_hash, row.position, row.epoch, hashed) != row.row_hash:
-        raise _damaged(row.position, "its place does not fit its hash")
-    return unpacked(row.content, row.position)
+    """The record in a row. Raises StoreCorrupt where it does not fit its hashes or columns, or is none."""
+    if why := chain.misfit(row):
+        raise _damaged(row, why)
+    kept = unpacked(row.content, row.position)
+    for column, found, wanted in (
+        ("packet_id", str(row.packet_id), kept.packet_id),
+        ("packet_type", row.packet_type, PREFIX + KINDS[type(kept.record.event)]),
+        ("timestamp", _moment(row.timestamp), moment_text(kept.timestamp)),
+    ):
+        if found != wanted:
+            raise _damaged(row, f"its column {column} does not say what its content says")
+    return kept
 
 
-def _damaged(position: int, why: str) -> StoreCorrupt:
-    return StoreCorrupt(f"record {position} is damaged: {why}; run council verify", position=position)
+def _moment(kept: Any) -> Any:
+    """What a column says of a moment, in the form that SQLite has."""
+    return moment_text(kept) if isinstance(kept, datetime) else kept
+
+
+def _damaged(row: Any, why: str) -> StoreCorrupt:
+    named = f"record {row.position}"
+    if type(row.position) is not int:
+        named = f"packet {quoted(str(row.packet_id))}, of the position {quoted(str(row.position))},"
+    return StoreCorrupt(f"{named} is damaged: {why}; run council verify", position=row.position)
 
 
 def _entry(row: Any, envelopes: bool) -> Entry:
-    """A row as an entry; one that is damaged says so, and hides no other."""
-    kinds = {"packet_id": str(row.packet_id), "epoch": row.epoch, "content_hash": row.content_hash.hex()}
-    hashes = {**kinds, "previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
+    """A row as an entry; one that is damaged says so, and hides no other.
+
+    Raises StoreCorrupt for a row without a position, which stands nowhere among the others.
+    """
+    hashes: dict[str, Any] = {
+        name: _hex(getattr(row, name)) for name in ("content_hash", "previous_hash", "row_hash")
+    }
     try:
         kept = _whole(row)
-        packet = _PACKET.decode(row.content)
-    except (StoreCorrupt, msgspec.MsgspecError) as error:
-        at_s = row.timestamp.timestamp()
-        return Entry(row.position, at_s, DAMAGED, None, None, {"why": str(error)}, **hashes)
-    parents = packet.lineage.parent_ids if packet.lineage else ()
-    more = packet.payload.more_decisions | packet.payload.more_escalations
-    told = _told(kept.record, envelopes)
+    except StoreCorrupt as error:
+        if type(row.position) is not int:
+            raise
+        hashes |= {"epoch": row.epoch if type(row.epoch) is int else None, "packet_id": _id(row.packet_id)}
+        why = {"why": error.message}
+        return Entry(row.position, _seconds(row.timestamp), DAMAGED, None, None, why, **hashes)
     return Entry(
-        **told,
+        **_told(kept.record, envelopes),
         **hashes,
         decisions=kept.decisions,
         escalations=kept.escalations,
-        more=more,
-        parents=parents,
+        more=kept.more,
+        packet_id=kept.packet_id,
+        parents=kept.parents,
+        epoch=row.epoch,
     )
+
+
+def _hex(kept: Any) -> str | None:
+    return kept.hex() if type(kept) is bytes else None
+
+
+def _id(kept: Any) -> str | None:
+    try:
+        return str(kept if isinstance(kept, UUID) else UUID(kept))
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _seconds(kept: Any) -> float:
+    """The moment that a damaged record's column tells; 0 where it tells none."""
+    try:
+        moment = kept if isinstance(kept, datetime) else datetime.fromisoformat(kept)
+        return moment.timestamp() if moment_text(moment) == _moment(kept) else 0.0
+    except (OverflowError, TypeError, ValueError):
+        return 0.0
 
 
 def entry_of(kept: Kept) -> Entry:
@@ -256,7 +286,7 @@ def _resolved(connection: Connection, journal: str, council_id: str, given: str)
     start = _start_of(given)
     proposals = select(*_COLUMNS).where(_c.journal == journal, _c.packet_type == f"{PREFIX}proposal")
     whole = proposals.where(_c.packet_id == packet_id(council_id, start))
-    if connection.execute(whole).one_or_none() is not None:
+    if connection.execute(whole).first() is not None:
         return start
     # In canonical JSON a quote within a text is escaped, so that no text can hold these bytes.
     needle = literal(f'"proposal_id":"{start}'.encode(), LargeBinary)
@@ -266,9 +296,9 @@ def _resolved(connection: Connection, journal: str, council_id: str, given: str)
         holds = func.position(needle.op("IN")(_c.content)) > 0
     rows = _streamed(connection, proposals.where(holds).order_by(_c.position.desc()))
     with closing(rows):
-        entries = (_entry(row, False) for row in rows)
-        told = ((e.proposal_id or "", e.data["what"]["summary"]) for e in entries if e.kind != DAMAGED)
-        return _only(start, told)
+        events = (_whole(row).record.event for row in rows)  # one that is damaged may be what is asked for
+        what = (each.what for each in events if isinstance(each, ProposalSubmitted))
+        return _only(start, ((each.proposal_id, each.summary) for each in what))
 
 
 def _start_of(given: str) -> str:

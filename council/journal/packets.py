@@ -48,11 +48,18 @@ class Line(NamedTuple):
 
 
 class Kept(Value, frozen=True):
-    """A record as it is read back: with the decisions and escalations it came to, as far as it holds them."""
+    """A record as it is read back: with the decisions and escalations it came to, as far as it holds them.
+
+    ``more`` has the outcomes of those that it does not hold, and the rest is what its packet says beside it.
+    """
 
     record: Record
     decisions: tuple[Decision, ...]
     escalations: tuple[Escalation, ...]
+    more: dict[str, str | None]
+    packet_id: str
+    timestamp: datetime
+    parents: tuple[str, ...]
 
 
 class _Payload(msgspec.Struct):
@@ -63,13 +70,22 @@ class _Payload(msgspec.Struct):
     effects: str
     decisions: tuple[Decision, ...] = ()
     escalations: tuple[Escalation, ...] = ()
+    more_decisions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    more_escalations: dict[str, str | None] = msgspec.field(default_factory=dict)
     sealed: str | None = None
     msg_id: str | None = None
     key_mark: str | None = None
 
 
+class _Lineage(msgspec.Struct):
+    parent_ids: tuple[str, ...] = ()
+
+
 class _Packet(msgspec.Struct):
     payload: _Payload
+    packet_id: str
+    timestamp: datetime
+    lineage: _Lineage = msgspec.field(default_factory=_Lineage)
 
 
 _PACKET = msgspec.json.Decoder(_Packet)
@@ -259,10 +275,12 @@ def _numbers(record: Record, decisions: list[Decision]) -> list[float] | None:
 def unpacked(content: bytes, position: int) -> Kept:
     """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
     try:
-        payload = _PACKET.decode(content).payload
+        packet = _PACKET.decode(content)
+        payload = packet.payload
         event = _EVENTS[payload.kind].decode(payload.event)
         if payload.position != position:
             raise ValueError(f"it says that it stands at {payload.position}")
+        datetime.fromtimestamp(payload.at[1], UTC)  # raises where that is no time
         record = Record(
             Moment(*payload.at, position),
             event,
@@ -271,11 +289,13 @@ def unpacked(content: bytes, position: int) -> Kept:
             key_mark=None if payload.key_mark is None else bytes.fromhex(payload.key_mark),
             mark=bytes.fromhex(payload.effects),
         )
-    except (msgspec.MsgspecError, ValueError, KeyError) as error:
+    except (msgspec.MsgspecError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
         raise StoreCorrupt(
             f"record {position} is no record of a council: {error}; run council verify", position=position
         ) from error
-    return Kept(record, payload.decisions, payload.escalations)
+    more = payload.more_decisions | payload.more_escalations
+    ended = payload.decisions, payload.escalations, more
+    return Kept(record, *ended, packet.packet_id, packet.timestamp, packet.lineage.parent_ids)
 
 
 def about_of(event: ev.Event) -> str | None:

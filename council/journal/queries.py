@@ -197,7 +197,7 @@ def _packet(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> Pa
 
 def whole(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> bytes:
     """``content``; raises StoreCorrupt where it is not what was written."""
-    if content_hash(content) != kept_hash:
+    if type(content) is not bytes or content_hash(content) != kept_hash:
         raise _damaged(packet_id, where, "its content does not fit its hash")
     return content
 

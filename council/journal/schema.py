@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from council.protocol.jsondata import text_problem
+from council.protocol.jsondata import quoted, text_problem
 
 # The migrations in their order; a test compares them with the files. The last is what this code works with.
 REVISIONS = ("0001", "0002", "0003")
@@ -38,6 +38,17 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
+class Unreadable(ValueError):
+    """A column holds what none of its kind is."""
+
+
+class _Bytes(LargeBinary):
+    """Bytes as they are kept: SQLAlchemy would make some of whatever else stands there."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        return None
+
+
 class _Kept(TypeDecorator[Any]):
     """A type that PostgreSQL has, and that SQLite keeps as text."""
 
@@ -45,9 +56,10 @@ class _Kept(TypeDecorator[Any]):
     cache_ok = True
 
     def __init__(
-        self, native: TypeEngine[Any], write: Callable[[Any], Any], read: Callable[[str], Any]
+        self, name: str, native: TypeEngine[Any], write: Callable[[Any], Any], read: Callable[[str], Any]
     ) -> None:
         super().__init__()
+        self.name = name
         self.native = native
         self.write = write
         self.read = read
@@ -59,7 +71,12 @@ class _Kept(TypeDecorator[Any]):
         return value if value is None or dialect.name != "sqlite" else self.write(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
-        return value if value is None or dialect.name != "sqlite" else self.read(value)
+        if value is None or dialect.name != "sqlite":
+            return value
+        try:
+            return self.read(value)
+        except (AttributeError, RecursionError, TypeError, ValueError):
+            raise Unreadable(f"{quoted(str(value))} stands where a {self.name} should") from None
 
 
 class Lapse(TypeDecorator[datetime]):
@@ -92,10 +109,10 @@ def ids_text(ids: Sequence[UUID | str]) -> str:
     return '["' + '", "'.join(map(str, ids)) + '"]' if ids else "[]"
 
 
-ID = _Kept(Uuid(), str, UUID)
-IDS = _Kept(ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
-WORDS = _Kept(ARRAY(Text()), words_text, json.loads)
-MOMENT = _Kept(TIMESTAMP(timezone=True), moment_text, datetime.fromisoformat)
+ID = _Kept("packet's id", Uuid(), str, UUID)
+IDS = _Kept("list of ids", ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
+WORDS = _Kept("list of texts", ARRAY(Text()), words_text, json.loads)
+MOMENT = _Kept("time", TIMESTAMP(timezone=True), moment_text, datetime.fromisoformat)
 OBJECT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 metadata = MetaData()
@@ -116,13 +133,13 @@ packet_store = Table(
     Column("ttl", Lapse),
     # Grows with every row written, so a packet comes after its parents and before its children.
     Column("sequence", BigInteger, nullable=False, server_default=""),
-    Column("content", LargeBinary, nullable=False),
-    Column("content_hash", LargeBinary, nullable=False),
+    Column("content", _Bytes, nullable=False),
+    Column("content_hash", _Bytes, nullable=False),
     Column("journal", Text),
     Column("position", BigInteger),
     Column("epoch", BigInteger),
-    Column("previous_hash", LargeBinary),
-    Column("row_hash", LargeBinary),
+    Column("previous_hash", _Bytes),
+    Column("row_hash", _Bytes),
 )
 
 epochs = Table(
@@ -141,7 +158,7 @@ snapshots = Table(
     Column("journal", Text, primary_key=True),
     Column("position", BigInteger, primary_key=True),
     Column("part", Text, primary_key=True),
-    Column("content", LargeBinary, nullable=False),
+    Column("content", _Bytes, nullable=False),
 )
 
 # SQLite alone, what PostgreSQL's indexes are (``words``).

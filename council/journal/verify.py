@@ -107,11 +107,7 @@ def verify(
         raise CallerError(f"journal: {quoted(journal)} {problem}")
     if checkpoint is not None:
         _check(checkpoint, journal, key, council_id)
-    with (
-        _words_compared(store, searches) as misleading,
-        store.database.read() as connection,
-        _any_text(connection),
-    ):
+    with _words_compared(store, searches) as misleading, store.database.read() as connection:
         begun = connection.execute(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
@@ -146,7 +142,7 @@ def _words_compared(store: PacketStore, wanted: bool) -> Iterator[Callable[[], s
     ended = threading.Event()
 
     def compared() -> str | None:
-        with store.database.read() as connection, _any_text(connection):
+        with store.database.read() as connection:
             return words.misleading(connection, ended.is_set)
 
     with ThreadPoolExecutor(1, "council-words") as beside:
@@ -154,20 +150,6 @@ def _words_compared(store: PacketStore, wanted: bool) -> Iterator[Callable[[], s
             yield beside.submit(compared).result
         finally:
             ended.set()
-
-
-@contextmanager
-def _any_text(connection: Connection) -> Iterator[None]:
-    """Within it, text that is none is read all the same: the driver would give up, and not say in which row."""
-    driver: Any = connection.connection.driver_connection
-    sqlite = connection.dialect.name == "sqlite"
-    if sqlite:
-        driver.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
-    try:
-        yield
-    finally:
-        if sqlite:
-            driver.text_factory = str
 
 
 def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: str | None) -> None:
