@@ -5,23 +5,33 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+import pytest
 import typer
 from msgspec.structs import asdict
 
-from council import CouncilConfig, Envelope
+from council import Council, CouncilConfig, Envelope
+from council.agents.purse import Cost
 from council.chartering import chartered, papers_of
 from council.cli.app import app, run
 from council.cli.report import error_code
+from council.core.state import Account, Answer, Option, TieBreak
+from council.core.state import Ruling as PrimesRuling
 from council.journal.checkpoint import SIGNATURE_BYTES
 from council.protocol import codec, signing
 from council.protocol.errors import CouncilError
 from council.protocol.identity import Identity
+from council.runtime import known
 from council.runtime.identity import kept
 from council.runtime.parts import rules_of as _rules_of
+from tests.cli.conftest import Lent, entry
+
+__all__ = ["Account", "Answer", "Option", "PrimesRuling", "TieBreak"]  # what fields of public values are
+
 
 # The wire
 
@@ -88,7 +98,11 @@ def command(*arguments: str, placeless: bool = False) -> tuple[int, Any]:
 
     ``placeless``: whatever says ``where`` something is says nothing.
     """
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.chdir("."),  # a command may leave the working folder
+    ):
         code = run(arguments)
     found = [
         json.loads(line, object_hook=_placeless if placeless else None)
@@ -108,3 +122,14 @@ def exit_code(error: CouncilError) -> int:
 def command_line() -> Any:
     """The command ``council`` with all that stands below it."""
     return typer.main.get_command(app)
+
+
+def put_up(patch: pytest.MonkeyPatch, council: Council) -> None:
+    """Makes a council in this process the one that is up, as far as commands can tell."""
+    known.write(entry(council.name, pid=os.getpid()))
+    patch.setattr(Council, "connect", lambda *_, **__: Lent(council))
+
+
+def cost(tokens: int, microusd: int) -> Any:
+    """What a call costs, as a mind tells its purse."""
+    return Cost(tokens, microusd)

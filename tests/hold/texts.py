@@ -9,14 +9,17 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 
+def held(name: str) -> list[str]:
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
 def compare(name: str, lines: Iterable[str]) -> None:
     """Fails, with the lines that differ, where ``name`` in this folder holds others."""
-    held = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
-    found = list(lines)
-    gone = [f"- {line}" for line in held if line not in found]
-    new = [f"+ {line}" for line in found if line not in held]
+    before, found = held(name), list(lines)
+    gone = [f"- {line}" for line in before if line not in found]
+    new = [f"+ {line}" for line in found if line not in before]
     written = f"python -m tests.hold.{name} --write"
-    assert found == held, "\n".join(
+    assert found == before, "\n".join(
         [f"{name}.txt says something else; where that is wanted: {written}", *gone, *new]
     )
 
