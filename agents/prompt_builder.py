@@ -178,17 +178,19 @@ class PromptBuilder:
         return await self._stage("verify", case, "verification", "VERIFY", marked, **held)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
-        """The prompt once more, with how the answer began and why it was not taken. Raises TokenBudgetError."""
+        """The prompt once more, with how the answer began and why it was not taken. Raises TokenBudgetError.
+
+        A model is asked again once (``model``), so that ``prompt`` is never one that this gave.
+        """
         if not isinstance(prompt, Assembled) or prompt.draft is None:
             raise CallerError("this prompt was not put together here; give one of this builder's own")
-        before = tuple(each for each in prompt.draft.told if each[0] not in ("answer", "problem"))
         draft = replace(prompt.draft, closing="retry")
         why = ("problem", self._cut(problem, PROBLEM_TOKENS_MAX))
         try:
             given = ("answer", self._cut(answer, ANSWER_TOKENS_MAX))
-            return await self._assemble(replace(draft, told=(*before, given, why)))
+            return await self._assemble(replace(draft, told=(*draft.told, given, why)))
         except TokenBudgetError:
-            return await self._assemble(replace(draft, told=(*before, ("answer", _NOT_GIVEN), why)))
+            return await self._assemble(replace(draft, told=(*draft.told, ("answer", _NOT_GIVEN), why)))
 
     async def assemble(
         self,

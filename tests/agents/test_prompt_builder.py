@@ -279,6 +279,62 @@ def test_a_prompt_that_does_not_fit_is_refused_with_the_figures() -> None:
     assert [one.field for one in error.overruns] == ["identity", "persona"]
 
 
+@pytest.mark.parametrize("count", [GPT, newlines_cost], ids=["GPT", "newlines cost"])
+@pytest.mark.parametrize("task", TASKS)
+def test_a_prompt_of_exactly_the_limit_fits_and_one_token_more_does_not(count: Counter, task: Task) -> None:
+    """Rules 2.1: an MTU is the most tokens that a prompt may have, whatever joining its texts costs.
+
+    Mutations: what is one token over is let through; what is exactly the limit is refused.
+    """
+    case = replace(CASE, body="word " * 4_000)
+    tokens = assembled(case=case, task=task, count=count, mtu=20_000).tokens
+    assert tokens < 20_000
+    exact = assembled(case=case, task=task, count=count, mtu=tokens)
+    assert exact.tokens == recounted(exact, count) == tokens
+    assert (sections(exact)["proposal"], exact.overruns) == (case_text(case), ())
+    with pytest.raises(TokenBudgetError) as refused:
+        assembled(case=case, task=task, count=count, mtu=tokens - 1)
+    assert (refused.value.field, refused.value.found - refused.value.limit) == ("prompt", 1)
+
+
+def test_each_field_of_exactly_its_limit_is_whole_and_one_of_a_token_more_is_not() -> None:
+    """Rules 2.1 at 4096, without a frame: 245, then 115, 64 and 2,203. Mutation: a limit is one token less."""
+
+    def overrun(identity: int = 245, persona: int = 115, history: int = 2_203) -> list[tuple[str, int]]:
+        charter = Charter.build(
+            {
+                "identity": {"core_rules": ["Я" * 240 + " is kept"], "traits": ["Я" * (identity - 240)]},
+                "persona": {"style_notes": "Я" * (persona - 5) + ". " + "Я" * 5 + "."},
+                "task_instructions": {"ballot": {"text": "Я" * 64 + " vote", "stage": "plan"}},
+            }
+        )
+        prompt = assembled(
+            [sentences(history)],
+            replace(CASE, body="Я" * 1_400),
+            count=signs,
+            charter=charter,
+            template_tokens=0,
+            shows_schema=False,
+        )
+        return [(one.field, one.before) for one in prompt.overruns]
+
+    assert overrun() == []
+    assert overrun(identity=246) == [("identity", 246)]
+    assert overrun(persona=116) == [("persona", 116)]
+    assert overrun(history=2_204) == [("history", 2_204)]
+
+
+def test_a_frame_of_exactly_the_mtu_leaves_room_for_nothing() -> None:
+    """Mutation: the proposal is told as too long, where no shorter one would fit either."""
+    with pytest.raises(TokenBudgetError) as refused:
+        assembled(mtu=1000)
+    frame = refused.value.found
+    for mtu, field in ((frame, "frame"), (frame + 1, "prompt")):
+        with pytest.raises(TokenBudgetError) as refused:
+            assembled(mtu=mtu)
+        assert refused.value.field == field
+
+
 def test_a_history_never_takes_a_prompts_place() -> None:
     """The longest prompt that fits without a history fits beside one, which is left out, with its fence."""
 
@@ -457,6 +513,17 @@ def test_an_instruction_of_ones_own_over_64_tokens_is_refused(tmp_path: Path) ->
     with pytest.raises(TokenBudgetError) as refused:
         builder(texts=load_texts(tmp_path))
     assert (refused.value.field, refused.value.limit) == ("ballot.txt", 64)
+
+
+def test_an_instruction_of_ones_own_may_have_64_tokens_and_no_more(tmp_path: Path) -> None:
+    for tokens in (64, 65):
+        (tmp_path / "ballot.txt").write_text("Я" * tokens)
+        if tokens == 64:
+            assert builder(count=signs, texts=load_texts(tmp_path)).instructions["ballot"][0] == "Я" * 64
+        else:
+            with pytest.raises(TokenBudgetError) as refused:
+                builder(count=signs, texts=load_texts(tmp_path))
+            assert (refused.value.found, refused.value.limit) == (65, 64)
 
 
 # rules 2.3, 1.14: what stands in no prompt

@@ -16,7 +16,7 @@ from council.agents import stages, taking
 from council.agents.answers import SCHEMA_TEXTS, SCHEMAS
 from council.agents.calls import Answer
 from council.agents.ladder import TEMPLATE_TOKENS
-from council.agents.mind import Case, Observation, Stream
+from council.agents.mind import Case, Observation, Stream, Turn
 from council.agents.prompt import Execution, Halt, Prompt
 from council.agents.prompt_builder import PromptBuilder, case_text
 from council.agents.prompt_texts import load_texts
@@ -71,6 +71,8 @@ PROMPTS: dict[str, tuple[str, Callable[[PromptBuilder, Case, str, bool], Any], s
     "verify": ("verify", lambda made, case, text, marked: made.verify(case, text, marked=marked), "VERIFY"),
     "refine": ("ballot", lambda made, case, text, marked: made.ballot(case, text), ""),
 }
+# Of the stages that are about what a seat is shown of another's work or of a tool's, where that stands.
+WATCHED = {"observe": "stream", "act": "log", "verify": "state"}
 STAGES = [stage for stage in PROMPTS if stage != "refine"]
 
 
@@ -217,9 +219,9 @@ def test_nonces_are_fresh_for_each_call_and_stand_in_nothing_that_is_shown() -> 
 def test_asked_again_a_stage_still_shows_what_it_is_about() -> None:
     made = builder()
     halted = wait(made.plan(CASE, marked=False, halt=Halt("a danger", "1. Run it.")))
-    again = wait(made.again(wait(made.again(halted, "prose", "no object")), "prose, too", "no object either"))
+    again = wait(made.again(halted, "prose", "no object"))
     assert list(sections(again)) == ["proposal", "said", "interrupt", "answer", "problem", "end"]
-    assert sections(again)["answer"] == "prose, too"
+    assert (sections(again)["answer"], sections(again)["problem"]) == ("prose", "no object")
     assert again.messages[0].text.endswith(INSTRUCTIONS["interruption_handling"])
 
 
@@ -238,20 +240,41 @@ def test_a_plan_comes_before_the_history_and_shares_its_room() -> None:
     assert {one.field for one in long.overruns} == {"plan", "history"}
 
 
-def test_a_plan_without_room_leaves_its_mark_and_a_stream_without_room_is_no_prompt() -> None:
+def test_a_plan_without_room_leaves_its_mark() -> None:
     assert sections(prompt_of("refine", "x" * 60_000))["plan"] == MARK
+
+
+@pytest.mark.parametrize(("stage", "section"), WATCHED.items())
+def test_what_a_stage_is_about_and_has_no_room_is_no_prompt(stage: str, section: str) -> None:
+    """Mutation: the seat is asked about a log or a state that it is not shown."""
     with pytest.raises(TokenBudgetError) as refused:
-        prompt_of("observe", "x" * 60_000)
-    assert refused.value.field == "stream"
+        prompt_of(stage, "x" * 60_000)
+    assert refused.value.field == section
     assert [one.how for one in refused.value.overruns] == ["local tf-idf", "left out"]
 
 
-def test_an_observer_is_shown_no_history_and_all_the_room_is_the_streams() -> None:
-    """rules 6.7: nothing of its own work stands in it."""
+@pytest.mark.parametrize("stage", WATCHED)
+def test_all_the_room_is_for_what_a_stage_is_about(stage: str) -> None:
+    """Rules 6.7: nothing of the seat's own work stands beside it, also where its packet holds some.
+
+    Mutation: it has the sixty percent of a history.
+    """
     seat = builder(packet_for=lambda case: packet(case, ["mine alone"]))
-    prompt = wait(seat.observe(CASE, Stream("prime", "plan", sentences(3000), True), marked=False))
+    prompt = wait(PROMPTS[stage][1](seat, CASE, sentences(3000), False))
     assert "mine alone" not in prompt.messages[1].text
     assert prompt.tokens > 3_900
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("stage", PROMPTS)
+def test_the_ballots_prompt_alone_has_the_history(stage: str, marked: bool) -> None:
+    """A case's history is read once for each vote. Mutation: a stage's prompt has it too, and it is paid twice."""
+    case = replace(CASE, history=(Turn("user", "It was said before."), Turn("assistant", "And answered.")))
+    prompt = prompt_of(stage, case=case, marked=marked)
+    shown = "\n".join(message.text for message in prompt.messages)
+    assert ("history" in sections(prompt)) == ("said before" in shown) == (stage == "refine")
+    if stage != "refine":
+        assert prompt.messages == prompt_of(stage, marked=marked).messages
 
 
 # Answers that only look like one
