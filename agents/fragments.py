@@ -21,11 +21,15 @@ from council.agents.changes import FileChange, Hunk
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 TRIM_MAX = 12  # lines of context left off at an edge; more context than that is not an edge any more
-PARSED_CHARS_MAX = 4_000_000  # for the repairs of one hunk together: about two seconds
-EFFORT_CHARS_MAX = 16_000_000  # for all hunks of a change: half a minute's ballot must not be lost to them
+# The work of a parse grows with its tokens: of people's code one in four characters, of hostile text each. A parse
+# can't be stopped, and no other thread runs meanwhile.
+TOKENS_MAX = 200_000  # of one parse: a third of a second, and code of 800,000 characters
+HUNK_TOKENS_MAX = 300_000  # for the repairs of one hunk together
+EFFORT_TOKENS_MAX = 1_000_000  # for all of a change: half a minute's ballot must not be lost to them
 SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs some hundred times that in memory
 
 _PARSING = threading.Lock()
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 _TOKEN = re.compile(r"\"\"\"|'''|\\.|[\"'#\n()\[\]{}]", re.DOTALL)
 _CLOSER = {"(": ")", "[": "]", "{": "}"}
 _OPENER = {closer: opener for opener, closer in _CLOSER.items()}
@@ -84,10 +88,17 @@ class Unparsable:
     is_limit: bool = False
 
 
+def tokens_in(text: str) -> int:
+    """About how many tokens a text has: its words and marks, those in strings and comments among them."""
+    return len(_WORD_OR_MARK.findall(text))
+
+
 def parse(text: str) -> ast.Module | Unparsable:
     """The syntax tree of ``text``. Never runs it, never raises for what it says."""
     if len(text) > SOURCE_CHARS_MAX:
         return Unparsable(0, f"longer than {SOURCE_CHARS_MAX:,} characters", is_limit=True)
+    if len(text) > TOKENS_MAX and tokens_in(text) > TOKENS_MAX:
+        return Unparsable(0, f"more than {TOKENS_MAX:,} words and marks", is_limit=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in reviewed text is no warning of ours
@@ -113,14 +124,16 @@ def _parsed(text: str) -> ast.Module:
 
 def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, Sides]]:
     """(file, first line, both sides) of each hunk of these Python files, or of the whole file if it is shown."""
-    effort = EFFORT_CHARS_MAX
+    effort = EFFORT_TOKENS_MAX
     for change in changes:
         if change.is_whole and change.hunks:
-            yield change, change.hunks[0].new_start, parse_whole(change)
+            hunk = change.hunks[0]
+            effort -= tokens_in(hunk.old_text()) + tokens_in(hunk.new_text())
+            yield change, hunk.new_start, parse_whole(change) if effort >= 0 else Sides(None, None)
             continue
         for hunk in change.hunks:
-            sides, spent = parse_hunk(change.path, hunk, min(PARSED_CHARS_MAX, effort))
-            effort = max(0, effort - spent)
+            sides, spent = parse_hunk(change.path, hunk, max(0, min(HUNK_TOKENS_MAX, effort)))
+            effort -= spent
             yield change, hunk.new_start, sides
 
 
@@ -146,13 +159,14 @@ def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> Piece | Unpa
     return Piece(path, text, tree, numbers, frozenset(number for number, _ in changed), True)
 
 
-def parse_hunk(path: str, hunk: Hunk, allowed: int = PARSED_CHARS_MAX) -> tuple[Sides, int]:
-    """Both sides of a hunk, under the first repair that serves both, and how many characters were parsed
-    for them: ``allowed`` at most, but once at least."""
+def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[Sides, int]:
+    """Both sides of a hunk, under the first repair that serves both, and how many tokens were parsed for them:
+    hardly more than ``allowed``, but once at least."""
     old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
     budget = allowed
+    cost = tokens_in(hunk.old_text()) + tokens_in(hunk.new_text()) + 50
     only_old: Piece | None = None
     error: tuple[int, str] | None = None
     broken = ""
@@ -163,7 +177,7 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = PARSED_CHARS_MAX) -> tuple[
         # With nothing on the old side to go by, what stands open is read off the new side.
         for repair in _repairs(new_cut if is_bare else old_cut):
             old, _ = _try(path, old_cut, repair)
-            budget -= 2 * sum(len(text) + 1 for _, text, _ in new_cut) + 200
+            budget -= cost
             if isinstance(old, Piece) or is_bare:
                 new, source = _try(path, new_cut, repair)
                 if isinstance(new, Piece):

@@ -18,6 +18,7 @@ import random
 import re
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from council.agents.remoterules import judge_sql
 from council.agents.secrets import find_private
 from council.agents.shell import SCRIPT_CHARS_MAX, read_shell
 from council.agents.specials import without_specials
-from council.agents.tokens import counter_for
+from council.agents.tokens import ESTIMATE, _counting
 from council.protocol import control, embedded, jsondata, mangle, markers
 from council.protocol.cognition.loops import Trace, find_loops
 from council.protocol.envelope import BODY_CHARS_MAX, SUMMARY_CHARS_MAX
@@ -89,6 +90,11 @@ def marked(text: str) -> None:
                 with contextlib.suppress(CouncilError):
                     markers.read_execute(block.text)
             markers.as_text(text, nonce=nonce)
+
+
+def counted(text: str) -> None:
+    for tokenizer in (ESTIMATE, "o200k_base"):
+        _counting(tokenizer)(text)  # behind the cache
 
 
 def notebook(text: str) -> str:
@@ -229,7 +235,7 @@ READERS: dict[str, Reader] = {
         lambda text: find_loops(Trace(outputs=(text, text[1:], text[2:]), errors=(text, text))), _PROSE, 2**20
     ),
     "specials": Reader(without_specials, _PROSE, 2**20),
-    "tokens": Reader(lambda text: counter_for("claude")(text.replace("\x7f", "")), _PROSE, 2**20),
+    "tokens": Reader(counted, _PROSE, 2**20),
     "summary": Reader(
         lambda text: summarizer.summarize(text, 100, count=lambda piece: len(piece) // 4, way="tf-idf"),
         _PROSE,
@@ -253,22 +259,23 @@ def cost(reader: Reader, text: str) -> float:
     return spent() - before
 
 
-def longest_stretch(reader: Reader, text: str) -> tuple[float, str]:
-    """The longest CPU time between two moments at which Python could have let another thread run, and before what."""
-    last, worst = time.process_time(), (0.0, "")
+def longest_stretch(reader: Reader, text: str) -> float:
+    """The most CPU time for which no other thread was let run: what one call of C takes, as a rule."""
+    last, worst, is_done = time.process_time(), 0.0, threading.Event()
 
-    def look(frame: object, event: str, argument: object) -> None:
+    def tick() -> None:
         nonlocal last, worst
-        now = time.process_time()
-        if now - last > worst[0]:
-            worst = now - last, str(argument)[:60] if event == "c_return" else event
-        last = time.process_time()
+        while not is_done.wait(0.001):
+            now = time.process_time()
+            worst, last = max(worst, now - last), now
 
-    sys.setprofile(look)
+    thread = threading.Thread(target=tick)
+    thread.start()
     try:
         reader.read(text)
     finally:
-        sys.setprofile(None)
+        is_done.set()
+        thread.join()
     return worst
 
 
@@ -396,9 +403,9 @@ def main(arguments: list[str] | None = None) -> int:
         judged = [pool[0] for size, pool in search.pools.items() if size <= CHARS_JUDGED]
         worst = min(max(judged)[0], cost(search.reader, max(judged)[1]))
         longest = max(max(pool) for pool in search.pools.values())[1]
-        stretch, call = longest_stretch(search.reader, longest)
+        stretch = longest_stretch(search.reader, longest)
         print(
-            f"{name}: {search.runs:,} runs; {'; '.join(told)}; longest stretch {stretch:.3f} s {call}",
+            f"{name}: {search.runs:,} runs; {'; '.join(told)}; held for {stretch:.3f} s",
             flush=True,
         )
         if worst > SECONDS_MAX:

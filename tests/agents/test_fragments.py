@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from council.agents.changes import read_changes
-from council.agents.fragments import parse, sides_of
+from council.agents.fragments import parse, sides_of, tokens_in
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_minds_on_threads_of_their_own_may_all_parse() -> None:
 
 
 def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("council.agents.fragments.EFFORT_CHARS_MAX", 100_000)
+    monkeypatch.setattr("council.agents.fragments.EFFORT_TOKENS_MAX", 20_000)
     bad = "".join(f" )( if {n} ((\n" for n in range(12))
     hunk = "@@ -{0},25 +{0},25 @@\n" + bad + "-x = (\n+y = (\n" + bad
     diff = "--- a/a.py\n+++ b/a.py\n" + "".join(hunk.format(1 + 100 * n) for n in range(40))
@@ -54,9 +54,9 @@ def test_hunks_that_never_parse_share_one_limit(monkeypatch: pytest.MonkeyPatch)
 
     def counted(text: str) -> object:
         nonlocal parsed
-        parsed += len(text)
+        parsed += tokens_in(text)
         return parse(text)
 
     monkeypatch.setattr("council.agents.fragments.parse", counted)
     assert len(list(sides_of(read_changes(diff).files))) == 40
-    assert 0 < parsed < 100_000 + 40 * 5_000
+    assert 0 < parsed < 20_000 + 40 * 1_000

@@ -3,6 +3,8 @@ most of them; a new one stands here with what it cost."""
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from council import Council, Decision
-from council.agents import datafiles, shell
+from council.agents import datafiles, fragments, shell
+from council.agents.changes import read_changes
 from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
@@ -127,6 +130,28 @@ def test_proposals_beside_one_that_is_slow_to_read_are_decided_as_without_it() -
     assert isinstance(first, Decision)
     assert first.outcome != "approved"
     assert not any(ballot.vote == "yes" for ballot in first.ballots)
+
+
+def as_hunk(text: str) -> str:
+    """The text as one added line in the middle of a Python file."""
+    return f"--- a/a.py\n+++ b/a.py\n@@ -40,2 +40,3 @@\n x = 1\n+{text}\n y = 2\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["1;" * 300_000, "a,[" * 20_000, "if a b:" * 40_000, "f(" * 90, "1," * 32_000 + "("]
+)
+def test_python_is_parsed_within_a_bound_of_tokens(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """A parse holds the interpreter's lock: one of 600,000 tokens for 2 s, and a hunk had sixty of 64,000."""
+    parsed = [0]
+
+    def counted(source: str) -> ast.Module:
+        parsed.append(len(re.findall(r"\w+|[^\w\s]", source)))
+        return ast.parse(source)
+
+    monkeypatch.setattr(fragments, "_parsed", counted)
+    list(fragments.sides_of(read_changes(as_hunk(text)).files))
+    assert max(parsed) <= 200_000
+    assert sum(parsed) <= 700_000
 
 
 @pytest.mark.parametrize(
