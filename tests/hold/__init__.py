@@ -11,7 +11,7 @@ Each test compares what the code does now with a file in this folder, so that a 
 - ``errors.txt``: the classes of errors and their codes. ``python -m tests.hold.errors --write``
 - ``options.txt``: the command line's options. ``python -m tests.hold.options --write``
 - ``shapes.txt``: exit codes, and the keys and types of what each command prints with ``--json``.
-  ``python -m tests.hold.shapes --write``
+  ``python -m tests.hold.shapes --write``; ``shapes_on_ray.txt`` has those that need Ray (tests/ray/test_hold.py).
 
 The tests use what is public: ``council``, the command ``council``, and files on disk. They reach what has no public
 name through ``doors.py`` alone, so where code moves, its imports are changed there. The story of the journal is told
