@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MINILM := $(VENV)/.minilm
 SEEDS ?= 10000
+SECONDS ?= 180
 # How many faults of each kind make chaos makes, and from which seed.
 SEED ?= 1
 RAY ?= 500
@@ -16,7 +17,7 @@ FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
 
-.PHONY: run test test-long test-minilm check bench sim chaos clean
+.PHONY: run test test-long test-minilm check bench sim slowness chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -55,6 +56,9 @@ bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 
 sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+slowness: $(INSTALLED)  ## searches for texts that are slow to read, SECONDS of CPU time for each reader
+	$(BIN)/python -m tests.slowness --seconds $(SECONDS) --seed $(SEED)
 
 chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, LOCKED, NODES times; about 70 minutes
 	$(BIN)/python -m tests.chaos sqlite --count $(SQLITE) --seed $(SEED)

@@ -22,7 +22,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import chain
+from operator import add
 from typing import Literal
 
 from council.agents import personal
@@ -141,6 +142,8 @@ _INTERPOLATED = re.compile(
     r"\$\{|\$\(|\$[A-Za-z_]|\{\{|\}\}|\{[A-Za-z0-9_.\[\]'\"!:]{0,60}\}|<[^<>\n]{1,60}>|%\(|%[sdr]|#\{"
 )
 _RUNS = "abcdefghijklmnopqrstuvwxyz", "0123456789", "qwertyuiopasdfghjklzxcvbnm", "9876543210"
+_STEPS = [frozenset(map("".join, zip(run, run[1:] + run[0], strict=True))) for run in _RUNS]
+_ANY_STEP = frozenset().union(*_STEPS)
 
 
 def is_placeholder(value: str) -> bool:
@@ -154,19 +157,19 @@ def is_placeholder(value: str) -> bool:
 
 def _mostly_runs(low: str) -> bool:
     """Whether runs like ``abcdef`` or ``12345`` make up three quarters of it."""
+    if sum(map(_ANY_STEP.__contains__, map(add, low, low[1:]))) * 2 < len(low):
+        return False  # there are not enough steps for that, as in nearly every value
+    lengths = [1] * len(low)  # of the longest run that begins at each character
+    for steps in _STEPS:
+        length = 1
+        for at in range(len(low) - 2, -1, -1):
+            length = length + 1 if low[at : at + 2] in steps else 1
+            lengths[at] = max(lengths[at], length)
     covered = at = 0
     while at < len(low):
-        length = max(_run_length(low, at, run) for run in _RUNS)
-        covered += length if length >= 4 else 0
-        at += length
+        covered += lengths[at] if lengths[at] >= 4 else 0
+        at += lengths[at]
     return covered * 4 >= len(low) * 3
-
-
-def _run_length(low: str, at: int, run: str) -> int:
-    place = run.find(low[at])
-    ahead = range(len(low) - at if place >= 0 else 0)
-    goes_on = (run[(place + step) % len(run)] == low[at + step] for step in ahead)
-    return max(1, sum(takewhile(bool, goes_on)))
 
 
 # Tokens that their issuers made recognisable
@@ -323,7 +326,7 @@ def _scheme_grade(scheme: str, value: str) -> Grade | None:
         is_real = bool(colon) and not is_placeholder(password) and password.lower() != user.lower()
         return "sure" if is_real and decoded.isprintable() else None
     is_mixed = scheme == "bearer" and len(value) >= 24 and not (value.islower() or value.isupper())
-    has_digit = any(char.isdigit() for char in value)
+    has_digit = any(map(str.isdigit, value))
     longest = max(re.split(r"[^A-Za-z0-9]", value), key=len)
     return "sure" if (has_digit or is_mixed) and len(longest) >= 16 and entropy(longest) >= 3.2 else None
 
@@ -393,7 +396,7 @@ def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
     if is_place or is_placeholder(value) or _UUID.match(value):
         return None
     classes = sum(bool(re.search(kind, value)) for kind in ("[a-z]", "[A-Z]", "[0-9]", "[^A-Za-z0-9]"))
-    has_digit = any(char.isdigit() for char in value)
+    has_digit = any(map(str.isdigit, value))
     longest = max(re.split(r"[^A-Za-z0-9+/]", value), key=len)
     if len(longest) >= 16 and has_digit and entropy(longest) >= 3.2:
         return "sure"

@@ -19,6 +19,7 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
+from council.agents.secrets import find_private
 from council.agents.shell import Work, read_shell
 from tests.agents.test_minds_together import one_file
 
@@ -130,6 +131,17 @@ def test_proposals_beside_one_that_is_slow_to_read_are_decided_as_without_it() -
     assert isinstance(first, Decision)
     assert first.outcome != "approved"
     assert not any(ballot.vote == "yes" for ballot in first.ballots)
+
+
+@pytest.mark.parametrize(
+    "text", ["password=" * 44 + "\n", "~~~basic a.b.cthe token='1234567890" * 12 + "'\n"]
+)
+def test_what_may_be_a_secret_costs_a_few_calls_a_character(text: str) -> None:
+    """Each name was judged with all that follows it, letter by letter: 80 calls a character, 9 s for a long text."""
+    text *= 64_000 // len(text)
+    with calls_counted() as calls:
+        find_private(text)
+    assert calls() < 20 * len(text)
 
 
 def as_hunk(text: str) -> str:
