@@ -398,7 +398,10 @@ def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) 
                 await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), loop))
         except TimeoutError:
             return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encode, kind = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is none
+            return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
         names = request.query_params.getlist("name[]")
         wanted: Any = registry.collected.restricted_registry(names) if names else registry.collected
         return Response(encode(wanted), headers={"Content-Type": kind})

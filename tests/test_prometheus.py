@@ -138,6 +138,32 @@ def test_some_of_the_metrics_can_be_asked_for() -> None:
     assert "council_seat_active" not in text
 
 
+def test_it_is_served_in_the_form_that_is_asked_for() -> None:
+    with Council.inline(seats=SEATS, metrics_port=0) as council:
+        url = council.status()["metrics"]["url"]
+
+        def answered(**headers: str) -> tuple[int, str | None, str | None]:
+            try:
+                with urllib.request.urlopen(
+                    urllib.request.Request(url, headers=headers), timeout=60
+                ) as answer:
+                    told = answer.headers
+                    return answer.status, told["Content-Type"].split(";")[0], told["Content-Encoding"]
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, None, None
+
+        assert answered() == (200, "text/plain", None)
+        openmetrics = "application/openmetrics-text; version=1.0.0"
+        assert answered(**{"Accept": openmetrics, "Accept-Encoding": "gzip"}) == (
+            200,
+            "application/openmetrics-text",
+            "gzip",
+        )
+        for version in ("x", "1.x", "", "1" * 5_000):  # of which the client library makes an error
+            assert answered(Accept=f"application/openmetrics-text; version={version}")[0] in (200, 400)
+
+
 def test_without_a_port_nothing_is_served() -> None:
     with Council.inline(seats=SEATS) as council:
         assert council.status()["metrics"] is None
