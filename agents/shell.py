@@ -30,6 +30,9 @@ LINE_CHARS_MAX = 6_000
 PIECE_CHARS_MAX = 3_000
 PIECE_STEPS_MAX, PIECE_REPEATS_MAX = 150, 60
 STEPS_MAX, REPEATS_MAX = 2_000, 240  # for all shell text of one case
+# Tree nodes, counted each time one is looked at: a substitution is looked into from each one around it. A script of
+# 64,000 characters needs at most 10,000.
+NODES_MAX = 50_000
 HEREDOCS_MAX = 200  # each costs a scan of all that follows: 200 take milliseconds, 20,000 take 9 s
 COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
 DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
@@ -56,10 +59,11 @@ class Danger:
 
 @dataclass(slots=True)
 class Work:
-    """What the parser has done: its steps, and those that it repeated to recover from errors."""
+    """What reading took: the parser's steps, those repeated to recover from errors, and nodes looked at."""
 
     steps: int = 0
     repeats: int = 0
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ class _Reader:
             tree = self._parsed(piece.encode("ascii"))
             if tree is None:
                 return
-            for node in _walk(tree.root_node):
+            for node in self._walk(tree.root_node):
                 if self.commands >= COMMANDS_MAX:
                     return
                 self._visit(node, line if depth else at + node.start_point.row, depth)
@@ -235,7 +239,7 @@ class _Reader:
 
     def _runs(self, node: Node) -> str:
         """The name of the program in a substitution: of a downloader if there is one."""
-        commands = (part for part in _walk(node) if part.type == "command")
+        commands = (part for part in self._walk(node) if part.type == "command")
         names = [_program(shellrules.unwrap(self._plain(c))) for c in islice(commands, WORD_PARTS_MAX)]
         return next((name for name in names if name in DOWNLOADERS), names[0] if names else "")
 
@@ -248,7 +252,7 @@ class _Reader:
     def _pipeline(self, node: Node, line: int, depth: int) -> None:
         """What flows into an interpreter: a download, decoded text, or a literal that is a script itself."""
         feed = ""
-        for command in _pipe_parts(node):
+        for command in self._pipe_parts(node):
             argv = shellrules.unwrap(self.argv(command))
             name = _program(argv)
             if name in DOWNLOADERS:
@@ -273,7 +277,7 @@ class _Reader:
         body = node.child_by_field_name("body")
         if body is None or body.type not in {"command", "pipeline", "list"}:
             return
-        command = body if body.type == "command" else next(iter(_commands_of(body)), None)
+        command = body if body.type == "command" else next(iter(self._commands_of(body)), None)
         argv = shellrules.unwrap(self.argv(command)) if command is not None else []
         name = _program(argv)
         takes_input = name == "ssh" or _reads_a_script(argv)
@@ -282,7 +286,7 @@ class _Reader:
         for redirect in node.named_children:
             if redirect.type == "heredoc_redirect":
                 text = "".join(_text(c) for c in redirect.named_children if c.type == "heredoc_body")
-                readers = (shellrules.unwrap(self.argv(c)) for c in _commands_of(redirect))
+                readers = (shellrules.unwrap(self.argv(c)) for c in self._commands_of(redirect))
                 takes_input = takes_input or any(map(_reads_a_script, readers))
             elif redirect.type == "herestring_redirect":
                 text = self.word(redirect)
@@ -306,10 +310,38 @@ class _Reader:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is None or body is None:
             return
-        own = [c for c in _commands_of(body) if self._plain(c)[:1] == [_text(name)]]
+        own = [c for c in self._commands_of(body) if self._plain(c)[:1] == [_text(name)]]
         piped = [c for c in own if c.parent is not None and c.parent.type == "pipeline"]
         if len(piped) >= 2 or (len(own) >= 2 and "&" in [c.type for c in body.children]):
             self.add(line, ("fork bomb", "destructive"))
+
+    def _pipe_parts(self, node: Node) -> Iterator[Node]:
+        """The commands of a pipeline in order, redirected ones and those in braces included."""
+        for child in node.named_children:
+            if child.type == "command":
+                yield child
+            elif child.type in {"redirected_statement", "subshell", "compound_statement"}:
+                yield from self._commands_of(child)
+
+    def _commands_of(self, node: Node) -> Iterator[Node]:
+        commands = self._walk(node, until="command")
+        return (part for part in islice(commands, WORD_PARTS_MAX + 1) if part.type == "command")
+
+    def _walk(self, node: Node, until: str = "") -> Iterator[Node]:
+        """The node and all below it, in order, but nothing below a node of the type ``until``.
+
+        It does not recurse: the tree of a hostile text is thousands deep.
+        """
+        stack = [node]
+        while stack:
+            if self.work.nodes >= NODES_MAX:
+                self.fault = "shell text left unread: its parts are looked at too many times"
+                return
+            self.work.nodes += 1
+            part = stack.pop()
+            yield part
+            if part.type != until:
+                stack.extend(reversed(part.named_children))
 
 
 def _too_much(script: str, depth: int) -> str:
@@ -349,28 +381,3 @@ def _pieces(script: str) -> Iterator[tuple[int, str]]:
 
 def _text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
-
-
-def _pipe_parts(node: Node) -> Iterator[Node]:
-    """The commands of a pipeline in order, redirected ones and those in braces included."""
-    for child in node.named_children:
-        if child.type == "command":
-            yield child
-        elif child.type in {"redirected_statement", "subshell", "compound_statement"}:
-            yield from _commands_of(child)
-
-
-def _commands_of(node: Node) -> Iterator[Node]:
-    commands = _walk(node, until="command")
-    return (part for part in islice(commands, WORD_PARTS_MAX + 1) if part.type == "command")
-
-
-def _walk(node: Node, until: str = "") -> Iterator[Node]:
-    """The node and all below it, in order, not below those of the type ``until``. No recursion: the tree of
-    a hostile text is thousands deep."""
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        yield part
-        if part.type != until:
-            stack.extend(reversed(part.named_children))

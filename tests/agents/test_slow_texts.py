@@ -68,6 +68,14 @@ def test_a_script_that_takes_the_parser_too_many_steps_is_unread(script: str) ->
     assert work.repeats <= shell.REPEATS_MAX + 4  # a step of the longest line counts four times
 
 
+def test_substitutions_in_substitutions_are_looked_into_within_a_bound() -> None:
+    """Fails, by 13 s of CPU for 59,000 characters, if each is looked into from every one around it."""
+    work = Work()
+    reading = read_shell("echo " + "$(" * 1_400 + "a" + ")" * 1_400, work=work)
+    assert reading.fault == "shell text left unread: its parts are looked at too many times"
+    assert work.nodes <= shell.NODES_MAX
+
+
 def test_what_the_scripts_of_one_case_take_is_counted_together() -> None:
     """As many as it likes, each within a piece's bound, and the case's is kept."""
     work = Work()
