@@ -10,9 +10,7 @@ from pathlib import PurePosixPath
 
 CHARS_MAX = 500_000
 DEPTH_MAX = 200  # of collections in YAML: a scanner looks at every open one for each token
-LOOKUPS_MAX = (
-    200_000  # of a notebook's lines of code among its lines of JSON; people's need one or two a line
-)
+LOOKUPS_MAX = 200_000  # of a notebook's lines of code among its lines of JSON; most need one or two each
 _YAML = {".yaml", ".yml"}
 _KNOWN = {".json", ".toml", *_YAML}
 

@@ -26,7 +26,8 @@ SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
 LINE_CHARS_MAX = 6_000
 # The parser gets the script in pieces, cut at line ends: recovery from an error costs the cube of a piece's length.
 # It reports each step, of about 100 operations. To recover, it repeats steps at places where it was before. People's
-# scripts need 40 steps and 17 repeats for a piece, 500 and 120 for 60,000 characters; hostile text needs thousands.
+# scripts need 40 steps and 17 repeats for a piece, 500 and 120 for 60,000 characters. Of 800 commits to two projects
+# of shell scripts the largest needs 214 and 36. Hostile text needs thousands.
 PIECE_CHARS_MAX = 3_000
 PIECE_STEPS_MAX, PIECE_REPEATS_MAX = 150, 60
 STEPS_MAX, REPEATS_MAX = 2_000, 240  # for all shell text of one case
@@ -116,13 +117,12 @@ class _Reader:
                 self._visit(node, line if depth else at + node.start_point.row, depth)
 
     def _parsed(self, piece: bytes) -> Tree | None:
-        """The tree of a piece; None, and the fault told, where the parser would need too many steps."""
+        """The tree of a piece. Past a limit of steps it is None, and ``fault`` says so."""
         work, furthest = self.work, -1
         steps_max = min(work.steps + PIECE_STEPS_MAX, STEPS_MAX)
         repeats_max = min(work.repeats + PIECE_REPEATS_MAX, REPEATS_MAX)
-        weight = max(
-            1, len(piece) ** 2 // PIECE_CHARS_MAX**2
-        )  # a line longer than a piece makes each step dearer
+        # Each step costs more in a piece that is one longer line.
+        weight = max(1, len(piece) ** 2 // PIECE_CHARS_MAX**2)
 
         def is_too_much(at: int, in_error: bool) -> bool:
             nonlocal furthest
@@ -132,7 +132,8 @@ class _Reader:
             return work.steps > steps_max or work.repeats > repeats_max
 
         try:
-            # Only what is read through a function can be stopped. To the end each time, or it asks a million times.
+            # The parser can be stopped only where it reads through a function. It gets all that follows, since it
+            # would ask for short chunks a million times.
             return self._parser.parse(lambda at, _place: piece[at:], progress_callback=is_too_much)
         except ValueError:  # stopped
             self._parser.reset()

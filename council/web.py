@@ -1,4 +1,4 @@
-"""Serves an ASGI application over HTTP from a thread of its own, within bounds. Knows nothing of what it serves."""
+"""Serves an ASGI application over HTTP from a thread of its own, with limits on connections and time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves the panel at an address of its own. Knows nothing of what it shows."""
+"""Serves the panel at an address of its own."""
 
 from __future__ import annotations
 
