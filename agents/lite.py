@@ -26,9 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from council.agents.diffscan import shown
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
-from council.agents.policy import UNREAD, Sight, listed, look, observed, readable
+from council.agents.scan.diff_lines import shown
+from council.agents.static.policy import UNREAD, Sight, listed, look, observed, readable
 
 
 class Lite:

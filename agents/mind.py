@@ -16,6 +16,7 @@ nobody is interrupted. What a mind says while it thinks, it says by the ``voice`
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from council.protocol.errors import MindError
 Vote = Literal["yes", "no", "abstain"]
 RiskLevel = Literal["low", "med", "high"]
 RulingWord = Literal["confirm", "reject", "human"]
+COST_MAX = 10**12
 
 
 class Turn(NamedTuple):
@@ -162,6 +164,77 @@ class ObservingMind(Mind, Protocol):
 
 
 Review = Callable[[Case], Opinion | Awaitable[Opinion]]
+
+
+# What a seat hands to a mind that calls models or speaks while it thinks
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens, prompt and output together, and millionths of a dollar, rounded up.
+
+    Raises ValueError for what is no whole number from 0 to 10**12: the council could not book it.
+    """
+
+    tokens: int
+    microusd: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "microusd"):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= COST_MAX:
+                raise ValueError(f"{name} is {value!r:.80}, expected a whole number from 0 to {COST_MAX:,}")
+
+
+class Purse(Protocol):
+    """What a seat gives its mind to spend from. Both methods belong to the seat's event loop."""
+
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
+        """Asks for a call that costs ``worst`` at most; gives its id once it is granted.
+
+        ``task`` is "ballot", "ruling" or another word for what the call is for. ``told`` is kept with it: as
+        ``prompt`` the hash of what the prompt was made of, as ``overruns`` what was done to make it fit, tables
+        of packet, field, limit, before, after, how (rules 2.4). Raises CallDenied where the
+        call does not fit what is left, or nobody waits for it any more.
+        """
+
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
+        """Says what the call has cost; None where nobody knows. Also after it failed or was given up.
+
+        ``error`` says of which kind it failed: its HTTP status, ``timeout`` or ``connection_error``; any other word
+        counts as ``other``, so that no text gets into a metric.
+        The first word counts. A call that its mind left open is settled, as unknown, with the mind's work.
+        """
+
+
+@runtime_checkable
+class SpendingMind(Protocol):
+    """A mind that calls models: it is handed its purse before its first case."""
+
+    def take_purse(self, purse: Purse) -> None: ...
+
+
+class Voice(Protocol):
+    """What a seat gives its mind to speak by, while it works on a ballot. For the seat's event loop alone."""
+
+    def say(self, proposal_id: str, stage: str, text: str) -> None:
+        """Says a piece of what the mind thinks at this stage, as it comes. Never any part of a ballot."""
+
+    def end(self, proposal_id: str, stage: str) -> None:
+        """This stage's stream is whole; what is said of the stage after this begins it anew."""
+
+    def interrupted(self, proposal_id: str) -> asyncio.Future[str]:
+        """Is done, with the reason, when an observer calls a halt; then ask anew for the next.
+
+        After it every stage of the work begins anew. Never done once the mind's work on the proposal is over.
+        """
+
+
+@runtime_checkable
+class SpeakingMind(Protocol):
+    """A mind that speaks while it thinks: it is handed its voice before its first case."""
+
+    def take_voice(self, voice: Voice) -> None: ...
 
 
 class _FunctionMind:

@@ -1,8 +1,8 @@
 """A mind backed by a language model: asks it with a prompt, and takes from its answer a ballot or a ruling.
 
 Knows in which order a model is asked, and when once more: what can't be taken is shown to it once, and is lost if the
-next is no better. What must be in an answer says ``taking``, which stages there are ``stages``, how prompts are made
-``prompt``, how a model is called ``calls``.
+next is no better. ``llm/accept.py`` knows what must be in an answer, ``llm/stages.py`` which stages there are,
+``prompting/`` how prompts are made, and ``llm/calls.py`` how a model is called.
 """
 
 from __future__ import annotations
@@ -13,18 +13,28 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from council.agents import spans, stages, taking
-from council.agents.calls import calls_for
-from council.agents.endpoint import Endpoint
-from council.agents.logs import get_logger
-from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream
-from council.agents.prompt import Execution, Halt, Prompt, Prompter
-from council.agents.purse import Purse, SpendingMind
-from council.agents.stages import Telling, Verification, stages_for
-from council.agents.taking import Taking, Unusable, checked
-from council.agents.voice import HALTS_MAX, Voice
+from council.agents.llm import accept, stages
+from council.agents.llm.accept import Taking, Unusable, checked
+from council.agents.llm.calls import calls_for
+from council.agents.llm.endpoint import Endpoint
+from council.agents.llm.stages import Telling, Verification, stages_for
+from council.agents.messaging import spans
+from council.agents.messaging.logs import get_logger
+from council.agents.mind import (
+    Case,
+    Observation,
+    Opinion,
+    Purse,
+    Ruling,
+    ShownBallot,
+    SpendingMind,
+    Stream,
+    Voice,
+)
+from council.agents.prompting.prompt import Execution, Halt, Prompt, Prompter
+from council.agents.seat.plan_stream import HALTS_MAX
+from council.protocol.answer.mangle import Schema
 from council.protocol.errors import CallDenied, MindError, ModelError, TokenBudgetError
-from council.protocol.mangle import Schema
 
 log = get_logger("council.model")
 
@@ -79,8 +89,8 @@ class ModelMind:
         self.prompter = prompter
         self.stages = stages
         self.predicates = predicates
-        self._opinion = partial(taking.opinion, predicates=predicates)
-        self._ruling = partial(taking.ruling, predicates=predicates)
+        self._opinion = partial(accept.opinion, predicates=predicates)
+        self._ruling = partial(accept.ruling, predicates=predicates)
         self._pause = pause
         self._calls = calls_for(endpoint, pause)
         self._purse: Purse | None = None

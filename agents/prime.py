@@ -38,13 +38,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from council.agents.actions import read_action
-from council.agents.dangers import fresh_dangers
-from council.agents.diffscan import shown
-from council.agents.fragments import sides_of
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
-from council.agents.policy import UNREAD, Sight, is_docs, is_python, is_test, listed, look, observed, readable
-from council.agents.stakes import Stakes, weigh
+from council.agents.scan.diff_lines import shown
+from council.agents.scan.python_dangers import fresh_dangers
+from council.agents.scan.python_hunks import sides_of
+from council.agents.static.actions import read_action
+from council.agents.static.policy import (
+    UNREAD,
+    Sight,
+    is_docs,
+    is_python,
+    is_test,
+    listed,
+    look,
+    observed,
+    readable,
+)
+from council.agents.static.stakes import Stakes, weigh
 
 CORE_RULES = (  # GCP 3.1
     "Never execute shell commands without reflection and approval",
@@ -153,7 +163,14 @@ class Prime:
         new = [side.new for _, side in sides if side.new]
         code: Opinion | None = None
         unsaid: Opinion | None = None
-        for piece, line, danger in fresh_dangers(old, new, is_test=is_test):
+        unread = next((side.unread for _, side in sides if side.unread), "")
+        try:
+            dangers = list(fresh_dangers(old, new, is_test=is_test))
+        except RecursionError:  # nested as deeply as the parser allows, deeper than a tree can be walked
+            dangers, unread = [], "what is nested too deeply"
+        if unread:
+            unsaid = _says("abstain", f"not read: {unread}", UNREAD, "med")
+        for piece, line, danger in dangers:
             place = f"({shown(piece.path)}:{line})"
             if danger.rule == "shell" and danger.sure:
                 return _says("no", f"{self._quote(0)}: a shell command built from data {place}", 0.85, "high")

@@ -20,8 +20,9 @@ from benchmarks import floor
 from benchmarks.measure import Row, median_s, pairs, rate
 from benchmarks.running import timed
 from council import CouncilPool
-from council.runtime.ray_actors import actor_name, alive
-from council.settings import SeatConfig
+from council.cluster.actors import actor_name
+from council.cluster.connection import alive
+from council.config.settings import SeatConfig
 from tests.chaos.machines import Machines, machines
 
 SHAPES = ((1, 3), (2, 3), (4, 3), (1, 5), (1, 9))  # coordinators, seats of each

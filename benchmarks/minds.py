@@ -9,7 +9,7 @@ import statistics
 import time
 
 from council import Case, Opinion
-from council.settings import SeatConfig
+from council.config.settings import SeatConfig
 
 MEDIAN_S, SIGMA = 0.050, 1.0
 _NORMAL = statistics.NormalDist()

@@ -16,8 +16,8 @@ from openai import OpenAI
 
 from benchmarks.proposals import Planted
 from council.agents.mind import Case
-from council.agents.prompt_builder import case_text
-from council.agents.prompt_texts import load_texts
+from council.agents.prompting.builder import case_text
+from council.agents.prompting.texts import load_texts
 
 CHAT = """You are in a group chat with the other seats. You see the session that led to a proposal, the proposal,
 and what the others have said."""

@@ -16,14 +16,14 @@ from typing import Any
 
 from benchmarks.measure import Row, median_s
 from benchmarks.minds import STUBS
-from council.agents import spans
-from council.keywords import new_proposal
-from council.metrics import Meter, Registry, Sink
-from council.runtime import inline
-from council.runtime.ray_metrics import RaySink
+from council.agents.messaging import spans
+from council.api import inline
+from council.api.keywords import new_proposal
+from council.cluster.metrics import RaySink
+from council.config.settings import CouncilConfig
 from council.runtime.session import Session
-from council.settings import CouncilConfig
-from council.tracing import traces_of
+from council.telemetry.metrics import Meter, Registry, Sink
+from council.telemetry.tracing import traces_of
 
 # One batch of spans, and what comes to one look where much is decided: it looks twice a second.
 DECISIONS, TURNS = 100, 30

@@ -19,12 +19,12 @@ from benchmarks.measure import Row, pairs
 from benchmarks.naive import GroupChat
 from benchmarks.proposals import Planted, load
 from council import Council
+from council.agents.llm.stages import Setting
 from council.agents.mind import Case, Turn
-from council.agents.prompt import Prompt
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.stages import Setting
-from council.agents.tokens import ESTIMATE, VOCABULARIES, TokenCounter, counter_for
-from council.settings import SeatConfig
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Prompt
+from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter, counter_for
+from council.config.settings import SeatConfig
 from tests.models.stub import Call, Stub, says, used
 
 GROUP = "thinking"

@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from council.agents.mind import Case, Mind, Observation, Opinion, Ruling, RulingMind, ShownBallot, Stream
-    from council.client import Council
+    from council.api.aio import AsyncCouncil
+    from council.api.client import Council
+    from council.api.events import Event
+    from council.api.pool import CouncilPool
+    from council.config.settings import CouncilConfig, SeatConfig
     from council.core.state import Ballot, Decision, Escalation, Tally
-    from council.coroutines import AsyncCouncil
-    from council.following import Event
     from council.journal.entries import Entry, HistoryPage
-    from council.pool import CouncilPool
     from council.protocol.envelope import Envelope
     from council.protocol.errors import CouncilError, NotApproved, NotVerified
-    from council.settings import CouncilConfig, SeatConfig
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncCouncil": "council.coroutines",
+    "AsyncCouncil": "council.api.aio",
     "Ballot": "council.core.state",
     "Case": "council.agents.mind",
-    "Council": "council.client",
-    "CouncilConfig": "council.settings",
+    "Council": "council.api.client",
+    "CouncilConfig": "council.config.settings",
     "CouncilError": "council.protocol.errors",
-    "CouncilPool": "council.pool",
+    "CouncilPool": "council.api.pool",
     "Decision": "council.core.state",
     "Entry": "council.journal.entries",
     "Envelope": "council.protocol.envelope",
     "Escalation": "council.core.state",
-    "Event": "council.following",
+    "Event": "council.api.events",
     "HistoryPage": "council.journal.entries",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",
@@ -43,7 +43,7 @@ _HOMES = {
     "Opinion": "council.agents.mind",
     "Ruling": "council.agents.mind",
     "RulingMind": "council.agents.mind",
-    "SeatConfig": "council.settings",
+    "SeatConfig": "council.config.settings",
     "ShownBallot": "council.agents.mind",
     "Stream": "council.agents.mind",
     "Tally": "council.core.state",

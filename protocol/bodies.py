@@ -21,8 +21,8 @@ from council.protocol.envelope import (
     Vote,
 )
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import kind_of
 from council.protocol.metadata import Metadata
+from council.protocol.values import kind_of
 
 WIRE_VERSION = (1, 1)
 _FIRST_VERSION = (1, 0)

@@ -35,13 +35,7 @@ from council.protocol.bodies import (
 )
 from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
-from council.protocol.jsondata import (
-    ITEMS_MAX,
-    FrozenDict,
-    items_of,
-    kind_of,
-    quoted,
-)
+from council.protocol.values import ITEMS_MAX, FrozenDict, items_of, kind_of, quoted
 
 # A change to review fits (bodies hold 900,000 characters); a council's inbox of 1,000 of them fits a laptop.
 ENVELOPE_BYTES_MAX = 1 << 20

@@ -21,7 +21,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from council.protocol.jsondata import read_json, read_object
 from council.protocol.metadata import Metadata
 from council.protocol.models import (
     EMPTY,
@@ -37,6 +36,7 @@ from council.protocol.models import (
     time_text,
     unseen,
 )
+from council.protocol.values import read_json, read_object
 
 Role = Literal["proposer", "voter", "observer", "coordinator", "human"]
 RiskLevel = Literal["low", "med", "high"]

@@ -206,9 +206,18 @@ class VersionMismatch(OperatorError):
 
 
 class CouncilDied(OperatorError):
-    """The coordinator is gone for good; what was open, its journal alone still has (``name``, ``open_ids``)."""
+    """The council crashed; what was open, its journal alone still has (``name``, ``open_ids``).
+
+    With ``reconnecting``, the client tries to connect anew for as long as it is asked, and with each call.
+    """
 
     code = "council_died"
+
+
+class CouncilClosed(CouncilDied):
+    """The council was ended on purpose, with ``council down`` or by whoever launched it."""
+
+    code = "council_closed"
 
 
 class NoAnswer(OperatorError):

@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import (
+from council.protocol.values import (
     CHARS_MAX,
     ITEMS_MAX,
     JSON_BYTES_MAX,
@@ -69,6 +69,11 @@ def unseen(text: str) -> str | None:
     """The first character that nobody sees where it stands, as ``U+202E``, or None. Tabs and line feeds are seen."""
     found = _UNSEEN.search(text)
     return None if found is None else f"U+{ord(found[0]):04X}"
+
+
+def without_unseen(text: str) -> str:
+    """The text without the characters that nobody sees."""
+    return _UNSEEN.sub("", text)
 
 
 def at_most(most: int) -> BeforeValidator:
@@ -206,8 +211,8 @@ class Open(Model):
     model_config = ConfigDict(extra="allow")
     if TYPE_CHECKING:  # whose checkers would take it for an argument
         __pydantic_extra__: dict[LongText, Anything] = Field(init=False)
-    else:  # not as text: pydantic 2.12 looks up its names in the module of each subclass
-        __annotations__["__pydantic_extra__"] = dict[LongText, Anything]
+    else:
+        __pydantic_extra__: dict[LongText, Anything]
 
     @property
     def model_extra(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ A packet is frozen all the way down; equal packets have equal bytes and so one h
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,7 +17,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import FrozenDict, items_of, kind_of, quoted, read_object
 from council.protocol.models import (
     AS_PLAIN,
     AS_TUPLE,
@@ -32,6 +30,7 @@ from council.protocol.models import (
     refusal,
     time_text,
 )
+from council.protocol.values import FrozenDict, items_of, kind_of, quoted, read_object
 
 SCHEMA_VERSION = "1.1.0"
 # A packet may hold an envelope of the largest size, written as JSON, where a byte may take six.
@@ -163,12 +162,11 @@ class _Packet(Model):
             read_object(text, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=PACKET_BYTES_MAX)
         )
 
-    def to_json(self) -> str:
-        """The packet as the document writes it; what was not given is left out."""
-        return self.canonical().decode()
-
     def canonical(self) -> bytes:
-        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between."""
+        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between.
+
+        What was not given is left out.
+        """
         data = canonical_json(self).encode()
         if len(data) > PACKET_BYTES_MAX:
             problem = f"{len(data):,} bytes; at most {PACKET_BYTES_MAX:,} are kept"
@@ -204,10 +202,6 @@ class PacketEnvelope(_Packet):
 
     packet_id: Id
     timestamp: Moment
-
-    def content_hash(self) -> str:
-        """SHA-256 of ``canonical``, in hex."""
-        return hashlib.sha256(self.canonical()).hexdigest()
 
     def expired(self, now: datetime) -> bool:
         """Whether its ``ttl``, a moment in time, has come (rules 4.4)."""

@@ -21,7 +21,7 @@ from council.protocol.errors import (
     SignatureError,
     UnknownSender,
 )
-from council.protocol.jsondata import kind_of, quoted, too_large
+from council.protocol.values import kind_of, quoted, too_large
 
 Key = bytes
 # As long as the hash's output: a longer key adds nothing, a shorter one weakens it (RFC 2104).

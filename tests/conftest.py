@@ -6,6 +6,7 @@ In most folders also: no sleeping and no sockets, so that no test waits for time
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import socket
@@ -36,8 +37,10 @@ settings.register_profile("council", deadline=None)
 settings.load_profile("council")
 
 
+_numbers = itertools.count()
+
 # What takes long begins first, so that nobody waits for it at the end.
-FIRST = ("tests/ray/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py", "tests/test_public.py")
+FIRST = ("tests/ray/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
 
 
 @pytest.hookimpl(trylast=True)
@@ -62,6 +65,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """In several processes, those on Ray in one of them: two Rays would share the cores, and their time-outs pass.
 
     The tests of other modules stay together too, for what they share is made once in each process; long ones do not.
+    Those of the journal share a PostgreSQL.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -69,10 +73,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/ray/"):
                 return "tests/ray"
-            return nodeid if nodeid.startswith(("tests/chaos/", "tests/sim/")) else nodeid.partition("::")[0]
+            if nodeid.startswith(("tests/journal/", "tests/hold/test_journal.py")):
+                return "tests/journal"
+            return nodeid if nodeid.startswith("tests/chaos/") else nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False  # the order is ours
     return Scheduling(config, log)
+
+
+_begun: list[str] = []
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Of several processes, the one that has Ray's tests goes first: it has the longest way, and its limits pass."""
+    if hasattr(item.config, "workerinput") and not _begun:
+        _begun.append(item.nodeid)
+        if not item.nodeid.startswith("tests/ray/"):
+            os.nice(10)
 
 
 def _ray_runs() -> bool:
@@ -148,6 +165,7 @@ def _log_as_it_comes() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keys and known councils go to a folder of the test's own."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keys and known councils go to a folder of the test's own, which is made when the test writes to it."""
+    states = tmp_path_factory.getbasetemp() / "states"
+    monkeypatch.setenv("XDG_STATE_HOME", str(states / str(next(_numbers))))

@@ -24,20 +24,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from council.agents import codemind, datafiles, foreign, policy, scripts, stakes, summarizer
-from council.agents.actions import Argument, read_action
-from council.agents.changes import read_changes
+from council.agents import codemind
 from council.agents.codemind import CodeMind
-from council.agents.linters import CPU_SECONDS_MAX, Linted, lint
 from council.agents.lite import Lite
 from council.agents.mind import Case, Stream
 from council.agents.prime import Prime
-from council.agents.remoterules import judge_sql
-from council.agents.secrets import find_private
-from council.agents.shell import SCRIPT_CHARS_MAX, read_shell
-from council.agents.specials import without_specials
-from council.agents.tokens import ESTIMATE, _counting
-from council.protocol import control, embedded, jsondata, mangle, markers
+from council.agents.prompting import summary as summarizer
+from council.agents.prompting.special_tokens import without_specials
+from council.agents.prompting.tokens import ESTIMATE, _counting
+from council.agents.scan import datafiles, other_languages, shell_finder
+from council.agents.scan.diff import read_changes
+from council.agents.scan.linters import CPU_SECONDS_MAX, Linted, lint
+from council.agents.scan.remote_rules import judge_sql
+from council.agents.scan.secrets import find_private
+from council.agents.scan.shell import SCRIPT_CHARS_MAX, read_shell
+from council.agents.static import policy, stakes
+from council.agents.static.actions import Argument, read_action
+from council.protocol import values
+from council.protocol.answer import find_json, mangle, markers
+from council.protocol.answer import read as control
 from council.protocol.cognition.loops import Trace, find_loops
 from council.protocol.envelope import BODY_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import CouncilError
@@ -76,18 +81,17 @@ def python(text: str, *, whole: bool) -> None:
 
 
 def in_file(text: str, path: str) -> None:
-    list(scripts.in_lines(path, list(enumerate(text.split("\n"), 1))))
+    list(shell_finder.in_lines(path, list(enumerate(text.split("\n"), 1))))
 
 
 def in_language(text: str, path: str) -> None:
-    list(foreign.dangers(policy.written_file(Argument("content", text, path)), is_test=False))
+    list(other_languages.dangers(policy.written_file(Argument("content", text, path)), is_test=False))
 
 
 def marked(text: str) -> None:
     for nonce in (None, "n0n"):
         with contextlib.suppress(CouncilError):
             found = markers.parse(text, nonce=nonce)
-            markers.read_confidence(found)
             markers.read_verification(found)
             for block in found:
                 with contextlib.suppress(CouncilError):
@@ -174,6 +178,37 @@ _YAML = said(
     r"a: -\s [ ] { } , & * &a *a ? | > ' \" # \n \s \n\s --- ... ! !!a % <<: \\ a :\s : - ?\s \t 1 {{ }} "
     r"\n-\s [[a]] a= = \"\"\" ''' 1979-01-01 . a.b={ {a= ,a= 0x 1_0 \"a\": null , {\" \":["
 )
+_TOML = (
+    *_YAML,
+    *said(r"a. b .a =1\n [a.a]\n [[a]]\n # it's x=[ {a.a=1},"),
+    *('"a".', "'a'.", '"\\', '\\"', ".".join(["a"] * 19), "b" * 1_001),
+)
+_CELL = '"},{"cell_type":"code","source":'
+_NOTEBOOK = (
+    "a",
+    r"\u0061b\n",
+    r"\n",
+    "1b",
+    '","',
+    '",\n"',
+    '"],"x":["',
+    _CELL + '"',
+    _CELL + '["',
+    r"\"",
+    r"\\\\",
+)
+_PACKETS = (
+    *('{"control_packet":{"mangle_updates":["', 'p(1).","', r'p(/a,\"b\").","', '"],"memory_operations":['),
+    *('{"op":"note","key":"a","value":"b"},', '],"intent_classification":{"category":"/query"},', "}"),
+    *(
+        '"state_transitions":[',
+        '"reasoning_trace":"',
+        '"safety_gates":{',
+        '},"surface_response":"a"}',
+        "```json\n",
+    ),
+    *('"ballot":{"vote":"yes","reason":"a"},', '{"control_packet":{}}', '{"surface_response":"'),
+)
 _MANGLE = said(
     r"p( ) , /a \" ' ` \\ \\n \\x41 \\u{41} [ ] { } : 1 -1 .5 1.5e3 X _ # \n . :- Decl\s bound\s[ descr\s[ "
     r"fn:List( /string 99999999999999999999 \s p(1) a.b:c /a/b/c {/a:1} [1,2]"
@@ -206,7 +241,7 @@ READERS: dict[str, Reader] = {
     "python scripts": Reader(lambda text: in_file(text, "a.py"), _PYTHON),
     "package scripts": Reader(lambda text: in_file(text, "package.json"), _JSON),
     "sql scripts": Reader(lambda text: in_file(text, "a.sql"), _SQL),
-    "prose scripts": Reader(lambda text: list(scripts.commands_in_prose(text)), _PROSE + _SHELL),
+    "prose scripts": Reader(lambda text: list(shell_finder.commands_in_prose(text)), _PROSE + _SHELL),
     "secrets": Reader(find_private, _PRIVATE),
     "policy": Reader(lambda text: policy.look(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
@@ -223,17 +258,26 @@ READERS: dict[str, Reader] = {
         _SHELL + _DIFF,
     ),
     "sql": Reader(lambda text: list(judge_sql(text)), _SQL),
-    "json file": Reader(lambda text: datafiles.syntax_fault("a.json", text), _JSON + _YAML),
-    "yaml file": Reader(lambda text: datafiles.syntax_fault("a.yml", text), _YAML),
-    "toml file": Reader(lambda text: datafiles.syntax_fault("a.toml", text), _YAML),
+    "json file": Reader(
+        lambda text: datafiles.syntax_fault("a.json", "[" + text + "1]"),
+        (*_JSON, *_YAML, "1,", "[],", "{},", '"\\u0061b\\n",', "9" * 4_300 + ","),
+    ),
+    "yaml file": Reader(
+        lambda text: datafiles.syntax_fault("a.yml", text),
+        (*_YAML, "%TAG !a! b\n", "- - ", "a: b\n", "[[a]]: "),
+    ),
+    "toml file": Reader(lambda text: datafiles.syntax_fault("a.toml", text), _TOML),
+    "notebook file": Reader(
+        lambda text: datafiles.code_in("a.ipynb", '{"cells":[{' + _CELL[4:] + '"' + text + '"}]}'), _NOTEBOOK
+    ),
     "notebook": Reader(lambda text: datafiles.code_in("a.ipynb", notebook(text)), _PYTHON),
     "linters": Reader(
         lambda text: lint({"a": text}, {"b": text}, timeout_s=60), _PYTHON, seconds_max=LINTED_SECONDS_MAX
     ),
-    "json": Reader(forgiving(lambda text: jsondata.read_object(text, field="text")), _JSON, 2**20),
-    "control": Reader(forgiving(control.read), _JSON + _MANGLE, 2**20),
+    "json": Reader(forgiving(lambda text: values.read_object(text, field="text")), _JSON, 2**20),
+    "control": Reader(forgiving(control.read), _JSON + _MANGLE + _PACKETS, 2**20),
     "objects": Reader(
-        lambda text: embedded.find_objects(text, lambda value: True, control.DEPTH_MAX), _JSON, 2**20
+        lambda text: find_json.find_objects(text, lambda value: True, control.DEPTH_MAX), _JSON, 2**20
     ),
     "mangle": Reader(forgiving(mangle.parse), _MANGLE, mangle.ATOM_CHARS_MAX),
     "markers": Reader(marked, _MARKS, markers.OUTPUT_CHARS_MAX),

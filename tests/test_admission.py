@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent import futures
@@ -13,8 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
+from council.cluster import admission, known
 from council.protocol.errors import OperatorError, Unreachable
-from council.runtime import admission
+from tests.patience import HANG_S
 
 
 class Head(grpc.GenericRpcHandler):
@@ -41,13 +44,13 @@ def heads(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Makes heads that demand a token, or none; gives the head and its address."""
     servers = []
 
-    def make(token: str | None) -> tuple[Head, str]:
+    def make(token: str | None, host: str = "127.0.0.1") -> tuple[Head, str]:
         head, server = Head(token), grpc.server(futures.ThreadPoolExecutor(1), handlers=())
         server.add_generic_rpc_handlers((head,))
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(f"{host}:0")
         server.start()
         servers.append(server)
-        return head, f"127.0.0.1:{port}"
+        return head, f"{host}:{port}"
 
     yield make
     for server in servers:
@@ -185,3 +188,81 @@ def test_doctor_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [level for level, _, _ in doctor._token_file()] == ["ok"]
     monkeypatch.setenv(admission.TOKEN, "given")
     assert list(doctor._token_file()) == []
+
+
+# Which Ray a client joins
+
+
+# Of the usual name of this machine Ray makes its address on the network, where nothing listens.
+ELSEWHERE = "127.0.0.2"
+CONNECTS = """
+import sys
+from ray._private import services
+services.find_gcs_addresses = set  # or other Rays of this machine, those of other tests, count as nodes of it
+from council import Council
+from council.protocol.errors import CouncilError
+try:
+    Council.connect(**eval(sys.argv[1]))
+except CouncilError as error:
+    print(error.code, error.message)
+"""
+
+
+def connecting(head: str, /, **how: object) -> str:
+    """What a fresh process is told that connects, on a machine where Ray's own search finds the one at ``head``."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECTS, repr(how)],
+        env={**os.environ, "RAY_ADDRESS": head},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_without_an_address_no_ray_of_others_is_joined_nor_shown_a_token(
+    heads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, address = heads("right", ELSEWHERE)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COUNCIL_RAY_ADDRESS", "")  # else RAY_ADDRESS is the address that was given
+    monkeypatch.setenv(admission.TOKEN, "of another cluster")
+    told = connecting(address, name="nobody")
+    assert told.startswith("unreachable no council named nobody was brought up here by this user: ")
+    assert 'council up, give the address of its Ray, or say address="auto"' in told
+    assert head.shown == []
+
+
+def test_auto_refuses_a_ray_without_token_unless_told(heads: Any) -> None:
+    head, address = heads(None, ELSEWHERE)
+    told = connecting(address, address="auto", name="nobody")
+    assert told.startswith(f"config the Ray at {address} demands no token")
+    assert "ray_insecure" in told
+    assert head.shown == [""]
+    told = connecting(address, address="auto", name="nobody", ray_insecure=True)
+    assert told.startswith(f"unreachable this machine is no node of the Ray at {address}")
+
+
+def test_a_known_council_is_not_looked_for_in_a_ray_that_demands_no_token_any_more(
+    heads: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: whoever listens at the address of a Ray that is gone is taken for it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COUNCIL_RAY_ADDRESS", "")
+    head, address = heads(None, ELSEWHERE)
+    known.write(
+        known.Known(
+            name="mine",
+            namespace="council",
+            address=address,
+            machine=socket.gethostname(),
+            since_wall_s=time.time(),
+            pid=os.getpid(),
+            started=known.process_started(os.getpid()),
+            token="sesame-7",
+        )
+    )
+    told = connecting(address, name="mine")
+    assert told.startswith(f"config the Ray at {address} demands no token")
+    assert head.shown == [""]

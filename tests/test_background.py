@@ -8,16 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from council import background as background_module
-from council.background import Background
 from council.protocol.errors import CallerError, Unreachable
+from council.runtime import loop_thread as background_module
+from council.runtime.loop_thread import Background
+from tests.patience import HANG_S
 
 
 @pytest.fixture
@@ -136,13 +136,13 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work(background: Background)
     assert main is not None
 
     def interrupt() -> None:
-        assert began.wait(30)
+        assert began.wait(HANG_S)
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         background.wait(forever(began, ended))
-    assert ended.wait(30)
+    assert ended.wait(HANG_S)
     assert background.wait(give(6)) == 6
 
 
@@ -161,11 +161,11 @@ def test_a_task_that_tries_to_end_the_loop_does_not(
         asyncio.ensure_future(rogue())  # noqa: RUF006 - nobody awaits it
 
     background.wait(begin())
-    assert ran.wait(30)
+    assert ran.wait(HANG_S)
     done: list[int] = []
     caller = threading.Thread(target=lambda: done.append(background.wait(give(7))), daemon=True)
     caller.start()
-    caller.join(30)
+    caller.join(HANG_S)
     assert done == [7]
 
 
@@ -205,9 +205,9 @@ def test_stop_ends_what_runs_and_refuses_what_comes() -> None:
 
     caller = threading.Thread(target=waiting)
     caller.start()
-    assert began.wait(30)
+    assert began.wait(HANG_S)
     made.stop()
-    caller.join(30)
+    caller.join(HANG_S)
     assert not caller.is_alive()
     assert ended.is_set()
     assert [type(error) for error in errors] == [CallerError]
@@ -264,10 +264,8 @@ def test_work_that_ignores_its_cancellation_does_not_keep_the_loop(monkeypatch: 
 
     made_task: list[asyncio.Task[None]] = []
     made.wait(begin())
-    assert began.wait(30)
-    started = time.monotonic()
+    assert began.wait(HANG_S)
     made.stop()
-    assert time.monotonic() - started < 30
     assert not made._thread.is_alive()
 
 
@@ -295,7 +293,7 @@ def test_callers_that_race_with_the_end_all_come_back() -> None:
         go.set()
         made.stop()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG_S)
             assert not thread.is_alive(), "a caller hangs"
 
 
@@ -321,7 +319,7 @@ def impatient() -> Iterator[Background]:
 
 
 async def block(until: threading.Event) -> int:
-    until.wait(60)
+    until.wait()
     return 1
 
 
@@ -333,13 +331,13 @@ def test_whoever_waits_hears_what_blocks_the_loop(impatient: Background, way: st
     async def from_another_loop() -> int:
         return await impatient.wrap(block(free))
 
-    began = time.monotonic()
-    with pytest.raises(
-        Unreachable, match=r"not turned for 0\.1 s; it is at .*test_background\.py:\d+ in block"
-    ):
-        impatient.wait(block(free)) if way == "thread" else asyncio.run(from_another_loop())
-    assert time.monotonic() - began < 30
-    free.set()
+    try:
+        with pytest.raises(
+            Unreachable, match=r"not turned for 0\.1 s; it is at .*test_background\.py:\d+ in block"
+        ):
+            impatient.wait(block(free)) if way == "thread" else asyncio.run(from_another_loop())
+    finally:
+        free.set()
     impatient._blocked_s = None  # a busy machine may keep the loop for as long
     assert impatient.wait(give(2)) == 2
 
@@ -375,7 +373,7 @@ def test_a_fork_of_the_process_is_told_that_it_has_no_loop(background: Backgroun
     """Mutation: a forked child waits for ever for a thread that it does not have."""
     code = (
         "import os, sys\n"
-        "from council.background import Background\n"
+        "from council.runtime.loop_thread import Background\n"
         "from council.protocol.errors import CallerError\n"
         "made = Background('parent')\n"
         "child = os.fork()\n"
@@ -388,5 +386,6 @@ def test_a_fork_of_the_process_is_told_that_it_has_no_loop(background: Backgroun
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     assert (
-        subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=False).returncode == 7
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=HANG_S, check=False).returncode
+        == 7
     )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from benchmarks import thinking
 from benchmarks.proposals import Planted, load
-from council.agents.answers import SCHEMA_TEXTS
 from council.agents.mind import Case
-from council.agents.prompt_builder import case_text
-from council.agents.tokens import counter_for
+from council.agents.prompting.answer_schema import SCHEMA_TEXTS
+from council.agents.prompting.builder import case_text
+from council.agents.prompting.tokens import counter_for
+from tests.cases import each
 
 PROPOSALS = load()
 COUNT = counter_for("gpt-4o")
@@ -30,7 +29,7 @@ def test_there_are_twenty_with_sessions_of_every_length() -> None:
     assert sum(size > thinking.MTU for size in sizes) >= 5
 
 
-@pytest.mark.parametrize("proposal", PROPOSALS, ids=lambda proposal: proposal.name)
+@each("proposal", PROPOSALS)
 def test_facts_stand_where_they_are_said_to_and_nowhere_else(proposal: Planted) -> None:
     own = case_text(Case("", "", proposal.summary, proposal.body, proposal.action))
     session = "\n".join(turn.text for turn in proposal.history)

@@ -9,7 +9,7 @@ import pytest
 
 from council.cli import reach
 from council.cli.report import UsageFault
-from council.config import load
+from council.config.load import load
 from council.protocol.errors import ConfigError
 
 FILE = """

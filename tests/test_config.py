@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from council.agents.mind import Case, Opinion
-from council.config import (
+from council.config.load import (
     DEFAULT_SEATS,
     CouncilConfig,
     SeatConfig,
@@ -22,7 +22,7 @@ from council.config import (
     import_mind,
     load,
 )
-from council.layers import PROBLEMS_MAX
+from council.config.origins import PROBLEMS_MAX
 from council.protocol.errors import ConfigError, MindError
 
 

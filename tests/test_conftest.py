@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.patience import HANG_S
+
 TESTS = Path(__file__).parent
 
 SLEEPS = """
@@ -79,7 +81,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "--basetemp",
         root / "of-its-own",  # elsewhere it would close the folders of all to others, which some tests open
     ]
-    subprocess.run([*command, root], capture_output=True, timeout=100, cwd=root, check=False)
+    subprocess.run([*command, root], capture_output=True, timeout=HANG_S, cwd=root, check=False)
     cases = ElementTree.parse(root / "said.xml").iter("testcase")
     return {
         str(case.get("classname")).rpartition("test_in_")[2]: " ".join(

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG_S
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "council/README.md", "benchmarks/README.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 
@@ -38,6 +40,15 @@ def test_modules_that_the_picture_names_exist() -> None:
         assert (ROOT / "council" / name).exists(), name
 
 
+def test_tests_that_the_rules_name_exist() -> None:
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "docs/rules.md").read_text(encoding="utf-8")
+    )
+    assert len(named) >= 100
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
 def examples() -> list[str]:
     text = "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/python.md"))
     return re.findall(r"```python\n(.*?)```", text, re.S)
@@ -50,7 +61,7 @@ def test_examples_run(number: int, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

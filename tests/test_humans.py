@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council import humans
-from council.humans import (
+from council.config import human_keys
+from council.config.human_keys import (
     KEPT,
     KEY_BYTES,
     answering_key,
@@ -25,9 +25,9 @@ from council.humans import (
     me,
     state_dir,
 )
+from council.config.settings import CouncilConfig
 from council.protocol.envelope import SENDER_PATTERN
 from council.protocol.errors import CallerError, ConfigError, OperatorError
-from council.settings import CouncilConfig
 
 
 def test_a_key_is_made_once_and_stays(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_by_default_the_user_who_launches_is_enrolled_and_settings_may_enrol_nob
 
 
 def test_a_user_called_as_a_seat_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(humans, "me", lambda: "lite")
+    monkeypatch.setattr(human_keys, "me", lambda: "lite")
     with pytest.raises(ConfigError, match="humans: lite: a name of a seat"):
         enrolled(CouncilConfig(), "c.1")
 
@@ -152,7 +152,7 @@ def test_me_without_a_user() -> None:
         raise KeyError("uid 4711")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(humans.getpass, "getuser", nobody)
+        patch.setattr(human_keys.getpass, "getuser", nobody)
         assert me() == "human"
 
 

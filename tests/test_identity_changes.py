@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.ids import new_id
+from council.agents.messaging.ids import new_id
 from council.agents.mind import Case, Opinion, Ruling
-from council.governing import ask, change_identity
+from council.api.identity import ask, change_identity
+from council.config.settings import SeatConfig
 from council.journal import history
 from council.journal.entries import wanted
 from council.journal.store import PacketStore
 from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, EnvelopeError, NotEnrolled, Refused
-from council.protocol.identity import Identity
+from council.protocol.identity.charter import Identity
 from council.runtime.identity import body, kept, of_text, summary
 from council.runtime.replay import Replay
-from council.settings import SeatConfig
 
 FIRST = Identity(core_rules=("Protect private data at all costs",))
 SECOND = Identity(core_rules=("Protect private data at all costs", "Never invent facts"))
@@ -118,7 +118,7 @@ def test_the_hash_is_in_the_first_record_of_each_epoch(launch: Any) -> None:
 
 
 def test_what_ships_is_an_identity_too(launch: Any) -> None:
-    from council.protocol.identity import DEFAULT_IDENTITY
+    from council.protocol.identity.charter import DEFAULT_IDENTITY
 
     assert identity_of(launch(None))["hash"] == DEFAULT_IDENTITY.content_hash()
 
@@ -177,7 +177,7 @@ def test_anybody_else_is_refused_with_the_reason_and_that_is_journaled(launch: A
     council = launch(FIRST)
     refusal = refused(council, SECOND, human="bob")
     assert refusal.code == "identity_refused"
-    assert "bob may not propose it: the creator, ada, or the stack does" in refusal.message
+    assert "bob may not propose it: only the creator, ada, does" in refusal.message
     (entry,) = council.history(types=["refusal"])
     assert (entry.who, entry.data["code"], entry.data["why"]) == ("bob", "identity_refused", refusal.message)
     assert SECOND.content_hash()[:12] in refusal.message

@@ -9,7 +9,7 @@ import sys
 import pytest
 import structlog
 
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
 from tests.test_layout import place, sources
 
 
@@ -39,7 +39,7 @@ def test_as_a_program_has_it_where_that_says_so(capsys: pytest.CaptureFixture[st
 def test_nothing_is_logged_in_another_way() -> None:
     """Mutation: a module that asks structlog for a logger."""
     found = [place(path) for path in sources() if "structlog.get_logger(" in path.read_text(encoding="utf-8")]
-    assert found == ["agents/logs.py"]
+    assert found == ["agents/messaging/logs.py"]
 
 
 class Full(io.StringIO):

@@ -11,14 +11,14 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from council import importing
-from council.agents.endpoint import Endpoint
+from council.agents.llm.endpoint import Endpoint
 from council.agents.model import ModelMind
-from council.config import CouncilConfig, SeatConfig, build_mind, describe, load
+from council.config import build_minds
+from council.config.load import CouncilConfig, SeatConfig, build_mind, describe, load
+from council.config.settings import MODEL_KEYS, MODEL_MIND, of_profile
 from council.protocol.errors import ConfigError, MindError
-from council.protocol.profiles import import_config
-from council.runtime.parts import rules_of
-from council.settings import MODEL_KEYS, MODEL_MIND, of_profile
+from council.protocol.identity.profiles import import_config
+from council.runtime.build import rules_of
 
 URL = "http://127.0.0.1:11434/v1"
 
@@ -141,7 +141,7 @@ def test_what_can_be_known_before_the_first_case_is_said_at_launch(more: dict[st
 
 
 def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "find_spec", lambda name: None)
+    monkeypatch.setattr(build_minds, "find_spec", lambda name: None)
     with pytest.raises(MindError, match=re.escape("pip install 'council-runtime[models]'")):
         build_mind(SeatConfig(name="lite", model="m", base_url=URL))
 

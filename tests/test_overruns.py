@@ -9,10 +9,10 @@ import pytest
 
 from council import Council
 from council.agents.mind import Case, Opinion
-from council.agents.prompt import OVERRUNS_MAX, Overrun, overruns_of
+from council.agents.prompting.prompt import OVERRUNS_MAX, Overrun, overruns_of
 from council.cli import telling
+from council.config.settings import SeatConfig
 from council.protocol.errors import ModelError, TokenBudgetError
-from council.settings import SeatConfig
 
 CUT = Overrun("cafe4321", "persona", 96, 400, 400, "local tf-idf")
 LITES = Overrun("cafe4321", "persona", 96, 400, 400, 'lite, in vain: "m at http://host/v1: it is gone"')

@@ -24,15 +24,17 @@ import yaml
 from pydantic import ValidationError
 
 from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
-from council.metrics import METRICS
-from council.panel import app, grafana
-from council.panel.app import FRESH_S
-from council.panel.picture import picture
-from council.panel.server import Server
+from council.config.settings import DEFAULT_SEATS, CouncilConfig
+from council.gateway import grafana
+from council.gateway import panel as app
+from council.gateway.panel import FRESH_S
+from council.gateway.picture import picture
+from council.gateway.server import Server
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
-from council.settings import DEFAULT_SEATS, CouncilConfig
+from council.telemetry.metrics import METRICS
 from tests.browser import Browser, missing
+from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent
 TOKEN = "a-token-of-this-test"
@@ -107,7 +109,7 @@ def until(what: Callable[[], object]) -> None:
 
 def get(url: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=HANG_S) as answer:
             return answer.status, answer.read().decode(), answer.headers
     except urllib.error.HTTPError as error:
         with error:
@@ -117,7 +119,7 @@ def get(url: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
 def raw(panel: Server, request: str) -> int:
     """The status of the answer to a request, sent as it is."""
     place = urllib.parse.urlsplit(panel.url)
-    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+    with socket.create_connection((place.hostname, place.port), timeout=HANG_S) as connection:
         connection.sendall(request.encode("latin-1"))
         line = connection.makefile("rb").readline()
     return int(line.split()[1])
@@ -425,7 +427,7 @@ def test_the_page_draws_it_all_and_no_text_becomes_code(panel: Server, tmp_path:
 
 
 def dashboard() -> dict[str, Any]:
-    found = json.loads((ROOT / "council/panel/council.json").read_text(encoding="utf-8"))
+    found = json.loads((ROOT / "council/gateway/council.json").read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
 
@@ -463,7 +465,7 @@ def test_the_dashboard_has_its_own_uid_and_ids_and_no_overlap() -> None:
         assert not own & cells, each["title"]
         assert max(x for x, _ in own) < 24
         cells |= own
-    assert (ROOT / "deploy/grafana/council.json").resolve() == ROOT / "council/panel/council.json"
+    assert (ROOT / "deploy/grafana/council.json").resolve() == ROOT / "council/gateway/council.json"
 
 
 def test_it_is_put_where_none_is_and_in_place_of_an_earlier_one_and_never_of_anothers(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from council import Case, Council, CouncilPool, NotApproved, NotVerified, Opinion, SeatConfig
+from council.api.run_approved import Performance, run, run_async
 from council.core.state import Decision, Tally
-from council.performing import Performance, run, run_async
 from council.protocol.errors import CallerError, CouncilDied, Refused
+from tests.cases import each
 from tests.runtime.harness import run as looped
 
 
@@ -323,10 +324,10 @@ REVERTS = (None, "ok", "raises", "ends")
 REPORTS = ("ok", "lost", "ends")
 
 
-@pytest.mark.parametrize(
-    ("act", "verify", "revert", "report"), list(itertools.product(*ENDS.values(), REVERTS, REPORTS))
+@each(
+    ("act", "verify", "revert", "report", "awaits"),
+    itertools.product(*ENDS.values(), REVERTS, REPORTS, [False, True]),
 )
-@pytest.mark.parametrize("awaits", [False, True])
 def test_whatever_happens_is_told_and_undone(
     act: str, verify: str | None, revert: str | None, report: str, awaits: bool
 ) -> None:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council import Case, Council, CouncilPool, Decision, Opinion, SeatConfig
-from council.config import load
+from council.api.pool import part_of
+from council.config.human_keys import state_dir
+from council.config.load import load
+from council.config.settings import CouncilConfig
 from council.core.state import council_of
-from council.humans import state_dir
-from council.pool import part_of
 from council.protocol.errors import CallerError, ConfigError, JournalHeld, PoolMismatch, Refused
-from council.settings import CouncilConfig
 
 
 def agree(case: Case) -> Opinion:
@@ -132,6 +132,27 @@ def test_coroutines_do_the_same_from_any_loop() -> None:
         await pool.aio.close()
 
     asyncio.run(use(pool_of(2)))
+
+
+def test_coroutines_find_the_council_of_an_escalation_and_raise_as_the_methods_do() -> None:
+    seats = [SeatConfig(name=name, mind=torn) for name in ("prime", "lite", "codemind")]
+
+    async def use(pool: CouncilPool) -> None:
+        standing = await pool.aio.propose_many(["a", "b", "c", "d"])
+        waiting = await pool.aio.escalations()
+        assert sorted(each.summary for each in waiting) == ["a", "b", "c", "d"]
+        answered = [await pool.aio.answer(each.escalation_id, approve=True) for each in waiting]
+        assert all(answered)
+        assert {each.proposal_id for each in answered} == {
+            each.proposal_id for each in standing if isinstance(each, Decision)
+        }
+        with pytest.raises(CallerError, match="give its details, and its key, to draft"):
+            await pool.aio.propose(pool.draft("x"), key="k")
+        with pytest.raises(TypeError, match="unexpected keyword argument 'riks'"):
+            await pool.aio.propose("x", riks="low")  # type: ignore[call-arg]
+
+    with CouncilPool.inline(3, name="torn", seats=seats) as pool:
+        asyncio.run(use(pool))
 
 
 def test_a_guarded_function_runs_once_it_is_approved() -> None:

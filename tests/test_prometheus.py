@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from council import Case, Council, Opinion, SeatConfig
+from tests.patience import HANG_S
 from tests.ray.nodes import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +43,7 @@ SEATS = [SeatConfig(name=name, mind=agree) for name in ("prime", "lite", "codemi
 
 
 def scraped(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=HANG_S) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -55,7 +56,9 @@ def test_the_alerts_that_ship_fire_when_they_should_and_not_before() -> None:
         ["promtool", "check", "config", "prometheus.yml"],
         ["promtool", "test", "rules", "alerts_test.yml"],
     ):
-        done = subprocess.run(command, cwd=SHIPPED, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, cwd=SHIPPED, capture_output=True, text=True, timeout=HANG_S, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     tested = (SHIPPED / "alerts_test.yml").read_text()
     for line in (SHIPPED / "alerts.yml").read_text().splitlines():
@@ -67,7 +70,7 @@ def test_the_alerts_that_ship_fire_when_they_should_and_not_before() -> None:
 def test_the_alerts_ask_for_metrics_that_there_are() -> None:
     import re
 
-    from council.metrics import METRICS
+    from council.telemetry.metrics import METRICS
 
     there = set(METRICS) | {f"{name}{end}" for name in METRICS for end in ("_total", "_bucket", "_sum")}
     rules = (SHIPPED / "alerts.yml").read_text()
@@ -83,7 +86,12 @@ def test_what_is_served_is_in_prometheus_own_form() -> None:
         council.propose_many(["good", "bad"])
         text = scraped(council.status()["metrics"]["url"])
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+        ["promtool", "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     assert (
@@ -145,7 +153,7 @@ def test_it_is_served_in_the_form_that_is_asked_for() -> None:
         def answered(**headers: str) -> tuple[int, str | None, str | None]:
             try:
                 with urllib.request.urlopen(
-                    urllib.request.Request(url, headers=headers), timeout=60
+                    urllib.request.Request(url, headers=headers), timeout=HANG_S
                 ) as answer:
                     told = answer.headers
                     return answer.status, told["Content-Type"].split(";")[0], told["Content-Encoding"]

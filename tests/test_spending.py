@@ -13,13 +13,12 @@ import pytest
 from rich.console import Console
 
 from council import Council, SeatConfig
-from council.agents import prompt
-from council.agents.mind import Case, Opinion
-from council.agents.purse import Cost, Purse
+from council.agents.mind import Case, Cost, Opinion, Purse
+from council.agents.prompting import prompt
 from council.cli import show
 from council.core.state import Account, Caps, Overrun, Spend
 from council.protocol.errors import ConfigError
-from council.runtime.parts import rules_of
+from council.runtime.build import rules_of
 
 
 class Spender:

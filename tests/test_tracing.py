@@ -23,17 +23,18 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from structlog.testing import capture_logs
 
-from council import Council, CouncilPool, tracing
-from council.agents import spans as names
-from council.agents.mind import Case, Observation, Opinion, Stream
-from council.agents.recording import Spans
-from council.agents.voice import Voice
+from council import Council, CouncilPool
+from council.agents.messaging import spans as names
+from council.agents.messaging.span_recording import Spans
+from council.agents.mind import Case, Observation, Opinion, Stream, Voice
+from council.config.settings import SeatConfig
 from council.protocol.errors import ConfigError, Refused
 from council.protocol.metadata import Metadata
-from council.settings import SeatConfig
-from council.tracing import FLUSH_S
+from council.telemetry import tracing
+from council.telemetry.tracing import FLUSH_S
 from tests.collector import Collector
 from tests.models.stub import Stub, ballot, plan, refuse, ruling, says
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
 SECRET = "the-bucket-of-ada"
@@ -386,7 +387,9 @@ sys.exit(str([name for name in sys.modules if name.startswith("opentelemetry")] 
 
 def test_without_the_setting_nothing_of_it_is_loaded() -> None:
     root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", OFF], cwd=root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", OFF], cwd=root, capture_output=True, text=True, timeout=HANG_S
+    )
     assert done.stderr.strip() == ""
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from council import Case, Council, Opinion, SeatConfig, web
-from council.panel.server import Server as Panel
+from council import Case, Council, Opinion, SeatConfig
+from council.gateway import web
+from council.gateway.server import Server as Panel
 
 HALF_OPEN = 1_500
 WITHIN_S = 60.0

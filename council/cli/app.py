@@ -80,7 +80,7 @@ def _all(
 
 def show_config(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """Print the settings in effect, and where each came from."""
-    from council.config import describe
+    from council.config.load import describe
 
     report = Report(as_json=json)
     lines = describe(Where(config, name, address).loaded())

@@ -10,7 +10,7 @@ import typer
 from council.cli.options import EXIT_CODES, Address, Config, Json, Name
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report
-from council.panel.grafana import UID
+from council.gateway.grafana import UID
 from council.protocol.errors import OperatorError
 
 app = typer.Typer(
@@ -87,11 +87,11 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.runtime import ray_panel
+        from council.cluster import panel_actor
 
-        done = ray_panel.install_dashboard()
-        grafana = ray_panel.grafana()
-        panel = ray_panel.about_panel(council.config, council.config.call_timeout_s) or {"url": None}
+        done = panel_actor.install_dashboard()
+        grafana = panel_actor.grafana()
+        panel = panel_actor.about_panel(council.config, council.config.call_timeout_s) or {"url": None}
     if _same(grafana["host"], panel["url"]):
         grafana = {"host": None}
     if grafana["host"] is not None:
@@ -111,18 +111,19 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
 def _seen(where: Where, report: Report) -> dict[str, Any]:
     """Where everything is, with the tokens. Raises what ``opened`` raises."""
     with opened(where, report, sole="running") as (council, _):
-        from council.runtime import known, ray_panel
+        from council.cluster import known, panel_actor
 
-        told = ray_panel.about_panel(council.config, council.config.call_timeout_s)
+        told = panel_actor.about_panel(council.config, council.config.call_timeout_s)
         kept = known.read(council.name)
-        url = ray_panel.dashboard_url()
+        ours = kept is not None and kept.address == council.config.ray_address
+        url = panel_actor.dashboard_url()
         return {
             "panel": None if told is None else told["url"],
             "notice": None if told is None else told["notice"] or None,
             "panel_token": None if told is None else told["token"],
             "dashboard": url,
-            "ray_token": kept.token if kept is not None and url is not None else None,
-            "grafana": ray_panel.grafana() if url is not None else None,
+            "ray_token": kept.token if kept is not None and ours and url is not None else None,
+            "grafana": panel_actor.grafana() if url is not None else None,
         }
 
 

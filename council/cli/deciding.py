@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,7 +133,8 @@ def escalations(name: Name = None, address: Address = None, config: Config = Non
     from council.cli import show
     from council.core.state import plain
 
-    shown = Group(*map(show.escalation, waiting)) if waiting else "nothing waits"
+    now_s = time.time()
+    shown = Group(*(show.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
     return report.result({"escalations": plain(waiting)}, shown)
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from council.client import Council
+    from council.api.client import Council
+    from council.api.events import Event
     from council.core.state import Decision
-    from council.following import Event
     from council.protocol.envelope import Envelope
 
 # After Ctrl-C the proposal is taken back; a council that does not answer that soon will not be waited for.

@@ -25,7 +25,7 @@ from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
 if TYPE_CHECKING:
-    from council.settings import CouncilConfig, SeatConfig
+    from council.config.settings import CouncilConfig, SeatConfig
 
 Finding = tuple[str, str, str]
 TOOL_TIMEOUT_S = 20.0
@@ -68,7 +68,7 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
 
 
 def _charter(config: CouncilConfig) -> Finding:
-    from council.chartering import chartered, papers_of
+    from council.config.charter_files import chartered, papers_of
 
     try:
         identity = papers_of(chartered(config)).charter.identity
@@ -80,7 +80,7 @@ def _charter(config: CouncilConfig) -> Finding:
 def _seats(
     where: reach.Where, report: Report, seats: Iterable[SeatConfig], *, offline: bool
 ) -> Iterator[Finding]:
-    from council.settings import MODEL_MIND
+    from council.config.settings import MODEL_MIND
 
     models = []
     for seat in seats:
@@ -123,7 +123,7 @@ def _package(name: str) -> Finding:
 
 
 def _mind(seat: SeatConfig) -> Finding:
-    from council.importing import build_mind
+    from council.config.build_minds import build_mind
 
     what = f"seat {seat.name}"
     try:
@@ -145,7 +145,7 @@ def _tool(name: str, command: list[str], why: str, *, level: str = "fail") -> Fi
 
 
 def _state_folder() -> Finding:
-    from council.humans import state_dir
+    from council.config.human_keys import state_dir
 
     path = state_dir()
     if not path.exists():
@@ -162,7 +162,7 @@ def _state_folder() -> Finding:
 
 
 def _token_file() -> Iterator[Finding]:
-    from council.runtime import admission
+    from council.cluster import admission
 
     path = admission.token_file()
     if path is not None:
@@ -197,14 +197,15 @@ def _disk() -> Finding:
 
 
 def _council(where: reach.Where, report: Report) -> Finding:
+    from council.cluster import known
+
     config = where.loaded().config
     what = f"council {config.name}"
     try:
         file = where.found_here("ray_address")
         if file is not None:
             return "warn", what, _not_tried(config.ray_address, file)
-        entry = reach.current(config.name, report)
-        if entry is None and config.ray_address is None:
+        if config.ray_address is None and known.located(config.name) is None:
             return "ok", what, "not up (council up brings it up)"
         began = time.monotonic()
         with reach.opened(where, report, sole="running") as (council, _):

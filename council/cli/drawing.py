@@ -6,6 +6,7 @@ Everything from outside goes through ``clean`` into ``Text``, which holds no mar
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ def story(told: Story, council: str) -> RenderableType:
     if told.decision is not None:
         parts.append(show.decision(told.decision, council=council))
     elif told.escalation is not None:
-        parts.append(show.escalation(told.escalation))
+        parts.append(show.escalation(told.escalation, time.time()))
     else:
         parts.append(_deliberating(told, council))
     if steps := list(_acted(told)):
@@ -116,7 +117,7 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
 
 
 def _unfrozen(value: object) -> object:
-    from council.protocol.jsondata import plain as thawed
+    from council.protocol.values import plain as thawed
 
     return thawed(value)
 

@@ -117,7 +117,7 @@ def _proposal(
 
 
 def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
-    from council.agents.ids import new_id
+    from council.agents.messaging.ids import new_id
     from council.protocol.envelope import Envelope
 
     return Envelope.build(

@@ -1,6 +1,6 @@
 """Brings councils up that outlive the shell, and takes them down again. Ends no process but its own kind.
 
-On a local Ray, ``council.runtime.host`` stays as the process that holds it; on a foreign cluster the council
+On a local Ray, ``council.cluster.host`` stays as the process that holds it; on a foreign cluster the council
 is detached actors, and no process stays here.
 """
 
@@ -24,12 +24,12 @@ from typing import IO, TYPE_CHECKING, Any
 from council.cli import reach
 from council.cli.report import Interrupted, Report
 from council.cli.text import clean, span
+from council.cluster import known
+from council.config.settings import CouncilConfig
 from council.protocol.errors import ConfigError, CouncilError, NameTaken, OperatorError, Unreachable
-from council.runtime import known
-from council.settings import CouncilConfig
 
 if TYPE_CHECKING:
-    from council.runtime.known import Known
+    from council.cluster.known import Known
 
 # Ray itself takes up to 30 s on a busy machine, the seats up to 150 (ray_side.START_TIMEOUT_S).
 READY_TIMEOUT_S = 240.0
@@ -45,8 +45,10 @@ def up(config: CouncilConfig, report: Report) -> Known:
     config = config.model_copy(update={"panel": config.panel is not False})
     if config.ray_address not in (None, "local"):
         return _up_on_cluster(config, report)
-    kept = reach.current(config.name, report)
-    if kept is not None:
+    kept = known.read(config.name)
+    if kept is not None and kept.stale():
+        forget(kept)
+    elif kept is not None:
         raise NameTaken(
             f"a council named {config.name} is up already, since {_ago(kept)}: use it, take it down with "
             "council down, or choose another --name",
@@ -84,7 +86,7 @@ def said(found: Known, config: CouncilConfig) -> list[str]:
     lines += [f"Ray's dashboard {found.dashboard}"] if found.dashboard else []
     if found.pid is not None:
         return lines
-    from council.runtime.placement import pinned
+    from council.cluster.placement import pinned
 
     if pinned(config):
         lines.append(
@@ -97,7 +99,7 @@ def said(found: Known, config: CouncilConfig) -> list[str]:
 
 
 def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
-    from council.runtime import admission
+    from council.cluster import admission
 
     kept = known.running(config.name)
     if kept is not None and (kept.pid is not None or kept.namespace != config.ray_namespace):
@@ -114,7 +116,8 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     # What is up and not remembered, council down does not take down.
     known.refuse_unwritable(config.name)
     with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
-        from council.runtime import ray_panel, ray_side
+        from council.cluster import panel_actor
+        from council.cluster import port as ray_side
 
         port = ray_side.launch(config, detached=True)
         try:
@@ -126,7 +129,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
                 since_wall_s=time.time(),
             )
             _remember(found, report)  # first of all, should this be interrupted
-            seen = asyncio.run(ray_panel.places(port.status))
+            seen = asyncio.run(panel_actor.places(port.status))
             found = replace(found, panel=seen["panel"], dashboard=seen["dashboard"])
             with contextlib.suppress(OperatorError):  # the council tells these too
                 known.write(found)
@@ -161,7 +164,7 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reported, _log_file(log_path) as log:
         # -P: the working folder is not searched for modules; whatever lies in it is not ours.
-        command = [sys.executable, "-P", "-m", "council.runtime.host", str(writing), str(log_path)]
+        command = [sys.executable, "-P", "-m", "council.cluster.host", str(writing), str(log_path)]
         try:
             process = subprocess.Popen(
                 command,
@@ -253,7 +256,7 @@ def _end_child(process: subprocess.Popen[bytes]) -> None:
 def down(kept: Known, report: Report) -> str:
     """Ends a council that was brought up from here; says how it went. Raises OperatorError, Unreachable."""
     if kept.pid is None:
-        from council.client import Council
+        from council.api.client import Council
 
         with reach.waiting(report, f"ending council {kept.name}"):
             reach.neutral_folder()
@@ -270,12 +273,23 @@ def down(kept: Known, report: Report) -> str:
         return _end_host(kept)
 
 
+def forget(kept: Known) -> None:
+    """Forgets a council whose host is gone, once its Ray is too. Raises OperatorError."""
+    from council.cluster import reaper
+
+    left = reaper.end(kept.ray)
+    if left:
+        pids = ", ".join(map(str, left))
+        raise OperatorError(f"processes {pids} of council {kept.name}'s Ray do not end: end them by hand")
+    known.forget(kept.name)
+
+
 def _end_host(kept: Known) -> str:
     """Ends the host by its id, having made sure each time that the id is still that process's."""
     assert kept.pid is not None
     for number, limit_s, said in (
         (signal.SIGTERM, END_TIMEOUT_S, "its process and its Ray have ended"),
-        # Ray's processes are bound to it, and end with it.
+        # Ray's own processes are bound to it; ``forget`` ends what these leave.
         (signal.SIGKILL, LOOK_S * 20, f"its process did not end within {span(END_TIMEOUT_S)} and was killed"),
     ):
         until = time.monotonic() + limit_s
@@ -284,7 +298,7 @@ def _end_host(kept: Known) -> str:
                 os.kill(kept.pid, number)
         while time.monotonic() < until:
             if kept.stale():
-                known.forget(kept.name)
+                forget(kept)
                 return said
             time.sleep(LOOK_S)
     raise OperatorError(f"process {kept.pid} of council {kept.name} does not end")

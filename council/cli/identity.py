@@ -19,11 +19,11 @@ from council.cli.text import clean, line, span
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from council.chartering import Papers, SeatShares
-    from council.client import Council
+    from council.api.client import Council
+    from council.config.charter_files import Papers, SeatShares
+    from council.config.settings import CouncilConfig
     from council.core.state import KeptIdentity
-    from council.protocol.identity import Identity, Share
-    from council.settings import CouncilConfig
+    from council.protocol.identity.charter import Identity, Share
 
 app = typer.Typer(help="Show who the council is, and have it changed.", no_args_is_help=True)
 
@@ -59,7 +59,7 @@ def show(
     if not journal:
         if of is not None:
             raise UsageFault("--of is for --journal: the settings name one identity alone")
-        from council.chartering import papers_of, shares
+        from council.config.charter_files import papers_of, shares
 
         configured = where.loaded().config
         papers = papers_of(configured)
@@ -111,8 +111,8 @@ def propose_change(
     where the setting charter looks, and launch anew. Until then, proposing
     the identity in force (council identity show --journal) withdraws it.
     """
-    from council.chartering import papers_of, read_identity, refuse_identity
-    from council.governing import change_identity
+    from council.api.identity import change_identity
+    from council.config.charter_files import papers_of, read_identity, refuse_identity
     from council.protocol.errors import Refused
     from council.runtime.identity import of_text
 
@@ -161,7 +161,7 @@ def _say_change(report: Report, change: Mapping[str, Any]) -> None:
 
 def _asked(council: Council, report: Report, before: str, after: Identity, why: str) -> str:
     """The proposal in which Prime agreed. Raises UsageFault where it did not."""
-    from council.governing import ask
+    from council.api.identity import ask
 
     report.note("asking Prime and Lite")
     decision = ask(council, before, after, why)

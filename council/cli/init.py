@@ -21,7 +21,7 @@ from council.cli.report import DONE, Report, UsageFault
 if TYPE_CHECKING:
     from council.cli.servers import Listing
     from council.cli.starter import Found
-    from council.config import Loaded
+    from council.config.load import Loaded
 
 LOOK_S = 2.0  # for all servers together
 MODELS_SHOWN = 8
@@ -93,7 +93,7 @@ def init(
 
 def _refuse(path: Path, force: bool) -> None:
     """Raises UsageFault where the file may not be written, or would not count."""
-    from council.config import FILE_BYTES_MAX
+    from council.config.load import FILE_BYTES_MAX
 
     if os.path.lexists(path) and not force:
         raise UsageFault(
@@ -142,8 +142,8 @@ def _named(base_url: str, api_key_env: str | None) -> Listing:
     from pydantic import ValidationError
 
     from council.cli import servers
+    from council.config.settings import CHECK_SEAT, SeatConfig, expected
     from council.protocol.errors import Unreachable
-    from council.settings import CHECK_SEAT, SeatConfig, expected
 
     for option, name, value in (
         ("--base-url", "base_url", base_url),
@@ -171,7 +171,7 @@ def _named(base_url: str, api_key_env: str | None) -> Listing:
 
 def _checked(text: str) -> Loaded:
     """What the settings make of the text, by itself. Raises InternalError: it is ours."""
-    from council.config import load
+    from council.config.load import load
     from council.protocol.errors import ConfigError, InternalError
 
     with tempfile.TemporaryDirectory() as folder:
@@ -184,8 +184,8 @@ def _checked(text: str) -> Loaded:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    from council.config import load
-    from council.files import whole
+    from council.config.files import whole
+    from council.config.load import load
 
     try:
         with whole(path, replace=force) as stream:
@@ -243,7 +243,7 @@ def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
 
 def _unbuilt(loaded: Loaded) -> list[str]:
     """What the seats' minds still lack, each thing once."""
-    from council.importing import build_mind
+    from council.config.build_minds import build_mind
     from council.protocol.errors import CouncilError
 
     wrong: dict[str, None] = {}

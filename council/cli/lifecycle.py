@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -60,20 +61,17 @@ def down(
     no journal on disk; it asks first where something is.
     """
     from council.cli import hosting
+    from council.cluster import known
     from council.protocol.errors import Unreachable
-    from council.runtime import known
 
     report = Report(as_json=json)
     wanted = Where(config, name).loaded().config.name
     kept = known.read(wanted)
     if kept is None:
-        raise Unreachable(
-            f"no council named {wanted} is up here: there is nothing to take down (one whose process ended by itself "
-            "is forgotten by the first command that notices)"
-        )
+        raise Unreachable(f"no council named {wanted} is up here: there is nothing to take down")
     if kept.stale():
-        known.forget(wanted)
-        said = f"its process {kept.pid} had ended already"
+        hosting.forget(kept)
+        said = f"it had crashed, for its process {kept.pid} had ended already"
     else:
         if not yes:
             _confirm_down(wanted, config, report)
@@ -113,7 +111,7 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     from council.cli import show
     from council.core.state import plain
 
-    return report.result({**told, "escalations": plain(waiting)}, show.status(told, waiting))
+    return report.result({**told, "escalations": plain(waiting)}, show.status(told, waiting, time.time()))
 
 
 def watch(

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import termios
+import time
 import tty
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -25,9 +26,9 @@ from council.cli.text import clean, count, line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
-    from council.client import Council
+    from council.api.client import Council
+    from council.api.events import Event
     from council.core.state import Escalation
-    from council.following import Event
 
 LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
 PAUSE_S = 2.0  # before another try, while the council does not answer
@@ -72,7 +73,7 @@ class Screen:
         found += [rule("open"), show.open_proposals(status, rows_max=max(3, height // 4))]
         if self._waiting:
             found.append(rule(f"waiting for a human ({len(self._waiting)})"))
-            found.append(show.waiting_lines(self._waiting, rows_max=max(2, height // 6)))
+            found.append(show.waiting_lines(self._waiting, time.time(), rows_max=max(2, height // 6)))
         return [*found, rule("events")]
 
     async def _run(self) -> int:

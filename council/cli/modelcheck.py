@@ -15,19 +15,19 @@ from typing import Any, NoReturn
 
 import structlog
 
-from council.agents.answers import SCHEMAS
-from council.agents.calls import Answer, Form, calls_for
-from council.agents.endpoint import Endpoint, is_loopback, shared
+from council.agents.llm.calls import Answer, Form, calls_for
+from council.agents.llm.endpoint import Endpoint, is_loopback, shared
+from council.agents.mind import Cost
 from council.agents.model import ModelMind
-from council.agents.prompt import Message, Prompt
-from council.agents.purse import Cost
-from council.agents.tokens import counter_for
+from council.agents.prompting.answer_schema import SCHEMAS
+from council.agents.prompting.prompt import Message, Prompt
+from council.agents.prompting.tokens import counter_for
 from council.cli import servers
 from council.cli.servers import Listing
 from council.cli.text import line, span
-from council.importing import build_mind
+from council.config.build_minds import build_mind
+from council.config.settings import SeatConfig, did_you_mean
 from council.protocol.errors import CouncilError, ModelError, Unreachable
-from council.settings import SeatConfig, did_you_mean
 
 Finding = tuple[str, str, str]
 

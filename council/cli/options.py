@@ -38,7 +38,10 @@ Config = Annotated[
     typer.Option("--config", metavar="FILE", help="Settings to use, instead of those found here."),
 ]
 Name = Annotated[str | None, typer.Option(help="The council's name.", rich_help_panel=_HERE)]
-Address = Annotated[str | None, typer.Option(help="The address of its Ray.", rich_help_panel=_HERE)]
+Address = Annotated[
+    str | None,
+    typer.Option(help="The address of its Ray; auto: whichever runs on this machine.", rich_help_panel=_HERE),
+]
 Insecure = Annotated[
     bool,
     typer.Option(

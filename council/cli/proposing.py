@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from council.api.keywords import turns_of
 from council.cli.reach import Sole, Where, opened
 from council.cli.report import Report, UsageFault, decision_code
-from council.keywords import turns_of
 from council.protocol.errors import CallerError
 
 if TYPE_CHECKING:

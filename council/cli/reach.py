@@ -1,8 +1,8 @@
 """Comes by the council that a command works with: one that runs, one on Ray for this run, or one in process.
 
 ``propose`` needs a council that runs, unless told otherwise. ``review`` falls back to one in process where
-none was named and none was brought up: a gate in a CI job must not depend on what happens to run beside it,
-and the rules are the same.
+none was named and none is up: a gate in a CI job must not depend on what happens to run beside it, and the rules
+are the same. A note on stderr says so, and says it where a council was brought up and has crashed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from council.cli.report import Report, UsageFault
 from council.cli.text import clean
 
 if TYPE_CHECKING:
-    from council.client import Council
-    from council.config import Loaded
-    from council.runtime.known import Known
+    from council.api.client import Council
+    from council.config.load import Loaded
 
 How = Literal["connected", "launched", "inline"]
 # What a command does where no council is up: asks for one or for --inline, runs one itself, asks for one.
@@ -51,7 +50,7 @@ class Where:
 
     def loaded(self) -> Loaded:
         """The configuration, with these options on top. Raises ConfigError."""
-        from council.config import load
+        from council.config.load import load
 
         if self._loaded is None:
             start = None if self.trusts_folder else Path(Path.cwd().anchor)  # nothing is above it
@@ -71,7 +70,7 @@ class Where:
 
     def refuse_address_found(self) -> None:
         """Raises UsageFault where nothing but such a file names the Ray, and no council was brought up there."""
-        from council.runtime import known
+        from council.cluster import known
 
         file, config = self.found_here("ray_address"), self.loaded().config
         kept = known.read(config.name)
@@ -120,19 +119,21 @@ def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tu
 
 
 def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
-    from council.client import Council
-    from council.layers import RAY_ORIGIN
-    from council.settings import MEMORY
+    from council.api.client import Council
+    from council.cluster import known
+    from council.config.origins import RAY_ORIGIN
+    from council.config.settings import MEMORY
 
     config = where.loaded().config
     if not (where.inline or where.launch):
         if sole == "inline" and where.loaded().origins["ray_address"] == RAY_ORIGIN:
             config = config.model_copy(update={"ray_address": None})  # names a Ray, and no council on it
-        if config.ray_address is not None or current(config.name, report) is not None:
+        if config.ray_address is not None or known.running(config.name) is not None:
             with waiting(report, f"connecting to {config.name}"):
                 neutral_folder()
                 return Council.connect(config=config), "connected"
         if sole != "inline" or where.name is not None:
+            known.located(config.name)  # it may have crashed
             raise _none(config.name, sole)
     where.refuse_keys_found()
     # Nobody can answer in a council that ends with this command: so it needs no human's key, nor where to keep it.
@@ -144,13 +145,15 @@ def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
             neutral_folder()
             return Council.launch(config), "launched"
     if not where.inline:
+        if (kept := known.read(config.name)) is not None:  # and does not run
+            report.note(kept.crashed().message)
         report.note("no council is up: one in this process decides (see council review --help)")
     return Council.inline(config), "inline"
 
 
 def _none(name: str, sole: Sole) -> Exception:
+    from council.cluster import known
     from council.protocol.errors import Unreachable
-    from council.runtime import known
 
     others = ", ".join(each.name for each in known.every())
     up = f" (up: {others})" if others else ""
@@ -162,26 +165,13 @@ def _none(name: str, sole: Sole) -> Exception:
     )
 
 
-def current(name: str, report: Report) -> Known | None:
-    """What is kept of the council of that name; says so where it was stale, and is now removed."""
-    from council.runtime import known
-
-    kept = known.read(name)
-    found = known.running(name)
-    if kept is not None and found is None:
-        report.note(f"council {name} is gone without having been taken down (process {kept.pid} ended), "
-                    "and now forgotten: there is nothing left to take down"
-                    f"{f'; its log: {kept.log}' if kept.log else ''}")  # fmt: skip
-    return found
-
-
 def neutral_folder() -> None:
     """Leaves the working folder for one of our own, before Ray is used.
 
     Ray puts the working folder of a driver before all else that its workers import from; and this may be a
     repository under review, whose code must not run (a ``json.py`` in it would).
     """
-    from council.runtime import known
+    from council.cluster import known
 
     if "PYTHONPATH" in os.environ:  # named by the user, so it goes on to mean what it meant here
         parts = os.environ["PYTHONPATH"].split(os.pathsep)

@@ -5,7 +5,7 @@
 ======  ==========================================================================================
    0    approved; or the command did what it was asked to
    1    rejected or cancelled; for ``doctor``: something does not work; for ``verify``, ``log``,
-        ``show`` and ``replay``: the journal does not hold
+        ``show``, ``replay`` and ``store``: the journal or the store does not hold
    2    usage: an option, argument, configuration, mind, patch or range is wrong, or a name is taken
    3    not decided: it waits for a human, was deferred, no answer came in time, or the council has too
         much open and asks to be tried again

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from council.agents.endpoint import is_loopback
+from council.agents.llm.endpoint import is_loopback
 from council.cli.text import line
 from council.protocol.errors import Unreachable
 

@@ -5,7 +5,6 @@ Everything from outside goes through ``clean`` into ``Text``, which holds no mar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -326,7 +325,7 @@ def stalled(status: Mapping[str, Any]) -> list[RenderableType]:
     return [text(f"journal stalled: {line(status['journal_trouble'])}; {held}{about}", "red")]
 
 
-def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> RenderableType:
+def status(told: Mapping[str, Any], waiting: Sequence[Escalation], now_s: float) -> RenderableType:
     """The council at a glance."""
     parts: list[RenderableType] = [heading(told), "", seats(told), *inactive_seats(told), *stalled(told), ""]
     if change := told["identity"]["change"]:
@@ -335,7 +334,7 @@ def status(told: Mapping[str, Any], waiting: Sequence[Escalation]) -> Renderable
     parts += placement(told) + served(told)
     parts += [open_proposals(told), ""]
     if waiting:
-        parts += [waiting_lines(waiting), ""]
+        parts += [waiting_lines(waiting, now_s), ""]
     parts.append(totals(told))
     return Group(*parts)
 
@@ -362,24 +361,24 @@ def placement(told: Mapping[str, Any]) -> list[RenderableType]:
     return [text(f"{found['nodes']} nodes: {places}{stays}", DIM), ""]
 
 
-def waiting_lines(waiting: Sequence[Escalation], *, rows_max: int = 10) -> Table:
-    """Escalations, one line each."""
+def waiting_lines(waiting: Sequence[Escalation], now_s: float, *, rows_max: int = 10) -> Table:
+    """Escalations, one line each, as they stand at ``now_s``."""
     table = _table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
     _one_line(table)
     for each in waiting[:rows_max]:
-        left = _left_to_answer(each)
+        left = _left_to_answer(each, now_s)
         risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
         table.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))
     return table
 
 
-def _left_to_answer(waiting: Escalation) -> str:
-    return span(max(0.0, waiting.expires_wall_s - time.time()))
+def _left_to_answer(waiting: Escalation, now_s: float) -> str:
+    return span(max(0.0, waiting.expires_wall_s - now_s))
 
 
-def escalation(waiting: Escalation) -> RenderableType:
-    """One escalation in full: ballots, options, what is not known, and the next step."""
-    left = _left_to_answer(waiting)
+def escalation(waiting: Escalation, now_s: float) -> RenderableType:
+    """One escalation in full: ballots, options, what is not known, and the next step, as it stands at ``now_s``."""
+    left = _left_to_answer(waiting, now_s)
     parts: list[RenderableType] = [
         text(line(waiting.summary, 300), "bold"),
         Text.assemble(

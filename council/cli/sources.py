@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from council.cli.reach import Where, current, opened
+from council.cli.reach import Where, opened
 from council.cli.report import Report, UsageFault
 from council.cli.store import opened as store_opened
 
 if TYPE_CHECKING:
-    from council.client import Council
+    from council.api.client import Council
     from council.journal.entries import Asked, HistoryPage
     from council.journal.packets import Kept
 
@@ -45,8 +45,9 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
     From the store at ``url``, or else the one of the settings; where nothing is kept there, from the council
     that is up. Raises Unreachable where that is not up either, UsageFault, ConfigError, StoreError.
     """
+    from council.cluster import known
+    from council.config.settings import MEMORY
     from council.protocol.errors import StoreOutdated, StoreUnreachable, UnknownJournal, Unreachable
-    from council.settings import MEMORY
 
     config = where.loaded().config
     if url is not None and where.address is not None:
@@ -60,7 +61,7 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
         except (UnknownJournal, StoreUnreachable, StoreOutdated) as error:
             if url is not None:
                 raise
-            if config.ray_address is None and current(config.name, report) is None:
+            if config.ray_address is None and known.running(config.name) is None:
                 raise Unreachable(
                     f"{error.message}; and no council named {config.name} is up to be asked: name another with "
                     "--name, or bring it up with council up",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from council.agents.endpoint import is_loopback, shared
+from council.agents.llm.endpoint import is_loopback, shared
 from council.cli.report import UsageFault
 from council.cli.servers import Listing, Window
 
@@ -102,7 +102,7 @@ def _fit(name: str, window: Window) -> bool:
 
 
 def _offer(listings: Sequence[Listing], model: str) -> tuple[Listing, str]:
-    from council.settings import did_you_mean
+    from council.config.settings import did_you_mean
 
     for listing in listings:
         if listing.window(model) is not None:

@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.options import EXIT_CODES, Config, Json
-from council.cli.report import DONE, Report, Unwritable, UsageFault
+from council.cli.report import DONE, Report, Unwritable, UsageFault, judged
 from council.cli.text import count
-from council.files import whole
+from council.config.files import whole
 
 if TYPE_CHECKING:
     from council.journal.store import PacketStore, StoreInfo
@@ -28,6 +28,7 @@ Url = Annotated[
 
 
 @app.command(epilog=EXIT_CODES)
+@judged
 def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Make the store where there is none, and bring it up to this version."""
     with opened(url, config, migrate=True) as store:
@@ -38,6 +39,7 @@ def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
 
 
 @app.command(epilog=EXIT_CODES)
+@judged
 def info(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Show what the store is and holds."""
     report = Report(as_json=json)
@@ -57,6 +59,7 @@ def info(url: Url = None, config: Config = None, json: Json = False) -> int:
 
 
 @app.command(epilog=EXIT_CODES)
+@judged
 def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Remove the packets of users that have expired.
 
@@ -68,6 +71,7 @@ def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
 
 
 @app.command("export", epilog=EXIT_CODES)
+@judged
 def export_(
     file: Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")],
     url: Url = None,
@@ -96,6 +100,7 @@ def export_(
 
 
 @app.command("import", epilog=EXIT_CODES)
+@judged
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE|-", help="What to take in; - for the input.")],
     url: Url = None,
@@ -137,8 +142,8 @@ def opened(
     from council.runtime.journals import part_address, store_address
 
     if url is None:
-        from council.config import load
-        from council.settings import MEMORY
+        from council.config.load import load
+        from council.config.settings import MEMORY
 
         settings = load(config).config
         if settings.store == MEMORY:

@@ -14,8 +14,8 @@ from council.cli.live import Screen, rule
 from council.cli.report import Report
 
 if TYPE_CHECKING:
-    from council.client import Council
-    from council.following import Event
+    from council.api.client import Council
+    from council.api.events import Event
 
 # What is over counts towards the pace for so long.
 PACE = timedelta(minutes=1)

@@ -134,6 +134,8 @@ def prove(
         )
     from council.journal import proof
     from council.journal.checkpoint import Checkpoint
+    from council.journal.verify import verify as verified
+    from council.protocol.errors import Refused
 
     which = _which(packet)
     council = _name(name, config)
@@ -142,9 +144,15 @@ def prove(
     with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         by = kept or functools.partial(_sign, store)
-        if isinstance(which, str):
-            which = _decided(store, council, which)
         council_id = None if kept is None else _council_of(store, council)
+        if isinstance(which, str):
+            try:
+                which = _decided(store, council, which)
+            except (Refused, UsageFault):  # untrue where a record is damaged, for a search may miss that
+                verified(
+                    store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
+                )
+                raise
         made = proof.prove(store, council, which, by, key=wanted, council_id=council_id, progress=progress)
     if str(file) == "-":
         report.say_json(made.document())
@@ -224,7 +232,7 @@ def _council_of(store: PacketStore, journal: str) -> str | None:
 def _name(journal: str | None, config: Path | None) -> str:
     if journal is not None:
         return journal
-    from council.config import load
+    from council.config.load import load
 
     return load(config).config.name
 

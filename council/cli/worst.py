@@ -12,25 +12,25 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from council.agents.assembly import SEAM_TOKENS
-from council.agents.calls import ATTEMPTS_MAX
-from council.agents.compressing import Compressor
-from council.agents.endpoint import Endpoint
-from council.agents.ladder import Request, Step
+from council.agents.llm.calls import ATTEMPTS_MAX
+from council.agents.llm.compress import Compressor
+from council.agents.llm.endpoint import Endpoint
+from council.agents.llm.stages import stages_for
 from council.agents.mind import Case, ShownBallot, Turn
-from council.agents.prompt import Halt, Prompt
-from council.agents.prompt_builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, PromptBuilder, case_text
-from council.agents.stages import stages_for
-from council.agents.tokens import counter_for
-from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
-from council.chartering import papers_of
-from council.importing import endpoint_of, prompter_of, steps_of
+from council.agents.prompting.assembly import SEAM_TOKENS
+from council.agents.prompting.builder import ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX, PromptBuilder, case_text
+from council.agents.prompting.prompt import Halt, Prompt
+from council.agents.prompting.shorten import Request, Step
+from council.agents.prompting.tokens import counter_for
+from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
+from council.config.build_minds import endpoint_of, prompter_of, steps_of
+from council.config.charter_files import papers_of
+from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig, SeatConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import OperatorError, TokenBudgetError
-from council.protocol.identity import history_limit
-from council.protocol.jsondata import plain
-from council.runtime.parts import rules_of
-from council.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig, SeatConfig
+from council.protocol.identity.charter import history_limit
+from council.protocol.values import plain
+from council.runtime.build import rules_of
 
 
 @dataclass(frozen=True, slots=True)

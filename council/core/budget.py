@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
+from council.core.bookkeeping import Effects, keep, open_proposal, seat_of
 from council.core.closing import unpaid
-from council.core.keeping import Effects, keep, open_proposal, seat_of
 from council.core.state import (
     ACTS_MAX,
     Account,

@@ -44,7 +44,7 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     unhurried = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
     if quorum and not unhurried and tally.carried(votes, reach):  # rules 1.5: no missing ballot can turn it
-        return _by_majority(state, proposal, now, early=bool(awaited) and not expired, expired=expired)
+        return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
     if not quorum:

@@ -11,7 +11,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.keeping import Effects, origin, unknown
+from council.core.bookkeeping import Effects, origin, unknown
 from council.core.state import ActionReport, ActionStage, Closed, CouncilState
 from council.protocol.errors import Refused
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from council.core import closing, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.keeping import Effects, keep, open_proposal, origin, unknown
-from council.core.state import CouncilState, Decision, Moment, Outcome, Proposal, council_of
+from council.core.bookkeeping import Effects, keep, open_proposal, origin, unknown
+from council.core.state import Closed, CouncilState, Decision, Moment, Outcome, Proposal, council_of
 from council.protocol.errors import Refused, TooManyOpen
 
 
@@ -77,10 +77,13 @@ def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
 
     Raises Refused (``unknown_proposal``) for an id that was never submitted.
     """
-    closed = state.closed.get(proposal_id)
+    return stands(proposal_id, state.closed.get(proposal_id), state.open.get(proposal_id))
+
+
+def stands(proposal_id: str, closed: Closed | None, proposal: Proposal | None) -> Decision | None:
+    """As ``how_it_stands``, of a proposal that is ``closed``, or open, or neither."""
     if closed is not None:
         return closed.decision
-    proposal = state.open.get(proposal_id)
     if proposal is None:
         raise unknown(proposal_id, "the question")
     if proposal.standing is None:

@@ -17,19 +17,15 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import budget, closing, identity, outcomes, proposals, roll, voices
+from council.core import ballots, budget, closing, identity, outcomes, proposals, roll
 from council.core import effects as do
 from council.core import events as ev
-from council.core.keeping import (
-    Effects,
-    first_timer,
-    first_wall_timer,
-    keep,
-    open_proposal,
-    seat_of,
-)
+from council.core.bookkeeping import Effects, first_timer, first_wall_timer, keep, open_proposal, seat_of
 from council.core.state import CouncilState, Moment, Proposal, Seat
 from council.protocol.errors import InternalError, PoolMismatch, Refused
+
+# Wall time may jump, so a human's deadline is looked at again at least this often.
+WALL_CHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +34,13 @@ class Deadlines:
 
     uptime_s: float | None
     wall_s: float | None
+
+    def wake_at(self, uptime_s: float, wall_s: float) -> float:
+        """At which uptime to look what time has brought, by these clocks; infinite for never."""
+        at_s = self.uptime_s if self.uptime_s is not None else math.inf
+        if self.wall_s is None:
+            return at_s
+        return min(at_s, uptime_s + min(max(self.wall_s - wall_s, 0.0), WALL_CHECK_S))
 
 
 def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilState, Effects]:
@@ -65,17 +68,17 @@ def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # no
         case ev.ProposalSubmitted():
             return proposals.submitted(state, event, now)
         case ev.BallotCast(ballot):
-            return voices.ballot(state, ballot, now)
+            return ballots.ballot(state, ballot, now)
         case ev.BallotUnreadable():
-            return voices.unreadable(state, event, now)
+            return ballots.unreadable(state, event, now)
         case ev.WorkFailed():
-            return voices.failed(state, event, now)
+            return ballots.failed(state, event, now)
         case ev.StreamObserved():
-            return voices.observed(state, event, now)
+            return ballots.observed(state, event, now)
         case ev.EscalationRaised():
-            return voices.raised(state, event, now)
+            return ballots.raised(state, event, now)
         case ev.RulingGiven():
-            return voices.ruled(state, event, now)
+            return ballots.ruled(state, event, now)
         case ev.HumanAnswered():
             return proposals.answered(state, event, now)
         case ev.ProposalCancelled():

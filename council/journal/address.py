@@ -8,7 +8,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from council.protocol.errors import CallerError
-from council.protocol.jsondata import text_problem
+from council.protocol.values import text_problem
 
 
 def where_of(url: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HASH_BYTES = 32
 GENESIS = bytes(HASH_BYTES)  # stands before the first row
@@ -43,8 +43,8 @@ def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: byte
     return sha256(previous_hash + place + content_hash).digest()
 
 
-def misfit(row: JournalRow) -> str:
-    """Why a row, whatever stands in its columns, does not fit its own hashes; nothing where it does."""
+def misfit(row: Any) -> str:
+    """Why a row, with the columns of JournalRow, does not fit its own hashes; nothing where it does."""
     if type(row.content) is not bytes or content_hash(row.content) != row.content_hash:
         return "its content does not fit its hash"
     numbers = all(type(each) is int and each > 0 for each in (row.position, row.epoch))

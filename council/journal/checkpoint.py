@@ -15,12 +15,12 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from council.files import whole
-from council.humans import kept_key, state_dir
+from council.config.files import whole
+from council.config.human_keys import kept_key, state_dir
+from council.config.settings import NAME_PATTERN
 from council.journal.chain import HASH_BYTES, Head
 from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, OperatorError
-from council.protocol.jsondata import quoted, read_json, text_problem
-from council.settings import NAME_PATTERN
+from council.protocol.values import quoted, read_json, text_problem
 
 FORMAT = {"format": "council-checkpoint", "version": 1}
 FILE_BYTES_MAX = 16 * 2**10  # ours have some 700

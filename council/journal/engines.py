@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sqlite3
 import stat
 import threading
@@ -153,7 +154,8 @@ class Database(ABC):
             return None
         versions = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars()
         found = list(map(str, versions))
-        if len(found) != 1 or not tables >= TABLES:
+        fits = len(found) == 1 and re.fullmatch("[0-9]{4}", found[0])
+        if not fits or not tables >= TABLES:
             raise StoreCorrupt(
                 f"the store {self.where} is damaged, a table or its version is missing: go back to a copy",
                 where=self.where,

@@ -101,6 +101,9 @@ def told(where: str, timeout_s: float) -> Iterator[None]:
         raise _store_error(where, _CORRUPT, str(error), timeout_s) from error
     except sqlite3.IntegrityError as error:
         raise exc.IntegrityError(None, None, error) from error
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes what is damaged
+        words = " ".join(error.object.decode("utf-8", "replace").split())
+        raise _store_error(where, _CORRUPT, words[:300], timeout_s) from error
     except exc.TimeoutError as error:  # of the pool: our own threads hold every connection
         raise _store_error(where, _LOCKED, "all connections are busy", timeout_s) from error
     except exc.DBAPIError as error:

@@ -32,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
+from council.config.settings import did_you_mean
 from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
 from council.core.state import plain
@@ -53,8 +54,7 @@ from council.journal.record import KINDS, Record
 from council.journal.schema import moment_text, packet_store
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
-from council.protocol.jsondata import quoted
-from council.settings import did_you_mean
+from council.protocol.values import quoted
 
 # An id is known by so many of its first characters, as long as no other begins so.
 PREFIX_CHARS_MIN = 4
@@ -99,12 +99,13 @@ def records(database: Database, journal: str) -> Iterator[Kept]:
         _council_id(_first(connection, database.where, journal))
         statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position)
         previous = chain.GENESIS
-        for row in _streamed(connection, statement):
-            kept = _whole(row)
-            if row.previous_hash != previous:
-                raise _damaged(row, "it does not follow from the one before it")
-            previous = row.row_hash
-            yield kept
+        with closing(_streamed(connection, statement)) as rows:
+            for row in rows:
+                kept = _whole(row)
+                if row.previous_hash != previous:
+                    raise _damaged(row, "it does not follow from the one before it")
+                previous = row.row_hash
+                yield kept
 
 
 def _first(connection: Connection, where: str, journal: str) -> Any:
@@ -266,7 +267,12 @@ def _thread(
         concerns = or_(_c.thread_id == own, type_coerce(_c.parent_ids, ARRAY(Uuid())).contains([own]))
     every = select(*_COLUMNS)
     statement = every.where(within, concerns).order_by(_c.position)
-    found = [_entry(row, envelopes) for row in _streamed(connection, statement)]
+    found = _entries(connection, statement, envelopes)
+    if not any(each.packet_id == str(own) for each in found):
+        raise StoreCorrupt(
+            f"the proposal {proposal_id} is there, and a search for its records misses it; run council verify",
+            proposal_id=proposal_id,
+        )
     first = next((each.position for each in found if each.kind == "proposal"), 0)
     ended = (each.position for each in found if any(d.proposal_id == proposal_id for d in each.decisions))
     # A change of the roll may escalate many proposals, and end more than a lineage holds: seen in it alone.
@@ -275,10 +281,16 @@ def _thread(
     last = next(ended, None)
     if last is not None:
         statement = statement.where(_c.position < last)
-    swept = [_entry(row, envelopes) for row in _streamed(connection, statement)]
+    swept = _entries(connection, statement, envelopes)
     by_position = {each.position: each for each in found}
     by_position |= {each.position: each for each in swept if each.concerns(proposal_id)}
     return [by_position[position] for position in sorted(by_position)]
+
+
+def _entries(connection: Connection, statement: Select[Any], envelopes: bool) -> list[Entry]:
+    # Closed whatever happens: an error's frames would keep the rows, and with them the connection.
+    with closing(_streamed(connection, statement)) as rows:
+        return [_entry(row, envelopes) for row in rows]
 
 
 def _resolved(connection: Connection, journal: str, council_id: str, given: str) -> str:

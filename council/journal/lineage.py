@@ -11,15 +11,18 @@ from uuid import UUID
 from pydantic import ValidationError
 from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.types import NullType
 
 from council.journal import queries, words
-from council.journal.schema import packet_store, packet_words
+from council.journal.schema import LAPSE, Unreadable, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage
 
 RELATIVES_MAX = 10_000  # what one answer may hold in memory; nobody reads a longer one
 _c = packet_store.c
-_LINEAGES = select(_c.packet_id, _c.ttl, _c.envelope["lineage"]).where(queries.among(_c.packet_id))
+_LINEAGES = select(  # the ttl as it is kept: one that is no time is told with its packet
+    _c.packet_id, type_coerce(_c.ttl, NullType()), _c.envelope["lineage"]
+).where(queries.among(_c.packet_id))
 _CHILDREN = select(
     _c.packet_id, _c.parent_ids, _c.envelope[("lineage", "generation")].as_integer().label("generation")
 )
@@ -42,14 +45,16 @@ def lineages(
 ) -> dict[UUID, PacketLineage | None]:
     """The lineage of those of ``ids`` that are kept and, where it is ``now``, have not expired."""
     known: dict[UUID, PacketLineage | None] = {}
-    for packet_id, ttl, found in queries.in_chunks(connection, _LINEAGES, ids):
-        if now is None or ttl is None or ttl > now:
-            try:
+    for packet_id, kept, found in queries.in_chunks(connection, _LINEAGES, ids):
+        try:
+            ttl = LAPSE.process_result_value(kept, connection.dialect)
+            if now is None or ttl is None or ttl > now:
                 known[packet_id] = None if found is None else PacketLineage.model_validate(found)
-            except ValidationError as error:
-                raise StoreCorrupt(
-                    f"the lineage of packet {packet_id} is damaged: go back to a copy", packet_id=packet_id
-                ) from error
+        except (Unreadable, ValidationError) as error:
+            what = "ttl" if isinstance(error, Unreadable) else "lineage"
+            raise StoreCorrupt(
+                f"the {what} of packet {packet_id} is damaged: go back to a copy", packet_id=packet_id
+            ) from error
     return known
 
 

@@ -18,8 +18,8 @@ from council.journal.checkpoint import Checkpoint, read_file, same_json, write_f
 from council.journal.store import PacketStore
 from council.journal.verify import Progress, Verified, verify
 from council.protocol.errors import CallerError, EnvelopeError, ProofRefused, UnknownPacket
-from council.protocol.jsondata import quoted, read_json
 from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope
+from council.protocol.values import quoted, read_json
 
 FORMAT = {"format": "council-proof", "version": 1}
 # A packet of the largest size as a JSON text, where its quotes take two bytes each, and the rest.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -33,10 +33,10 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from council.journal import words
 from council.journal.chain import JournalRow, content_hash
-from council.journal.schema import epochs, packet_store, packet_words
+from council.journal.schema import epochs, name_fits, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt
-from council.protocol.jsondata import quoted
 from council.protocol.packet import PacketEnvelope
+from council.protocol.values import quoted
 
 PAGE_MAX = 1_000
 IDS_AT_ONCE = 500  # in one statement: databases limit its variables
@@ -192,19 +192,21 @@ def _packet(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> Pa
     try:
         return PacketEnvelope.from_json(whole(packet_id, content, kept_hash, where))
     except EnvelopeError as error:
-        raise _damaged(packet_id, where, error.message) from error
+        raise damaged(packet_id, where, error.message) from error
 
 
-def whole(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> bytes:
+def whole(packet_id: object, content: bytes, kept_hash: bytes, where: str) -> bytes:
     """``content``; raises StoreCorrupt where it is not what was written."""
     if type(content) is not bytes or content_hash(content) != kept_hash:
-        raise _damaged(packet_id, where, "its content does not fit its hash")
+        raise damaged(packet_id, where, "its content does not fit its hash")
     return content
 
 
-def _damaged(packet_id: UUID, where: str, why: str) -> StoreCorrupt:
+def damaged(packet_id: object, where: str, why: str) -> StoreCorrupt:
+    """What is raised for a packet that is not what was written."""
+    named = quoted(str(packet_id)).strip("'")
     return StoreCorrupt(
-        f"the store {where}: packet {packet_id} is damaged ({why}); go back to a copy",
+        f"the store {where}: packet {named} is damaged ({why}); go back to a copy",
         where=where,
         packet_id=packet_id,
     )
@@ -243,6 +245,30 @@ def journals_there(connection: Connection) -> str:
     """The journals that were begun, as messages name them; the first of many."""
     names = connection.execute(select(epochs.c.journal).distinct().limit(NAMED_MAX)).scalars()
     return ", ".join(sorted(map(quoted, names))) or "none"
+
+
+def begun(connection: Connection, where: str, journal: str | None = None) -> Iterator[dict[str, Any]]:
+    """The epochs of a journal, or of all, in order. Raises StoreCorrupt at the first that can't be read."""
+    statement = select(epochs).order_by(epochs.c.journal, epochs.c.epoch)
+    for row in connection.execute(statement if journal is None else statement.filter_by(journal=journal)):
+        found = row._asdict()
+        if found["begun_at"] is None or not epoch_fits(found):
+            named = f"epoch {quoted(str(row.epoch))} of journal {quoted(str(row.journal))}"
+            raise StoreCorrupt(
+                f"the store {where}: when {named} was begun, or by whom, can't be read; go back to a copy",
+                where=where,
+            )
+        yield found
+
+
+def epoch_fits(found: Mapping[str, Any]) -> bool:
+    """Whether these are the columns of an epoch; a time is looked at where it is read."""
+    return (
+        found.keys() == {"journal", "epoch", "begun_at", "by"}
+        and (type(found["epoch"]) is int and 0 < found["epoch"] < 2**63)
+        and name_fits(found["journal"])
+        and name_fits(found["by"])
+    )
 
 
 def records(connection: Connection, journal: str, after: int, limit: int) -> list[JournalRow]:

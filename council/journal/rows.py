@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 
 from council.journal.chain import Head, content_hash, row_hash
-from council.journal.schema import ids_text, moment_text, words_text
+from council.journal.schema import Unreadable, ids_text, moment_text, words_text
 from council.protocol.errors import CallerError, CouncilError, EpochFenced
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, PacketMetadata
+from council.protocol.values import quoted
 
 # Of each column, how PostgreSQL is told its type: a text, an empty list and a null have none of their own.
 _COLUMNS = {
@@ -168,7 +169,13 @@ def standing(connection: Connection, journal: str) -> tuple[int, Head]:
     """The newest epoch of a journal, 0 where none has begun, and its last row."""
     asked = _STANDING_IN[connection.dialect.name]
     epoch, position, last_hash = _driven(connection, asked, (journal,) * 3).fetchone()
-    return epoch or 0, Head() if position is None else Head(position, last_hash)
+    if epoch is not None and type(epoch) is not int:
+        raise Unreadable(f"the newest epoch of journal {quoted(journal)} is {quoted(str(epoch))}")
+    if position is None:
+        return epoch or 0, Head()
+    if type(position) is not int or type(last_hash) is not bytes:
+        raise Unreadable(f"the last record of journal {quoted(journal)} has no position, or no hash")
+    return epoch or 0, Head(position, last_hash)
 
 
 def fenced(where: str, journal: str, epoch: int, newest: int) -> CouncilError:

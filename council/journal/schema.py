@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from council.protocol.jsondata import quoted, text_problem
+from council.protocol.values import quoted, text_problem
 
 # The migrations in their order; a test compares them with the files. The last is what this code works with.
 REVISIONS = ("0001", "0002", "0003")
@@ -28,9 +28,9 @@ VERSION_TABLE = "council_version"
 APPLICATION_ID = int.from_bytes(b"CNCL", "big")
 
 
-def name_fits(text: str) -> bool:
+def name_fits(text: object) -> bool:
     """Whether a journal, or who writes it, may be called so."""
-    return 0 < len(text) <= NAME_CHARS_MAX and text_problem(text) is None
+    return isinstance(text, str) and 0 < len(text) <= NAME_CHARS_MAX and text_problem(text) is None
 
 
 def moment_text(moment: datetime) -> str:
@@ -75,28 +75,35 @@ class _Kept(TypeDecorator[Any]):
             return value
         try:
             return self.read(value)
-        except (AttributeError, RecursionError, TypeError, ValueError):
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
             raise Unreadable(f"{quoted(str(value))} stands where a {self.name} should") from None
 
 
-class Lapse(TypeDecorator[datetime]):
+def _moment(text: str) -> datetime:
+    """The moment that a text is of, which has the form of ``moment_text``: in another it has another order."""
+    moment = datetime.fromisoformat(text)
+    if moment_text(moment) != text:
+        raise ValueError(text)
+    return moment
+
+
+class Lapse(_Kept):
     """The document's TIMESTAMP without a zone, which here is UTC whatever the session's zone."""
 
-    impl = Text
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(Text() if dialect.name == "sqlite" else TIMESTAMP())
+    def __init__(self) -> None:
+        super().__init__("time", TIMESTAMP(), moment_text, _moment)
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        return moment_text(value) if dialect.name == "sqlite" else value.astimezone(UTC).replace(tzinfo=None)
+        if value is not None and dialect.name != "sqlite":
+            return value.astimezone(UTC).replace(tzinfo=None)
+        return super().process_bind_param(value, dialect)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        if value is None or isinstance(value, str):
-            return datetime.fromisoformat(value) if value else None
-        return value.replace(tzinfo=UTC)  # type: ignore[no-any-return]
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is not None and dialect.name != "sqlite":
+            return value.replace(tzinfo=UTC)
+        return super().process_result_value(value, dialect)
 
 
 def words_text(words: Sequence[str]) -> str:
@@ -112,7 +119,8 @@ def ids_text(ids: Sequence[UUID | str]) -> str:
 ID = _Kept("packet's id", Uuid(), str, UUID)
 IDS = _Kept("list of ids", ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
 WORDS = _Kept("list of texts", ARRAY(Text()), words_text, json.loads)
-MOMENT = _Kept("time", TIMESTAMP(timezone=True), moment_text, datetime.fromisoformat)
+MOMENT = _Kept("time", TIMESTAMP(timezone=True), moment_text, _moment)
+LAPSE = Lapse()
 OBJECT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
 metadata = MetaData()
@@ -130,7 +138,7 @@ packet_store = Table(
     Column("thread_id", ID),
     Column("parent_ids", IDS, nullable=False),
     Column("tags", WORDS, nullable=False),
-    Column("ttl", Lapse),
+    Column("ttl", LAPSE),
     # Grows with every row written, so a packet comes after its parents and before its children.
     Column("sequence", BigInteger, nullable=False, server_default=""),
     Column("content", _Bytes, nullable=False),

@@ -16,8 +16,8 @@ import msgspec
 
 from council.journal.schema import moment_text
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import read_json
 from council.protocol.packet import PacketEnvelope
+from council.protocol.values import read_json
 
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")]
 Word = Annotated[str, msgspec.Meta(min_length=1)]

@@ -6,14 +6,14 @@ with a warning, and its records are replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import and_, delete, insert, or_, select
 
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
 from council.journal.chain import GENESIS, Head
 from council.journal.checkpoint import SIGNATURE_BYTES, Signer
 from council.journal.engines import Database
@@ -110,8 +110,8 @@ class Keeper:
         c = snapshots.c
         wanted = select(c.position, c.content).where(c.journal == self._journal).order_by(c.position)
         with self._database.read() as connection:
-            mores = [tuple(row) for row in connection.execute(wanted.where(c.part == "more"))]
-            bases = [tuple(row) for row in connection.execute(wanted.where(c.part == "base"))][::-1]
+            mores = self._whole(connection.execute(wanted.where(c.part == "more")))
+            bases = self._whole(connection.execute(wanted.where(c.part == "base")))[::-1]
         links, link = {}, GENESIS
         for position, more in mores:
             link = links[position] = _linked(link, more)
@@ -128,12 +128,24 @@ class Keeper:
             self.pass_over(position, why)
         return None
 
+    def _whole(self, rows: Iterable[Any]) -> list[tuple[int, bytes]]:
+        """Rows of a position and a content; one of something else, as SQLite may keep it, is passed over."""
+        found = []
+        for position, content in rows:
+            if type(position) is int and type(content) is bytes:
+                found.append((position, content))
+            else:
+                self.pass_over(position, "its position is no number, or its content no bytes")
+        return found
+
     def pass_over(self, position: int, why: str) -> None:
         """That one is not used, nor any before: what is kept next stands for itself."""
         self._kept_to, self._link = 0, GENESIS
         log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
-    def _read(self, signed: bytes) -> _Base | None:
+    def _read(self, signed: Any) -> _Base | None:
+        if type(signed) is not bytes:
+            return None
         signature, content = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
         if not self._signer.signed(self._said(content), signature):
             return None

@@ -19,7 +19,7 @@ from uuid import UUID
 from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
 from council.journal import lineage, queries, transfer, words
 from council.journal.chain import Head, JournalRow, content_hash
 from council.journal.engines import Database, open_database
@@ -342,16 +342,9 @@ class PacketStore:
             packets = connection.execute(every).scalar_one()
             placed = connection.execute(every.where(c.journal.is_not(None))).scalar_one()
             expiring = connection.execute(every.where(c.ttl.is_not(None))).scalar_one()
-            newest = select(epochs.c.journal, func.max(epochs.c.epoch)).group_by(epochs.c.journal)
-            begun = [
-                connection.execute(select(epochs).filter_by(journal=journal, epoch=epoch)).one()
-                for journal, epoch in sorted(tuple(row) for row in connection.execute(newest))
-            ]
+            newest = {each["journal"]: each for each in queries.begun(connection, self.where)}
             journals = tuple(
-                JournalInfo(
-                    row.journal, row.epoch, row.begun_at, row.by, standing(connection, row.journal)[1]
-                )
-                for row in begun
+                JournalInfo(**newest[name], head=standing(connection, name)[1]) for name in sorted(newest)
             )
             version, taken, warnings = self.database.facts(connection)
         return StoreInfo(

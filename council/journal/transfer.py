@@ -13,17 +13,18 @@ from datetime import datetime
 from typing import IO, Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert, select, type_coerce
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.types import NullType
 
 from council.journal import lineage, queries, words
-from council.journal.chain import Head, content_hash, row_hash
+from council.journal.chain import GENESIS, Head, content_hash, misfit, row_hash
 from council.journal.engines import Database
 from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
 from council.journal.schema import epochs, name_fits, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, ImportRefused
-from council.protocol.jsondata import read_json
 from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope, PacketLineage, completed_lineage
+from council.protocol.values import quoted, read_json
 
 FORMAT = {"format": "council-store", "version": 1}
 AT_ONCE = 500  # lines of one transaction, so that a council that runs can write in between
@@ -54,26 +55,33 @@ class _Line(NamedTuple):
 def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
     """Writes everything that ``connection`` sees; how many packets that is."""
     stream.write(_json(FORMAT))
-    for row in connection.execute(select(epochs).order_by(epochs.c.journal, epochs.c.epoch)):
-        stream.write(_json({"epoch": row._asdict() | {"begun_at": row.begun_at.isoformat()}}))
+    for epoch in queries.begun(connection, where):
+        stream.write(_json({"epoch": epoch | {"begun_at": epoch["begun_at"].isoformat()}}))
     c = packet_store.c
     place = (c.journal, c.position, c.epoch, c.previous_hash, c.row_hash)
     statement = (
-        select(c.packet_id, c.content, c.content_hash, *place)
+        select(type_coerce(c.packet_id, NullType()).label("packet_id"), c.content, c.content_hash, *place)
         .order_by(c.sequence)
         .execution_options(yield_per=AT_ONCE)
     )
     count = 0
+    last: dict[str, bytes] = {}  # the hash of each journal's last row
     with closing(
         connection.execute(statement)
     ) as rows:  # an error's frames would keep the connection where it is
         for row in rows:
+            content = queries.whole(row.packet_id, row.content, row.content_hash, where)
             chain = b""
             if row.journal is not None:
+                if why := misfit(row) or ("" if name_fits(row.journal) else "its journal has no name"):
+                    raise queries.damaged(row.packet_id, where, why)
+                if row.previous_hash != last.get(row.journal, GENESIS):
+                    why = f"record {row.position} of journal {quoted(row.journal)} does not follow the one before it"
+                    raise queries.damaged(row.packet_id, where, why)
+                last[row.journal] = row.row_hash
                 hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
                 placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
                 chain = _json(placed)[1:-2] + b","
-            content = queries.whole(row.packet_id, row.content, row.content_hash, where)
             stream.write(b"{" + chain + b'"packet":' + content + b"}\n")
             count += 1
     stream.write(_json({"end": count}))
@@ -167,14 +175,9 @@ def _read(number: int, found: Mapping[str, Any]) -> _Line:
 
 def _take_epoch(database: Database, number: int, found: object) -> tuple[str, int]:
     try:
-        if not isinstance(found, dict) or set(found) != {"journal", "epoch", "begun_at", "by"}:
+        if not isinstance(found, dict) or not queries.epoch_fits(found):
             raise ValueError(found)
         row = {**found, "begun_at": queries.aware("begun_at", datetime.fromisoformat(found["begun_at"]))}
-        texts = [row["journal"], row["by"]]
-        if type(row["epoch"]) is not int or not 0 < row["epoch"] < 2**63:
-            raise ValueError(found)
-        if not all(isinstance(each, str) and name_fits(each) for each in texts):
-            raise ValueError(found)
     except (TypeError, ValueError, CallerError):
         raise _refused(number, "epoch: expected journal, epoch, begun_at and by") from None
     journal, epoch = row["journal"], row["epoch"]

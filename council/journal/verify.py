@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, func, select, text
 
 from council.journal import words
 from council.journal.chain import Head, Tree, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint
+from council.journal.queries import begun as begun_epochs
 from council.journal.queries import journals_there
-from council.journal.rows import standing
-from council.journal.schema import epochs
+from council.journal.schema import epochs, packet_store
 from council.journal.shape import Lineage, Shape, same_object, shape_of, wrong_column
 from council.journal.store import PacketStore
 from council.protocol.errors import (
@@ -32,7 +32,7 @@ from council.protocol.errors import (
     JournalCorrupt,
     StoreCorrupt,
 )
-from council.protocol.jsondata import quoted, text_problem
+from council.protocol.values import quoted, text_problem
 
 Progress = Callable[[int, int], None]  # how many records are verified, and how many there are
 
@@ -76,7 +76,6 @@ class Verified:
     rows: int
     head: Head
     tree_root: bytes
-    tree_peaks: tuple[bytes, ...]
     epoch: int
     checkpoint: Checkpoint | None = None
 
@@ -112,7 +111,8 @@ def verify(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
         walk = _Walk(connection, store.where, journal, list(begun.scalars()), checkpoint)
-        _, (total, _) = standing(connection, journal)
+        own = select(func.count()).where(packet_store.c.journal == journal)
+        total = connection.execute(own).scalar_one()
         if not walk.begun and not total and checkpoint is None:
             raise CallerError(
                 f"the store {store.where} has no journal {quoted(journal)}; name one of those there: "
@@ -120,8 +120,10 @@ def verify(
             )
         for done in walk.through(see):
             if progress is not None:
-                progress(done, max(done, total) if type(total) is int else done)
+                progress(done, max(done, total))
         found = walk.result()
+        for _ in begun_epochs(connection, store.where, journal):
+            pass  # it raises where one can't be read
         if what := misleading():
             raise StoreCorrupt(
                 f"journal {quoted(journal)} in {store.where} holds, but searches of this store mislead: {what}. "
@@ -347,7 +349,7 @@ class _Walk:
             missing = min(set(range(1, self.newest)) - self.begun)
             self._bad(end + 1, f"epoch {missing} was removed from those begun, and {self.newest} is there")
         tree = self.tree
-        return Verified(self.journal, self.where, end, self.head, tree.root(), tree.peaks, self.newest, kept)
+        return Verified(self.journal, self.where, end, self.head, tree.root(), self.newest, kept)
 
     def _bad(self, position: int, what: str) -> NoReturn:
         raise JournalCorrupt(

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Text, cast, exists, func, lite
 from sqlalchemy.exc import DatabaseError
 
 from council.journal.schema import packet_store, packet_words, words_entered
-from council.protocol.jsondata import quoted
+from council.protocol.values import quoted
 
 # A search looks through fewer than these, some two thousand bytes each; to enter them takes some ten milliseconds.
 ENTER_AT = 1_000

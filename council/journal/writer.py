@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 from uuid import UUID
 
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
 from council.core.events import CoordinatorStarted
 from council.journal import history, snapshots
 from council.journal.chain import Head, Tree, content_hash, row_hash
@@ -324,11 +324,13 @@ class DurableJournal:
 
         With the snapshot a newer version, whose words may differ, can go on without replaying this one's records.
         """
-        if last:
-            self._executor.submit(self._append_last, last)
-        if snapshot is not None:
-            self._executor.submit(self._keep, snapshot())
-        await asyncio.get_running_loop().run_in_executor(None, self.close_now)
+        try:
+            if last:
+                self._executor.submit(self._append_last, last)
+            if snapshot is not None:
+                self._executor.submit(self._keep, snapshot())
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, self.close_now)
 
     def _append_last(self, records: Sequence[Record]) -> None:
         with self._logged("last records not kept"):  # nobody was told of them

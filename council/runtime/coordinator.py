@@ -1,27 +1,30 @@
 """The coordinator's shell: carries bytes between seats, clients, journal and driver, and keeps one timer.
 
 It runs on one event loop, as a Ray actor or in process; what differs is the ``Transport`` to the seats.
-Knows nothing of rules: it asks the driver what to do, in the order that the driver's docstring gives.
+Knows nothing of rules: the driver says what to do, and ``runtime.commit`` when to write and to tell.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from council.agents.exchange import Mailbox, Reply
-from council.agents.ids import new_id
-from council.agents.logs import get_logger
+from council.agents.messaging.ids import new_id
+from council.agents.messaging.logs import get_logger
+from council.agents.messaging.mailbox import Mailbox, Reply
 from council.core.state import Rules
+from council.core.step import WALL_CHECK_S
 from council.journal import entries
 from council.journal.record import PASSING, Journal
 from council.protocol import signing
 from council.protocol.errors import (
+    CouncilClosed,
     CouncilError,
     EnvelopeError,
     EpochFenced,
@@ -30,13 +33,14 @@ from council.protocol.errors import (
     StoreError,
 )
 from council.runtime import messages
+from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver
-from council.runtime.feed import touched
+from council.runtime.kept import escalations
 from council.runtime.messages import Message, Stalled, Told, failure
-from council.runtime.status import decision_on_disk, status
+from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
-from council.runtime.watching import Look
+from council.runtime.watcher import Look
 
 log = get_logger("council")
 
@@ -45,12 +49,7 @@ SESSION_IDLE_S = 600.0
 # Each may park two calls, and all of them, with those who follow events, fit the coordinator's calls on Ray.
 SESSIONS_MAX = 1_500
 WATCHERS_MAX = 1_000
-# Wall time may jump, so the timer for a human's deadline looks again at least this often.
-WALL_CHECK_S = 60.0
-# Whoever waits for something to be kept hears after so long that nothing can be.
-TROUBLE_CHECK_S = 0.5
 EVENTS_MAX = 1_000
-LINGERS_MAX = 10  # so many times may what nobody waits for be put off, while more of it comes
 # Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
 
@@ -111,15 +110,10 @@ class Coordinator:
         )
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
-        self._writing = False
+        self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
-        self._kept_position = self._driver.position
-        self._write_s: float | None = None
-        self._stall_check: asyncio.TimerHandle | None = None
-        self._told_of_stall: set[str] = set()
-        self._lingering: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = float("inf")
+        self._timer_at = math.inf
         self._broken: CouncilError | None = None
 
     async def open(self) -> None:
@@ -128,16 +122,18 @@ class Coordinator:
         self._seats.begin()
         self._settle()
 
-    async def close(self) -> None:
-        """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on."""
+    async def close(self, why: CouncilError | None = None) -> None:
+        """Ends the council: its seats, timers and parked calls. What is open, the journal alone has from here on.
+
+        Whoever still calls is told ``why``; by default that it was closed.
+        """
         was = self._broken
-        self._broken = was or OperatorError("the council was closed; launch it again")
-        for timer in (self._timer, self._lingering, self._stall_check):
-            if timer is not None:
-                timer.cancel()
-        if (
-            self._appending is not None
-        ):  # before anything is awaited: it would tell, and begin to write, once more
+        name = self.council_id.rpartition(".")[0]
+        closed = f"council {name} was closed by whoever brought it up: bring it up again to go on"
+        self._broken = was or why or CouncilClosed(closed, name=name, open_ids=[])
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
         await self._seats.end()
         if self._appending is not None:
@@ -147,7 +143,7 @@ class Coordinator:
             session.mailbox.release()
         self._wake_feed()
         # Told to nobody, but what is decided need not be decided again.
-        last, self._driver.unsaved = self._driver.unsaved, []
+        last = self._driver.take()
         await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
     # What clients and seats call
@@ -208,38 +204,36 @@ class Coordinator:
     async def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data (``runtime.status``), also while nothing can be kept."""
         self._refuse_if_broken()
-        found, lag = status(self._driver, self._clock.now()), self._driver.position - self._kept_position
+        found, lag = status(self._driver, self._clock.now()), self._lag()
         trouble = await self._kept_or_why_not()
         if trouble is not None:
-            found = status(self._driver, self._clock.now(), stalled=True)
-            lag = self._driver.position - self._kept_position
+            found, lag = status(self._driver, self._clock.now(), stalled=True), self._lag()
         return found | {
             "durable": self._journal.durable,
             "journal_lag": lag,
             "journal_trouble": None if trouble is None else trouble.message,
             "journal_unsigned": self._journal.unsigned,
-            "journal_write_s": self._write_s,
+            "journal_write_s": self._commit.write_s,
             "sessions": [session.sender for session in self._sessions.values()],
         }
 
     async def decision(self, proposal_id: str) -> bytes | None:
         """The packed decision on a proposal, or how it stands; None while it is deliberated.
 
-        While nothing can be kept: as it is kept (``runtime.status``). Raises the store's error where it is not.
+        While nothing can be kept: as it is kept. Raises the store's error where it stands otherwise since.
         """
         self._refuse_if_broken()
         decision = self._driver.decision(proposal_id)
         if (trouble := await self._kept_or_why_not()) is not None:
-            decision = decision_on_disk(self._driver, proposal_id, trouble)
+            decision = self._driver.kept.decision(proposal_id, self._driver.decision(proposal_id), trouble)
         return None if decision is None else messages.to_bytes(Told(decision))
 
     async def escalations(self) -> bytes:
         """The packed escalations that wait for a human; while nothing can be kept, those that are."""
-        escalations = self._driver.escalations()
+        waiting = self._driver.escalations()
         if await self._kept_or_why_not() is not None:
-            untold = touched(self._driver.untold())
-            escalations = [each for each in self._driver.escalations() if each.proposal_id not in untold]
-        return messages.escalations_to_bytes(escalations)
+            waiting = escalations(self._driver.kept.open)
+        return messages.escalations_to_bytes(waiting)
 
     async def history(self, asked: bytes) -> bytes:
         """A packed page of the journal's records; ``asked`` are the bytes of what is wanted (``journal.entries``)."""
@@ -260,17 +254,19 @@ class Coordinator:
         return found
 
     def read(self, look: Look) -> None:
-        """Has ``look`` see how things are now, from this loop; it changes nothing (``watching``)."""
-        look(self._driver, self._journal, self._clock.now(), self._kept_position)
+        """Has ``look`` see how things are now, from this loop; it changes nothing (``watcher``)."""
+        look(self._driver, self._journal, self._clock.now(), self._commit.kept_position)
+
+    def _lag(self) -> int:
+        return self._driver.position - self._commit.kept_position
 
     async def _kept(self) -> None:
         """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
         self._refuse_if_broken()
         position = self._driver.position
-        while self._kept_position < position:
-            if self._hurried():
-                self._refuse_if_broken()
-                continue
+        self._hurry(position)
+        while self._commit.kept_position < position:
+            self._refuse_if_broken()
             self._refuse_if_troubled()
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
@@ -286,16 +282,14 @@ class Coordinator:
 
     async def _until_kept(self, position: int) -> None:
         """Returns once the record at ``position`` is kept, however long that takes."""
-        while self._kept_position < position:
-            if not self._hurried():
-                await self._something_told()
+        self._hurry(position)
+        while self._commit.kept_position < position:
+            await self._something_told()
 
-    def _hurried(self) -> bool:
-        """Writes what lingers, now that somebody waits for it; whether there was anything."""
-        if self._lingering is None or self._writing:
-            return False
-        self._write()
-        return True
+    def _hurry(self, position: int) -> None:
+        """Has the record at ``position`` written, now that somebody waits for it."""
+        self._commit.hurry(position)
+        self._settle()
 
     async def _something_told(self, within_s: float | None = None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -310,45 +304,14 @@ class Coordinator:
     def _settle(self) -> None:
         """Sends what may leave, has the rest kept, and arms the timer; after every turn of the driver."""
         self._seats.send()
-        if not self._writing and self._driver.awaits_saving:
-            if self._journal.linger_s and not self._driver.hurries:
-                self._linger()
-            else:
-                self._write()
+        self._write()
         self._arm()
-
-    def _linger(self, since_s: float | None = None) -> None:
-        """Waits for more to write along, while nobody waits: a proposal's record can go with its ballots'.
-
-        As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
-        Where nothing is deliberated, for all of that limit: a late ballot goes with the next decision, in one commit.
-        """
-        if self._lingering is None:
-            loop = asyncio.get_running_loop()
-            since_s = loop.time() if since_s is None else since_s
-            state = self._driver.state
-            delay_s = self._journal.linger_s * (1 if len(state.open) > state.with_human else LINGERS_MAX)
-            self._lingering = loop.call_later(delay_s, self._lingered, self._driver.position, since_s)
-
-    def _lingered(self, position: int, since_s: float) -> None:
-        self._lingering = None
-        if self._writing:
-            return
-        waited_s = asyncio.get_running_loop().time() - since_s
-        if self._driver.position > position and waited_s < LINGERS_MAX * self._journal.linger_s:
-            self._linger(since_s)
-        else:
-            self._write()
 
     def _write(self) -> None:
         """Has what the driver did kept, and tells of it: at once where the journal needs no time."""
-        driver = self._driver
-        if self._lingering is not None:
-            self._lingering.cancel()
-            self._lingering = None
-        while driver.awaits_saving:
-            records, driver.unsaved = driver.unsaved, []
-            position = driver.position
+        driver, commit, now = self._driver, self._commit, asyncio.get_running_loop().time()
+        while commit.writes(driver, now):
+            position, records = driver.position, driver.take()
             try:
                 keeping = self._journal.append(records) if records else None
                 if records and self._journal.snapshot_due(position):
@@ -357,16 +320,12 @@ class Coordinator:
                 self._break(error)
                 return
             if keeping is not None:
-                self._writing = True
-                if self._stall_check is None:
-                    self._watch_for_stall()
+                commit.began(position, now)
                 self._appending = asyncio.get_running_loop().create_task(self._finish(keeping, position))
                 return
-            self._told(position)
+            self._told(position, now)
 
     async def _finish(self, keeping: Awaitable[None], position: int) -> None:
-        """Group commit: what comes in while one append runs is written by the next (rules 4.7)."""
-        began_s = asyncio.get_running_loop().time()
         try:
             await keeping
         except asyncio.CancelledError:
@@ -374,38 +333,26 @@ class Coordinator:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
             self._break(error)
             return
-        self._writing = False
-        self._write_s = asyncio.get_running_loop().time() - began_s
-        self._told(position)
+        self._told(position, asyncio.get_running_loop().time())
         self._journal.tend()
         self._settle()
 
-    def _watch_for_stall(self) -> None:
-        self._stall_check = asyncio.get_running_loop().call_later(TROUBLE_CHECK_S, self._look_for_stall)
-
-    def _look_for_stall(self) -> None:
-        """Who waits for what can't be kept hears why, and once it can be: how long it waits is its own to say."""
-        self._stall_check = None
-        trouble = self._journal.trouble
-        if trouble is not None:
-            owed = {name for name in self._sessions if self._driver.owes(name)} - self._told_of_stall
-            self._tell_sessions(owed, Stalled(failure(b"", trouble)))
-            self._told_of_stall |= owed
-        elif self._told_of_stall:
-            self._tell_sessions(self._told_of_stall, Stalled(None))
-            self._told_of_stall.clear()
-        if self._broken is None and (self._writing or self._told_of_stall):
-            self._watch_for_stall()
-
-    def _told(self, position: int) -> None:
-        self._kept_position = position
+    def _told(self, position: int, now: float) -> None:
+        self._commit.kept(position, now)
         self._driver.saved(position)
         self._deliver()
+
+    def _look_for_stall(self) -> None:
+        """Who waits for what can't be kept hears why, and once it can be."""
+        trouble, now = self._journal.trouble, asyncio.get_running_loop().time()
+        owed = {name for name in self._sessions if self._driver.owes(name)}
+        names = self._commit.looked(now, owed, stalls=trouble is not None)
+        self._tell_sessions(names, Stalled(None if trouble is None else failure(b"", trouble)))
 
     def _break(self, error: Exception) -> None:
         """The journal failed for good: nothing more is told, and everybody who waits hears why."""
         log.error("journal failed", why=first_line(error))
-        self._writing = True  # for good: nothing is written after a gap
+        self._commit.fail()
         self._broken = OperatorError(f"the journal failed, so nothing more is decided: {error}")
         if isinstance(error, CouncilError):
             self._broken = error
@@ -437,21 +384,22 @@ class Coordinator:
                 waiter.set_result(None)
 
     def _arm(self) -> None:
-        deadlines = self._driver.deadlines()
-        uptime_s, wall_s = self._clock.now()
-        at_s = deadlines.uptime_s if deadlines.uptime_s is not None else float("inf")
-        if deadlines.wall_s is not None:
-            at_s = min(at_s, uptime_s + min(max(deadlines.wall_s - wall_s, 0.0), WALL_CHECK_S))
-        if at_s >= self._timer_at or at_s == float("inf") or self._broken is not None:
+        """Sets the timer for what is due first: by time, which the driver handles, or of a write."""
+        loop, (uptime_s, wall_s) = asyncio.get_running_loop(), self._clock.now()
+        wake_s = self._driver.deadlines().wake_at(uptime_s, wall_s) - uptime_s
+        at_s = min(loop.time() + max(wake_s, 0.0), self._commit.next_due)
+        if at_s >= self._timer_at or self._broken is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at_s
-        self._timer = asyncio.get_running_loop().call_later(max(at_s - uptime_s, 0.0), self._wake)
+        self._timer = loop.call_at(at_s, self._wake)
 
     def _wake(self) -> None:
-        self._timer_at = float("inf")
+        self._timer_at = math.inf
         self._driver.wake(self._clock.now())
+        if self._commit.looks(asyncio.get_running_loop().time()):
+            self._look_for_stall()
         self._settle()
 
     # House-keeping

@@ -1,9 +1,9 @@
 """Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
 
-A shell calls ``receive`` with each sealed envelope and ``wake`` when a deadline is due, then empties
-``unsaved`` into the journal, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order
-is receive → step → journal → tell: what tells somebody of an event is held until ``saved`` says that the
-event's record is kept (rules 4.7); what only makes seats think leaves at once.
+A shell calls ``receive`` with each sealed envelope and ``wake`` when a deadline is due, has the journal keep what
+it may ``take``, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order is receive → step →
+journal → tell: what tells somebody of an event is held until ``saved`` says that the event's record is kept (rules
+4.7); what only makes seats think leaves at once. When to write is for ``runtime.commit`` to say.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from council.protocol.errors import CouncilError, EnvelopeError, InternalError, 
 from council.protocol.metadata import Metadata
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.identity import judged
+from council.runtime.kept import Kept, escalations
 from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
 from council.runtime.outbox import TO_ONE, Outbox
-from council.runtime.reading import asked_for, digest, event_of, is_piece, piece_of
+from council.runtime.reading import asked_for, digest, event_of, is_piece, piece_of, unreadable
 from council.runtime.senders import Senders, Watchers
-from council.runtime.snapshot import VERSION, Archive, Base, More, base_of, more_of, newer, packed, state_of
+from council.runtime.snapshot import Archive, More, base_of, based, more_of, newer, packed, state_of
 from council.runtime.streams import Relay
 
 # Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
@@ -85,6 +86,7 @@ class Driver:
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
+        self.kept = self._taken = Kept.of(self)
         self._outbox = Outbox(council_id, self.keyring, new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
@@ -102,7 +104,7 @@ class Driver:
 
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
         """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
-        self._woken_at = now
+        self._woken_at, self.kept = now, Kept.of(self)
         self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
         self.wake(now)
 
@@ -136,25 +138,14 @@ class Driver:
         assert not self.unsaved
         state, ids, proposers = self.state, self._ids, self.senders.proposers
         assert isinstance(state.closed, Archive)
-        base = Base(
-            version=VERSION,
+        base = based(
+            state,
             council_id=self.council_id,
-            rules=state.rules,
-            ruled_from=state.ruled_from,
-            epoch=state.epoch,
-            uptime_s=state.uptime_s,
-            seats=list(state.seats.values()),
-            open=list(state.open.values()),
-            calls=list(state.calls.values()),
-            paid=list(state.paid.values()),
             announced=self._announced,
             refusals=self._refusals.now(),
             decided=dict(self.counts),
             ways=dict(self.ways),
             refused=dict(self.refused),
-            identity_change=state.identity_change,
-            identity_changed_at=state.identity_changed_at,
-            earlier_identities=state.earlier_identities,
         )
         ids_seen, proposers_seen = self._in_snapshots
         more = More(state.closed.pack(), newer(ids, ids_seen), newer(proposers, proposers_seen))
@@ -397,12 +388,8 @@ class Driver:
 
     def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
         """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
-        facts = error.facts
-        if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
+        if (event := unreadable(error, sealed)) is None:
             return False
-        event = ev.BallotUnreadable(
-            facts["parent_id"] or "", facts["sender"], shown(error.message), digest(sealed)
-        )
         try:
             self._step(event, now, sealed)
         except Refused:
@@ -429,8 +416,21 @@ class Driver:
         """Whether there is something to keep, or to tell once it is kept."""
         return bool(self.unsaved or self._held)
 
+    @property
+    def deliberates(self) -> bool:
+        """Whether a proposal waits for seats, and not for a human."""
+        return len(self.state.open) > self.state.with_human
+
+    def take(self) -> list[Record]:
+        """The records to be kept now. Once they are, ``kept`` is how the council stands as of now."""
+        records, self.unsaved = self.unsaved, []
+        self._taken = Kept.of(self)
+        return records
+
     def saved(self, position: int) -> None:
         """Records up to ``position`` are kept: performs the effects that waited for it."""
+        if self._taken.position <= position:
+            self.kept = self._taken
         while self._held and self._held[0].position <= position:
             held = self._held.popleft()
             if held.effect is not None:
@@ -497,4 +497,4 @@ class Driver:
 
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""
-        return [p.escalation for p in self.state.open.values() if p.escalation is not None]
+        return escalations(self.state.open)

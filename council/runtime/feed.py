@@ -8,7 +8,7 @@ from itertools import compress, islice
 from typing import Any
 
 from council.core import effects as do
-from council.core.state import plain
+from council.core.state import Decision, plain
 from council.protocol.errors import PositionLost
 
 EVENT_KINDS: dict[type, str] = {
@@ -93,12 +93,8 @@ class Feed:
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
         self.watchers: list[Callable[[], None]] = []
 
-    def last(self, count: int) -> list[do.Effect]:
-        """The newest ``count`` announcements, or as many as are kept, oldest first."""
-        return [effect for _, effect in self.told(count)]
-
     def told(self, count: int) -> list[tuple[float, do.Effect]]:
-        """As ``last``, each with its time (Unix seconds)."""
+        """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
         return [*islice(reversed(self._kept), count)][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
@@ -134,3 +130,16 @@ class Feed:
             kind = EVENT_KINDS[type(effect)]
             found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": plain(effect)})
         return found
+
+
+def decided_by(decision: Decision) -> str:
+    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
+    if decision.answer is not None:
+        return "human"
+    if decision.outcome in ("deferred", "cancelled"):
+        return "nobody"
+    if decision.ruling is not None:
+        return "ruling"
+    if decision.tie_break is not None:
+        return "tie_break"
+    return "early" if decision.early else "all_ballots"

@@ -12,18 +12,18 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
 from council.agents.mind import Case
-from council.agents.prompt_builder import PromptBuilder, case_text
-from council.agents.specials import SPELL_IT, special_in
-from council.agents.tokens import TokenCounter
-from council.chartering import papers_of
-from council.importing import prompter_of
+from council.agents.prompting.builder import PromptBuilder, case_text
+from council.agents.prompting.special_tokens import SPELL_IT, special_in
+from council.agents.prompting.tokens import TokenCounter
+from council.config.build_minds import prompter_of
+from council.config.charter_files import papers_of
+from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
-from council.protocol.jsondata import plain
 from council.protocol.signing import Keyring
-from council.settings import CouncilConfig
+from council.protocol.values import plain
 
 log = get_logger("council")
 

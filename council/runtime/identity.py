@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from council.core import events as ev
 from council.core.identity import online_s
 from council.core.state import CouncilState, IdentityChange, KeptIdentity
-from council.protocol import identity_change
 from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import EnvelopeError, Refused
-from council.protocol.identity import Identity
-from council.protocol.identity_change import LITE, PRIME
-from council.protocol.jsondata import read_json
+from council.protocol.identity import change as identity_change
+from council.protocol.identity.change import LITE, PRIME
+from council.protocol.identity.charter import Identity
 from council.protocol.models import malformed
+from council.protocol.values import read_json
 
 KIND = "identity_change"  # of the INFO that asks for one
 _ASKED = re.compile(r"Change the identity [0-9a-f]{64} to ([0-9a-f]{64}), as it stands below: ")
@@ -62,7 +62,7 @@ def refuse_another(content: Proposal) -> None:
     if asked is not None and (shown != asked[1] or content.action is not None or content.history):
         raise Refused(
             f"the proposal asks for a change of the identity to {asked[1][:12]}, and shows something else: its body "
-            "must be that identity and no more, as council.governing.ask makes it",
+            "must be that identity and no more, as council.api.identity.ask makes it",
             code="another_identity",
         )
 
@@ -104,17 +104,16 @@ def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> e
         _proposed(change, agreed_by),
         of_text(current.text),
         creator=rules.creator,
-        evidence=None,  # nothing measures the stability of a stack yet
         earlier=state.earlier_identities,
         waiting=state.identity_change.after.hash if state.identity_change is not None else "",
     )
-    if not verdict.is_allowed:
+    if verdict.basis is None:
         raise _refused(change, verdict.reason)
     return ev.IdentityChanged(
         replace(
             change,
             agreed_by=agreed_by,
-            basis=verdict.basis or "",
+            basis=verdict.basis,
             reason=verdict.reason,
             prime_online_s=online_s(state, rules.prime, uptime_s),
             lite_online_s=online_s(state, LITE, uptime_s),

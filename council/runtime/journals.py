@@ -7,11 +7,11 @@ import os
 import re
 from pathlib import Path
 
-from council.humans import kept_key, state_dir
+from council.config.human_keys import kept_key, state_dir
+from council.config.settings import MEMORY, CouncilConfig
 from council.journal.record import Journal, MemoryJournal
 from council.protocol import signing
 from council.protocol.errors import OperatorError, PoolMismatch, StoreOutdated, StoreUnreachable
-from council.settings import MEMORY, CouncilConfig
 
 FILE_NAME = "store.db"
 
@@ -73,7 +73,11 @@ def _store_address(config: CouncilConfig, make: bool) -> str:
 
 
 def settled(config: CouncilConfig) -> CouncilConfig:
-    """The configuration with store and checkpoint named, as they are found here and now."""
+    """The configuration with store and checkpoint named, as they are found here and now.
+
+    A journal in a file is so found in the state folder of whoever launches the council, on the node of the launch.
+    Ray's own processes may have another state folder.
+    """
     if config.store == MEMORY:
         return config
     address = _to_write(config)

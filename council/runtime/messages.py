@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,11 +41,7 @@ class Failed(Value, frozen=True, tag_field="kind", tag="failed"):
 
     def error(self) -> CouncilError:
         """The error, as its own type."""
-        kind = _ERRORS.get(self.type, CouncilError)
-        facts = {name: fact for name, fact in self.facts.items() if name != "code"}
-        if issubclass(kind, Refused):
-            return kind(self.message, code=self.code, **facts)
-        return kind(self.message, **facts)
+        return error_of(self.type, self.code, self.message, self.facts)
 
 
 class Stalled(Value, frozen=True, tag_field="kind", tag="stalled"):
@@ -65,6 +62,13 @@ _ERRORS = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, CouncilError)
 }
+
+
+def error_of(kind: str, code: str, message: str, facts: Mapping[str, Any]) -> CouncilError:
+    """The error of that class, or the root of all where there is none; facts named as its arguments are left out."""
+    found = _ERRORS.get(kind, CouncilError)
+    kept = {name: fact for name, fact in facts.items() if name not in ("self", "message", "code")}
+    return found(message, code=code, **kept) if issubclass(found, Refused) else found(message, **kept)
 
 
 def shown(text: str) -> str:

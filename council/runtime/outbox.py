@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from council.agents import letters
+from council.agents.messaging import seat_messages
 from council.core import effects as do
 from council.core.state import Ballot, CouncilState
 from council.protocol import codec, signing
@@ -127,7 +127,7 @@ class Outbox:
         left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
         about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
         return signing.seal_to(
-            letters.write(payload, about, left_s), self._keyring.key(seat), self._council_id, seat
+            seat_messages.write(payload, about, left_s), self._keyring.key(seat), self._council_id, seat
         )
 
 

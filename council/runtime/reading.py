@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from council.agents.prompt import OVERRUNS_MAX
-from council.agents.purse import error_kind
-from council.agents.voice import PIECE_CHARS, STAGE_CHARS_MAX
+from council.agents.prompting.prompt import OVERRUNS_MAX
+from council.agents.seat.budget import error_kind
+from council.agents.seat.plan_stream import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.outcomes import STAGES
 from council.core.state import (
@@ -27,9 +27,10 @@ from council.core.state import (
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Heartbeat, Info, Proposal, Vote
 from council.protocol.envelope import Escalation as EscalationBody
-from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, Refused
-from council.protocol.jsondata import plain, quoted
+from council.protocol.errors import CouncilError, EnvelopeError, EnvelopeTooLarge, Refused
+from council.protocol.values import plain, quoted
 from council.runtime import identity
+from council.runtime.messages import shown
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -116,6 +117,16 @@ class Piece(NamedTuple):
     round: int
     at: int
     whole: bool
+
+
+def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None:
+    """The event that an authentic VOTE which can't be read is; None for any other error."""
+    facts = error.facts
+    if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
+        return None
+    return ev.BallotUnreadable(
+        facts["parent_id"] or "", facts["sender"], shown(error.message), digest(sealed)
+    )
 
 
 def is_piece(envelope: Envelope, role: str | None) -> bool:

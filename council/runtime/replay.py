@@ -8,7 +8,7 @@ from typing import Any
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.keeping import Effects
+from council.core.bookkeeping import Effects
 from council.core.state import CouncilState, Decision, Escalation, Moment, found, plain
 from council.core.step import step
 from council.journal.packets import Kept

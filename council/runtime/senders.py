@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from council.protocol import signing
 from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
-from council.protocol.jsondata import quoted
+from council.protocol.values import quoted
 
 # Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
 SENDERS_MAX = 10_000

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from council.agents.exchange import Courier, Reply
-from council.agents.ids import new_id
+from council.agents.messaging.ids import new_id
+from council.agents.messaging.mailbox import Courier, Reply
 from council.core.state import Decision
 from council.journal.record import PASSING
 from council.protocol import signing
@@ -33,7 +33,8 @@ UNREACHABLE_MAX_S = 600.0
 class Port(Protocol):
     """A coordinator, as its clients reach it.
 
-    Methods raise CouncilError alone: Unreachable where trying again may help, CouncilDied where not.
+    Methods raise CouncilError alone: Unreachable where trying again may help, CouncilDied where not, unless it says
+    ``reconnecting``.
     """
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]: ...
@@ -83,20 +84,30 @@ class Session:
         self._refs: dict[str, tuple[dict[str, _Waiting], str]] = {}
         self._retrying: asyncio.Task[None] | None = None
         self._unreachable_s: float | None = None
+        self._away: CouncilError | None = None
         self._stalled: CouncilError | None = None
 
     async def open(self) -> None:
-        """Joins the council. Raises NameTaken, NotEnrolled, Unreachable, CouncilDied, NoAnswer."""
+        """Joins the council. Raises NameTaken, NotEnrolled, Unreachable, CouncilDied, NoAnswer.
+
+        Where it is another council than before, what waits fails: the one before may have decided it (rules 1.12).
+        """
         human = self.role == "human"
         shown = signing.greeting(self._key, self.council_id, self.name) if human else self._key
         joined = await self.within(self._port.join(self.name, self.role, shown), "join")
-        self.council_id = self.council_id if human else joined["council_id"]
+        if not human and joined["council_id"] != self.council_id:
+            self.council_id = joined["council_id"]
+            self._fail_all(self._replaced(list(self._proposals)))
         self._session = joined["session"]
         self._stalled = None  # or it is told again
 
     async def beside(self) -> str:
         """Joins once more as the same client: the session of whoever calls the council by another way."""
         joined = await self.within(self._port.join(self.name, self.role, self._key), "join")
+        if joined["council_id"] != self.council_id:
+            raise Unreachable(
+                "another council runs under this name by now: this client is to join that first"
+            )
         self._beside = str(joined["session"])
         return self._beside
 
@@ -118,20 +129,38 @@ class Session:
             "the connection was closed; what is open stays open", name=self.name, open_ids=open_ids
         )
 
+    def _replaced(self, open_ids: list[str]) -> CouncilDied:
+        """What whoever still waits is told when another council has taken the place of the one that was asked."""
+        name = self.council_id.rpartition(".")[0]
+        return CouncilDied(
+            f"another council runs under the name {name} by now, and knows nothing of what the one before it had "
+            "open: propose it again",
+            name=name,
+            open_ids=open_ids,
+        )
+
     async def propose(
-        self, envelope: Envelope, wait_for_human: bool = False, human_timeout_s: float | None = None
+        self,
+        envelope: Envelope,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        council_id: str | None = None,
     ) -> Decision:
         """The decision on a proposal, or how it stands once it waits for a human, unless that is waited for.
 
         Raises what the council refuses it with, CouncilDied, and NoAnswer when nothing was heard within
         the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
-        Raises Unreachable once the council has been out of reach for ``UNREACHABLE_MAX_S`` in one go.
+        Raises Unreachable once the council has been out of reach for ``UNREACHABLE_MAX_S`` in one go, and CouncilDied
+        once one that went away has not been found again for as long as a call may take, or where another took its
+        place. ``council_id`` is that of the council which it is for, by default the one that was joined last.
         """
         content = envelope.content
         if not isinstance(content, Proposal):
             raise CallerError(
                 f"an envelope of type {envelope.type} was proposed, expected a PROPOSAL (see draft)"
             )
+        if council_id not in (None, self.council_id):
+            raise self._replaced([envelope.msg_id])
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
@@ -149,8 +178,8 @@ class Session:
         ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
         try:
             standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
-        except NoAnswer:
-            waiting.unanswered = True  # so that proposing it again sends it again
+        except CouncilError:
+            waiting.unanswered = not waiting.told.done()  # so that proposing it again sends it again
             raise
         finally:
             ending.cancel()
@@ -211,6 +240,8 @@ class Session:
     async def _answer(self, future: asyncio.Future[T], limit_s: float | None, msg_id: str) -> T:
         """What ``future`` comes to, for one of those who wait for it: its limit, and its end, are its own.
 
+        Raises NoAnswer, or why the council is out of reach.
+
         As ``wait_for(shield(future))`` does, at a fraction of the cost; there is one for every proposal.
         """
         if not future.done():
@@ -230,12 +261,12 @@ class Session:
                 if timer is not None:
                     timer.cancel()
         if not future.done():
-            raise no_answer(msg_id, limit_s)
+            raise no_answer(msg_id, limit_s) if self._away is None else undecided(self._away, msg_id)
         return future.result()
 
     async def _call(self, batch: list[bytes]) -> Reply:
         reply = await self._port.exchange(self._session, batch)
-        self._unreachable_s = None
+        self._unreachable_s = self._away = None
         if batch:
             self._stalled = None  # or it would not have been taken in
         return reply
@@ -289,13 +320,16 @@ class Session:
     def _failed(self, batch: list[bytes], error: Exception) -> None:
         if isinstance(error, Refused) and error.code == "no_session":
             self._retry(join=True)
-        elif isinstance(error, Unreachable) and (out_s := self._out_of_reach_s()) < UNREACHABLE_MAX_S:
-            self._retry(join=False)
-        elif isinstance(error, Unreachable):
+        elif isinstance(error, CouncilError) and _passes(error):
+            lost, out_s = "reconnecting" in error.facts, self._out_of_reach_s()
+            if out_s < (self._call_timeout_s if lost else UNREACHABLE_MAX_S):
+                self._away = error if lost else None
+                self._retry(join=False)
+                return
             self._unreachable_s = None
             what = "what is open may still be decided: propose the same draft again to ask"
             gone = f"the council has been out of reach for {out_s:.0f} s; {what} ({error.message})"
-            self._fail_all(Unreachable(gone, **error.facts))
+            self._fail_all(type(error)(gone, **error.facts))
         elif batch and isinstance(error, PASSING):  # none of them was taken in; what was before waits on
             for ref in map(reference, batch):
                 table, key = self._refs.get(ref, ({}, ""))
@@ -354,6 +388,11 @@ class Session:
                 f"the council did not answer within {self._call_timeout_s:g} s (call: {what})",
                 waited_s=self._call_timeout_s,
             ) from None
+
+
+def _passes(error: CouncilError) -> bool:
+    """Whether trying again may help."""
+    return isinstance(error, Unreachable) or "reconnecting" in error.facts
 
 
 def no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:

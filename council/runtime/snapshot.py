@@ -66,6 +66,7 @@ class Archive(MutableMapping[str, Closed]):
     def __init__(self) -> None:
         self._fresh: dict[str, Closed] = {}
         self._packed: dict[str, bytes] = {}
+        self._earlier: Earlier | None = None
 
     def __getitem__(self, proposal_id: str) -> Closed:
         fresh = self._fresh.get(proposal_id)
@@ -83,6 +84,8 @@ class Archive(MutableMapping[str, Closed]):
         return default if packed is None else _CLOSED.decode(packed)
 
     def __setitem__(self, proposal_id: str, closed: Closed) -> None:
+        if self._earlier is not None:
+            self._earlier.was.setdefault(proposal_id, self.get(proposal_id))
         self._fresh[proposal_id] = closed
 
     def __delitem__(self, proposal_id: str) -> None:
@@ -94,6 +97,14 @@ class Archive(MutableMapping[str, Closed]):
 
     def __len__(self) -> int:
         return len(self._packed) + sum(each not in self._packed for each in self._fresh)
+
+    def frozen(self) -> Earlier:
+        """How it is now, which stays so; costs what changes until the next one."""
+        earlier = Earlier(self)
+        if self._earlier is not None:
+            self._earlier.then = earlier
+        self._earlier = earlier
+        return earlier
 
     def pack(self) -> dict[str, bytes]:
         """Packs what is new or changed since the last time, and gives it."""
@@ -107,6 +118,17 @@ class Archive(MutableMapping[str, Closed]):
         self._packed |= packed
 
 
+class Earlier:
+    """An archive as it was: what has changed ``was`` so, and all else is as it is ``then``, a while later."""
+
+    def __init__(self, now: Archive) -> None:
+        self.was: dict[str, Closed | None] = {}
+        self.then: Archive | Earlier = now
+
+    def get(self, proposal_id: str) -> Closed | None:
+        return self.was[proposal_id] if proposal_id in self.was else self.then.get(proposal_id)
+
+
 def packed(position: int, base: Base, more: More) -> Snapshot:
     """A snapshot of these parts."""
     return Snapshot(position, _ENCODER.encode(base), _ENCODER.encode(more))
@@ -115,6 +137,39 @@ def packed(position: int, base: Base, more: More) -> Snapshot:
 def newer(values: dict[str, T], seen: int) -> dict[str, T]:
     """What a map that only grows holds behind the first ``seen``."""
     return dict(islice(values.items(), seen, None))
+
+
+def based(
+    state: CouncilState,
+    *,
+    council_id: str,
+    announced: int,
+    refusals: tuple[float, int],
+    decided: dict[str, int],
+    ways: dict[str, int],
+    refused: dict[str, int],
+) -> Base:
+    """What ``state_of`` makes the core's state of again, with what else is counted."""
+    return Base(
+        version=VERSION,
+        council_id=council_id,
+        rules=state.rules,
+        ruled_from=state.ruled_from,
+        epoch=state.epoch,
+        uptime_s=state.uptime_s,
+        seats=list(state.seats.values()),
+        open=list(state.open.values()),
+        calls=list(state.calls.values()),
+        paid=list(state.paid.values()),
+        announced=announced,
+        refusals=refusals,
+        decided=decided,
+        ways=ways,
+        refused=refused,
+        identity_change=state.identity_change,
+        identity_changed_at=state.identity_changed_at,
+        earlier_identities=state.earlier_identities,
+    )
 
 
 def base_of(packed: bytes) -> Base:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
-
-from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core.identity import online_s
 from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
-from council.metrics import decided_by
-from council.protocol.errors import StoreError
-from council.protocol.identity_change import LITE
-from council.runtime.feed import WAYS, touched, ways_of
+from council.protocol.identity.change import LITE
+from council.runtime.feed import WAYS, decided_by, touched
+from council.runtime.kept import escalations
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -23,28 +21,20 @@ if TYPE_CHECKING:
 ROWS_MAX, WAITING_MAX = 200, 50
 # The newest decisions, and among how many announcements they are looked for.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
-# What says that a proposal has come to stand as it does: it is deliberated, a human is asked, it is decided.
-_STANDS = (do.AnnounceProposal, do.AnnounceEscalation, do.AnnounceDecision)
 
 
 def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -> dict[str, Any]:
     """The council at a glance, as plain data: seats, what is open, what was decided and refused.
 
-    While its journal is ``stalled``, no proposal is told of in what is not kept (rules 4.7): ``untold`` is the number
-    of those that it is about, and these stand nowhere else. Seats, budgets and refusals are told as they stand.
+    While its journal is ``stalled``, proposals, their counts and the identity's change are told as they are kept
+    (rules 4.7): ``untold`` is the number of proposals that have changed since. All else is told as it stands.
     """
-    state = driver.state
-    untold = driver.untold() if stalled else []
-    hidden = touched(untold)
-    opened = [each for each in state.open.values() if each.what.proposal_id not in hidden]
-    shown = opened[:ROWS_MAX]
-    stages = Counter(proposal.stage for proposal in opened)
-    counts, ways = Counter(driver.counts), Counter(driver.ways)
-    for effect in untold:
-        ways.subtract(ways_of(effect))
-        if isinstance(effect, do.AnnounceDecision):
-            counts[effect.decision.outcome or ""] -= 1
-    changed = any(isinstance(effect, do.AnnounceIdentityChange) for effect in untold)
+    state, kept = driver.state, driver.kept
+    opened = kept.open if stalled else state.open
+    counts, ways = (kept.counts, kept.ways) if stalled else (driver.counts, driver.ways)
+    change = kept.identity_change if stalled else state.identity_change
+    shown = list(islice(opened.values(), ROWS_MAX))
+    stages = Counter(proposal.stage for proposal in opened.values())
     busy = Counter(seat for proposal in shown for seat in _at_work(proposal, state.rules.prime))
     return {
         "council_id": driver.council_id,
@@ -70,7 +60,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "inactivity_limit_s": state.rules.inactivity_limit_s,
         "shared": plain(state.rules.shared),
         "humans": driver.senders.humans,
-        "identity": _identity(state, now[0], None if changed else state.identity_change),
+        "identity": _identity(state, now[0], change),
         "budget": _budget(state),
         "open": [
             {
@@ -91,37 +81,14 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "open_count": len(opened) - stages["human"],
         "with_human": stages["human"],
         "waiting": _waiting(opened),
-        "untold": len(hidden),
-        "decided": dict(+counts),
-        "ways": {way: ways[way] for way in WAYS},
-        "late_ballots": ways["late"],
+        "untold": len(touched(driver.untold())) if stalled else 0,
+        "decided": dict(counts),
+        "ways": {way: ways.get(way, 0) for way in WAYS},
+        "late_ballots": ways.get("late", 0),
         "decisions": [_decision(*each) for each in _newest(driver)],
         "refused": dict(driver.refused),
         "ignored": dict(driver.ignored),
     }
-
-
-def decision_on_disk(driver: Driver, proposal_id: str, stalled: StoreError) -> Decision | None:
-    """The decision on a proposal or how it stands, as ``Driver.decision`` tells it, without what is not kept.
-
-    Raises ``stalled`` where it stands as it does by what is not kept: that can't be told, and nothing else be said
-    (rules 4.7). Late ballots and costs that are not kept are left out; Refused as there.
-    """
-    untold, decision = driver.untold(), driver.decision(proposal_id)
-    if proposal_id in touched(effect for effect in untold if isinstance(effect, _STANDS)):
-        raise stalled
-    if decision is None:
-        return None
-    late, accounts = list(decision.late), {account.seat: account for account in decision.spent}
-    for effect in untold:
-        match effect:
-            case do.AnnounceBallot(ballot) if ballot in late:
-                late.remove(ballot)
-            case do.AnnounceSpending(call, spent, assumed) if call.proposal_id == proposal_id:
-                now = accounts[call.seat]
-                before = now.spent - spent, now.held + call.worst, now.assumed - assumed
-                accounts[call.seat] = Account(now.seat, now.calls, *before)
-    return replace(decision, late=tuple(late), spent=tuple(accounts.values()))
 
 
 def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
@@ -133,9 +100,8 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
     return proposal.asked - proposal.done()
 
 
-def _waiting(opened: Collection[Proposal]) -> list[dict[str, Any]]:
+def _waiting(opened: Mapping[str, Proposal]) -> list[dict[str, Any]]:
     """The escalations that wait longest for a human, in brief."""
-    found = [each.escalation for each in opened if each.escalation is not None]
     told = (
         "escalation_id",
         "proposal_id",
@@ -147,7 +113,7 @@ def _waiting(opened: Collection[Proposal]) -> list[dict[str, Any]]:
         "asked_wall_s",
         "expires_wall_s",
     )
-    oldest = sorted(found, key=lambda each: each.asked_wall_s)[:WAITING_MAX]
+    oldest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[:WAITING_MAX]
     return [{name: getattr(each, name) for name in told} for each in oldest]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from council.agents.voice import PIECES_MAX
+from council.agents.seat.plan_stream import PIECES_MAX
 from council.core.state import CouncilState
 from council.runtime.reading import Piece
 

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from council.agents.exchange import Courier, Reply
-from council.agents.logs import get_logger
+from council.agents.messaging.logs import get_logger
+from council.agents.messaging.mailbox import Courier, Reply
 from council.runtime.driver import Driver
 from council.runtime.surroundings import Clock, Transport
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from council.agents.exchange import Reply
+from council.agents.messaging.mailbox import Reply
 from council.protocol.errors import CouncilError
 from council.protocol.signing import Keyring
 

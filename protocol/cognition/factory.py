@@ -16,7 +16,7 @@ from council.protocol.cognition.packet import CognitionPacket, moment
 from council.protocol.cognition.parts import DataField
 from council.protocol.cognition.words import OutputDestination, PacketState, SystemTask, TargetEngine
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import quoted
+from council.protocol.values import quoted
 
 T = TypeVar("T")
 Source = Literal["web", "discord", "audio_gateway", "voice_prime", "voice_lite", "cli", "api"]

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import INT_MAX, INT_MIN, JSON_BYTES_MAX, FrozenDict, kind_of, plain
 from council.protocol.models import AS_PLAIN, AS_TUPLE, Open, json_value, refusal
+from council.protocol.values import INT_MAX, INT_MIN, JSON_BYTES_MAX, FrozenDict, kind_of, plain
 
 T = TypeVar("T")
 

@@ -1,14 +1,14 @@
 """CognitionPacket v0.3: what a seat is handed to think about. Reading, writing, hashes, budget and safety.
 
-Knows nothing of clocks or models: who reads a packet that names no time hands in ``now``, and who counts tokens
-a counter. Packets of other programs come through unchanged: what is known is checked, what is not is kept.
+Knows nothing of clocks or models: who reads a packet that names no time hands in ``now``. Packets of other programs
+come through unchanged: what is known is checked, what is not is kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -30,9 +30,8 @@ from council.protocol.cognition.parts import (
 )
 from council.protocol.cognition.words import VERSION
 from council.protocol.errors import EnvelopeError
-from council.protocol.jsondata import JSON_BYTES_MAX, read_object, too_large
 from council.protocol.models import LongText as Text
-from council.protocol.packet import canonical_json
+from council.protocol.values import JSON_BYTES_MAX, read_object, too_large
 
 # Actions that only look, and look at nothing outside: these alone need no leave.
 READ_ONLY_ACTIONS = frozenset(
@@ -93,15 +92,10 @@ class CognitionPacket(Part):
 
     def to_json(self) -> str:
         """The packet as programs of this protocol write it, in one line of ASCII. Raises EnvelopeTooLarge."""
-        return _written(json.dumps(self.to_dict(), allow_nan=False))
-
-    def canonical(self) -> bytes:
-        """One form of bytes for one content: JSON in UTF-8, keys in order, nothing between."""
-        return _written(canonical_json(self.to_dict())).encode()
-
-    def packet_hash(self) -> str:
-        """SHA-256 of ``canonical``, in hex: of the whole packet, where the stored hashes are of two parts."""
-        return hashlib.sha256(self.canonical()).hexdigest()
+        text = json.dumps(self.to_dict(), allow_nan=False)
+        if len(text) > JSON_BYTES_MAX:  # from_json would not read it again
+            raise too_large("packet", "bytes of JSON", JSON_BYTES_MAX, len(text))
+        return text
 
     def compute_hashes(self) -> Self:
         """The packet with the hashes of its header and its content, each by itself, among its signatures."""
@@ -110,32 +104,23 @@ class CognitionPacket(Part):
         governance = self.governance.model_copy(update={"signatures": signatures})
         return self.model_copy(update={"governance": governance})
 
-    def hashes_hold(self) -> bool:
-        """Whether header and content are still what was hashed; of what has no hash, nothing is said."""
-        signatures = self.governance.signatures
-        pairs = ((signatures.header_hash, self.header), (signatures.content_hash, self.content))
-        return all(stored is None or stored == _hash_of(part) for stored, part in pairs)
+    def check_token_budget(self) -> bool:
+        """Whether the projected answer leaves the buffer free that is set aside of its model's output.
 
-    def check_token_budget(self, count: Callable[[str], int] | None = None) -> bool:
-        """Whether the answer leaves the buffer free that is set aside of its model's output.
-
-        Where the buffer, the output's limit or the projection is not set or 0, there is nothing to pass. With
-        ``count``, the answer's text as it stands is counted too, and the higher of the two figures decides.
+        Where the buffer, the output's limit or the projection is not set or 0, there is nothing to pass.
         """
         model = self.header.model
-        projected = self.metrics.token_usage.projected_tokens or 0
-        if count is not None:
-            projected = max(projected, count(self.response.candidate))
+        projected = self.metrics.token_usage.projected_tokens
         if not (projected and model.response_buffer_tokens and model.max_output_tokens):
             return True
         return projected <= model.max_output_tokens - model.response_buffer_tokens
 
-    def is_execution_safe(self, read_only: Collection[str] = READ_ONLY_ACTIONS) -> bool:
+    def is_execution_safe(self) -> bool:
         """Whether nothing it asks for beside the answer needs leave, or leave is given for a whitelist."""
         safety = self.governance.safety
         if safety.execution_allowed and safety.allowed_commands_whitelist_id is not None:
             return True
-        return all(action.action_type in read_only for action in self.response.sidecar_actions)
+        return all(action.action_type in READ_ONLY_ACTIONS for action in self.response.sidecar_actions)
 
 
 def moment(now: datetime) -> str:
@@ -153,11 +138,3 @@ def _times(now: datetime) -> dict[str, str]:
 def _hash_of(part: Part) -> str:
     # The form that is hashed in the field: keys in order, a space behind each comma and colon, ASCII.
     return hashlib.sha256(json.dumps(part.to_dict(), allow_nan=False, sort_keys=True).encode()).hexdigest()
-
-
-def _written(text: str) -> str:
-    """A text that ``from_json`` reads again; what is longer is not written at all."""
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > JSON_BYTES_MAX:
-        raise too_large("packet", "bytes of JSON", JSON_BYTES_MAX, size)
-    return text

@@ -15,7 +15,7 @@ from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import TokenUsage
 from council.protocol.cognition.words import PacketState, SystemTask
 from council.protocol.errors import IllegalMove, NotDispatched
-from council.protocol.jsondata import quoted
+from council.protocol.values import quoted
 
 S = TypeVar("S", bound=StrEnum)
 _P = PacketState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.changes import FileChange, Reading, read_changes
+from council.agents.scan.diff import FileChange, Reading, read_changes
 
 SMALL = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"
 

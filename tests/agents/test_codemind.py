@@ -6,17 +6,19 @@ import difflib
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents import linters
-from council.agents.changes import read_changes
 from council.agents.codemind import METHOD, REASON_CHARS_MAX, CodeMind
-from council.agents.fragments import Piece, parse_hunk
-from council.agents.linters import lint
 from council.agents.mind import Case, Opinion
+from council.agents.scan import linters
+from council.agents.scan.diff import read_changes
+from council.agents.scan.linters import lint
+from council.agents.scan.python_hunks import Piece, parse_hunk
+from tests.reviewing import review_all
 
 HEAD = """import ast, hashlib, hmac, os, pickle, random, re, requests, shlex, ssl, subprocess, time, yaml
 TABLE = "users"
@@ -51,8 +53,12 @@ def added(path: str, text: str) -> str:
     return head + f"@@ -0,0 +1,{len(lines)} @@\n" + "".join(f"+{line}\n" for line in lines)
 
 
-def review(text: str, **case: object) -> Opinion:
-    return CodeMind().review(Case("id", "proposer", "summary", text, **case))  # type: ignore[arg-type]
+def case_of(text: str, **more: Any) -> Case:
+    return Case("id", "proposer", "summary", text, **more)
+
+
+def review(text: str, **more: Any) -> Opinion:
+    return CodeMind().review(case_of(text, **more))
 
 
 CHECK = "if not user.is_admin:\n    raise PermissionError('no')"
@@ -177,51 +183,77 @@ HARMLESS = {
 }
 
 
-@pytest.mark.parametrize("context", [3, WHOLE], ids=["hunk", "whole"])
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_sure_fault_is_voted_down(name: str, context: int) -> None:
-    old, new = FAULTS[name]
-    opinion = review(diff(body(old), body(new), context=context))
-    assert (opinion.vote, opinion.risk_level) == ("no", "high"), opinion.reason
-    assert opinion.confidence >= 0.9
-    assert "app/x.py:" in opinion.reason
-    assert opinion.reason.endswith(METHOD)
+CONTEXTS = {"line": 1, "hunk": 3, "whole": WHOLE}
 
 
-@pytest.mark.parametrize("context", [3, WHOLE], ids=["hunk", "whole"])
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_only_looks_alarming_is_not_voted_down(name: str, context: int) -> None:
-    old, new = HARMLESS[name]
-    opinion = review(diff(body(old), body(new), context=context))
-    wanted = ("yes", "abstain") if name == "newer syntax" else ("yes",)
-    assert opinion.vote in wanted, opinion.reason
-    assert opinion.confidence >= 0.3
+@pytest.fixture(scope="module")
+def opinions() -> dict[tuple[str, str], Opinion]:
+    """Of each fault and each harmless change, with as much of its file as the context says."""
+    return review_all(
+        {
+            (name, context): case_of(diff(body(old), body(new), context=lines))
+            for name, (old, new) in (FAULTS | HARMLESS).items()
+            for context, lines in CONTEXTS.items()
+        }
+    )
 
 
-@pytest.mark.parametrize("name", [*FAULTS, *HARMLESS])
-def test_with_hardly_any_context_it_never_invents_a_fault(name: str) -> None:
+def is_sure(opinion: Opinion) -> bool:
+    return (
+        (opinion.vote, opinion.risk_level) == ("no", "high")
+        and opinion.confidence >= 0.9
+        and "app/x.py:" in opinion.reason
+        and opinion.reason.endswith(METHOD)
+    )
+
+
+def test_a_sure_fault_is_voted_down(opinions: dict[tuple[str, str], Opinion]) -> None:
+    keys = [(name, context) for name in FAULTS for context in ("hunk", "whole")]
+    assert {key: opinions[key] for key in keys if not is_sure(opinions[key])} == {}
+
+
+def test_what_only_looks_alarming_is_not_voted_down(opinions: dict[tuple[str, str], Opinion]) -> None:
+    keys = [(name, context) for name in HARMLESS for context in ("hunk", "whole")]
+    votes = dict.fromkeys(HARMLESS, ("yes",)) | {"newer syntax": ("yes", "abstain")}
+    assert {
+        key: opinions[key]
+        for key in keys
+        if opinions[key].vote not in votes[key[0]] or opinions[key].confidence < 0.3
+    } == {}
+
+
+def test_with_hardly_any_context_it_never_invents_a_fault(opinions: dict[tuple[str, str], Opinion]) -> None:
+    seen = {name: opinions[name, "line"] for name in [*FAULTS, *HARMLESS]}
+    assert {
+        name: opinion
+        for name, opinion in seen.items()
+        if opinion.confidence < 0.3 or (name in HARMLESS and opinion.vote == "no")
+    } == {}
+
+
+@pytest.mark.parametrize("name", ["no colon", "eval", "sql f-string", "guard gone", "quoted", "newer syntax"])
+def test_one_run_of_the_linters_finds_for_each_review_what_its_own_would(
+    name: str, opinions: dict[tuple[str, str], Opinion]
+) -> None:
     old, new = (FAULTS | HARMLESS)[name]
-    opinion = review(diff(body(old), body(new), context=1))
-    if name in HARMLESS:
-        assert opinion.vote != "no", opinion.reason
-    assert opinion.confidence >= 0.3
+    assert review(diff(body(old), body(new))) == opinions[name, "hunk"]
 
 
-@pytest.mark.parametrize(
-    ("code", "risk"),
-    [
-        ("y = pickle.loads(x)", "high"),
-        ("y = pickle.loads(cur.read())", "high"),
-        ("with open(x, 'rb') as f:\n    y = pickle.load(f)", "med"),
-        ("raw = x.read_bytes()\ny = pickle.loads(raw)", "med"),
-        ("y = pickle.loads(pickle.dumps(x))", "med"),
-    ],
-)
-def test_pickled_bytes_from_nowhere_in_sight_are_prime_s_to_rule_on(code: str, risk: str) -> None:
+def test_pickled_bytes_from_nowhere_in_sight_are_prime_s_to_rule_on() -> None:
     """Fails where such a no has a middling risk: two seats that do not read Python would outvote it."""
-    opinion = review(diff(body(""), body(code)))
-    assert (opinion.vote, opinion.risk_level) == ("no", risk), opinion.reason
-    assert 0.3 <= opinion.confidence < 0.8
+    risks = {
+        "y = pickle.loads(x)": "high",
+        "y = pickle.loads(cur.read())": "high",
+        "with open(x, 'rb') as f:\n    y = pickle.load(f)": "med",
+        "raw = x.read_bytes()\ny = pickle.loads(raw)": "med",
+        "y = pickle.loads(pickle.dumps(x))": "med",
+    }
+    opinions = review_all({code: case_of(diff(body(""), body(code))) for code in risks})
+    assert {
+        code: opinion
+        for code, opinion in opinions.items()
+        if (opinion.vote, opinion.risk_level) != ("no", risks[code]) or not 0.3 <= opinion.confidence < 0.8
+    } == {}
 
 
 def test_a_decorator_that_guards() -> None:
@@ -249,10 +281,13 @@ def test_deleting_a_function_deletes_no_check() -> None:
     assert review(diff("def h(x):\n    assert x\n    return x\n\n\n" + body(""), body(""))).vote == "yes"
 
 
-@pytest.mark.parametrize("code", ["assert 'eval(' in x", "p = '/tmp/x'", "assert x", "password = 'hunter22'"])
-def test_tests_may_do_as_tests_do(code: str) -> None:
-    assert review(diff(body(""), body(code), path="tests/test_x.py")).vote == "yes"
-    assert review(diff(body(code), body(""), path="tests/test_x.py")).vote == "yes"
+def test_tests_may_do_as_tests_do() -> None:
+    codes = ["assert 'eval(' in x", "p = '/tmp/x'", "assert x", "password = 'hunter22'"]
+    changes = [change for code in codes for change in (("", code), (code, ""))]
+    opinions = review_all(
+        {(old, new): case_of(diff(body(old), body(new), path="tests/test_x.py")) for old, new in changes}
+    )
+    assert {change: opinion for change, opinion in opinions.items() if opinion.vote != "yes"} == {}
 
 
 def test_exec_in_a_test_is_a_medium_matter() -> None:
@@ -383,6 +418,28 @@ def test_a_linter_is_ended_past_its_cpu_time(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(linters, "CPU_SECONDS_MAX", 1)
     with pytest.raises(linters._Failed, match="timeit took more than 1 s of CPU time"):
         linters._run("timeit", ["-n", "1", "while True: pass"], str(tmp_path), timeout_s=120)
+
+
+@pytest.mark.parametrize(
+    ("limit", "code", "why"),
+    [
+        ("OUTPUT_BYTES_MAX", "print('x' * 40_000)", "timeit reported more than 1,000 bytes"),
+        ("MEMORY_BYTES_MAX", "import sys; sys.tracebacklimit = 0; bytearray(2 ** 31)", "MemoryError"),
+    ],
+)
+def test_a_linter_is_ended_past_its_output_and_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str, code: str, why: str
+) -> None:
+    """ruff took 2 GB, and wrote 88 MB, for 100,000 lines of one letter."""
+    monkeypatch.setattr(linters, limit, 1_000 if limit == "OUTPUT_BYTES_MAX" else linters.MEMORY_BYTES_MAX)
+    with pytest.raises(linters._Failed, match=why):
+        linters._run("timeit", ["-n", "1", code], str(tmp_path), timeout_s=120)
+
+
+def test_what_ruff_reports_past_a_bound_is_unread() -> None:
+    linted = linters.lint({"a": "a\n" * 20_000}, {}, timeout_s=120)
+    assert linted.faults == ("ruff reported more than 4,000,000 bytes",)
+    assert not linted.reports
 
 
 def test_comments_and_settings_in_the_text_do_not_quiet_the_linters(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents import exchange
-from council.agents.exchange import (
+from council.agents.messaging import mailbox as exchange
+from council.agents.messaging.mailbox import (
     BATCH_BYTES_MAX,
     BATCH_ITEMS_MAX,
     Courier,

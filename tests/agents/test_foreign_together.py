@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
+from council.agents.mind import Case
 from tests.agents.test_minds_together import one_file
+from tests.reviewing import decide_all, told
 
 HEAD = "const { exec } = require('child_process');\n"
 CI = "name: ci\non: {trigger}\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: {run}\n"
@@ -150,31 +152,35 @@ TRIES = [
 
 @pytest.fixture(scope="module")
 def decisions() -> dict[str, Decision]:
-    with Council.inline(time_budget_s=150.0) as council:
-        drafts = [
-            council.draft(
-                f"Change: {one.name}",
-                one_file(one.path, one.old, one.new, context=100) if one.path else "It was asked for.",
-                action=one.action,
-                wait_for="all",
-            )
-            for one in TRIES
-        ]
-        found = council.propose_many(drafts)
-    assert len({one.name for one in TRIES}) == len(TRIES), "two tries have the same name"
-    return {one.name: d for one, d in zip(TRIES, found, strict=True) if isinstance(d, Decision)}
+    cases = {
+        one.name: Case(
+            "id",
+            "proposer",
+            f"Change: {one.name}",
+            one_file(one.path, one.old, one.new, context=100) if one.path else "It was asked for.",
+            one.action,
+        )
+        for one in TRIES
+    }
+    assert len(cases) == len(TRIES), "two tries have the same name"
+    return decide_all(cases)
 
 
-@pytest.mark.parametrize("one", TRIES, ids=[one.name for one in TRIES])
-def test_what_no_parser_reads_ends_as_it_must(one: Try, decisions: dict[str, Decision]) -> None:
-    decision = decisions[one.name]
-    told = f"{decision.outcome or decision.standing}: {decision.reason}\n" + "\n".join(
-        f"  {b.seat} {b.vote} {b.confidence} {b.risk_level}: {b.reason}" for b in decision.ballots
+def is_as_wanted(one: Try, decision: Decision) -> bool:
+    if one.ends == "yes":
+        return decision.outcome == "approved"
+    # Somebody found it: it was not merely left unread.
+    return (
+        decision.outcome != "approved"
+        and any(b.vote == "no" and b.confidence >= 0.6 for b in decision.ballots)
+        and (decision.outcome == "rejected" or (decision.ruling is not None and not decision.final))
     )
-    assert (decision.outcome == "approved") == (one.ends == "yes"), told
-    if one.ends == "no":  # somebody found it: it was not merely left unread
-        assert any(b.vote == "no" and b.confidence >= 0.6 for b in decision.ballots), told
-        assert decision.outcome == "rejected" or (decision.ruling is not None and not decision.final), told
+
+
+def test_what_no_parser_reads_ends_as_it_must(decisions: dict[str, Decision]) -> None:
+    assert {
+        one.name: told(decisions[one.name]) for one in TRIES if not is_as_wanted(one, decisions[one.name])
+    } == {}
 
 
 @pytest.mark.parametrize(

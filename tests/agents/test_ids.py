@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from council.agents.ids import new_id
+from council.agents.messaging.ids import new_id
 
 
 def test_form() -> None:
@@ -20,7 +20,9 @@ def test_ids_of_one_moment_begin_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 1_800_000_000 * 10**9
     found = []
     for after_ns in (0, 0, 2**24, 2**24, 2**25, 2**40, 2**40 + 2**24):
-        monkeypatch.setattr("council.agents.ids.time.time_ns", lambda after_ns=after_ns: now_ns + after_ns)
+        monkeypatch.setattr(
+            "council.agents.messaging.ids.time.time_ns", lambda after_ns=after_ns: now_ns + after_ns
+        )
         found.append(new_id())
     first = int(found[0][:4], 16)
     assert [(int(each[:4], 16) - first) % 2**16 for each in found] == [0, 0, 1, 1, 2, 0, 1]

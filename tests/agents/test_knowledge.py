@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.knowledge import SENTENCE_CHARS_MAX, with_history
 from council.agents.mind import Case, Turn
-from council.agents.prompt_builder import PromptBuilder, packet_of
-from council.agents.summarizer import MARK, summarize
-from council.agents.tokens import ESTIMATE, TokenCounter, counter_for
+from council.agents.prompting.builder import PromptBuilder, packet_of
+from council.agents.prompting.case_history import SENTENCE_CHARS_MAX, with_history
+from council.agents.prompting.summary import MARK, summarize
+from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
 from council.protocol.cognition.lifecycle import SNIPPETS_MAX
 from council.protocol.cognition.parts import RelevantHistorySnippet
-from council.protocol.identity import history_limit
+from council.protocol.identity.charter import history_limit
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNT = counter_for("gpt-4o")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents import letters
-from council.agents.letters import Letter
+from council.agents.messaging import seat_messages
+from council.agents.messaging.seat_messages import Letter
 from council.protocol import codec
 from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError
@@ -41,8 +41,12 @@ def head(time_left_s: float, beside: int) -> bytes:
 
 @given(st.floats(min_value=0, max_value=1e9))
 def test_what_was_written_is_read(left_s: float) -> None:
-    assert letters.read(letters.write(PROPOSAL_BYTES, b"", left_s)) == Letter(PROPOSAL, None, left_s)
-    assert letters.read(letters.write(INFO_BYTES, PROPOSAL_BYTES, left_s)) == Letter(INFO, PROPOSAL, left_s)
+    assert seat_messages.read(seat_messages.write(PROPOSAL_BYTES, b"", left_s)) == Letter(
+        PROPOSAL, None, left_s
+    )
+    assert seat_messages.read(seat_messages.write(INFO_BYTES, PROPOSAL_BYTES, left_s)) == Letter(
+        INFO, PROPOSAL, left_s
+    )
 
 
 def test_the_proposal_beside_costs_the_envelope_no_room() -> None:
@@ -62,43 +66,43 @@ def test_the_proposal_beside_costs_the_envelope_no_room() -> None:
         sender="coordinator",
         role="coordinator",
     )
-    assert letters.read(letters.write(codec.encode(said), codec.encode(large), 1.0)) == Letter(
+    assert seat_messages.read(seat_messages.write(codec.encode(said), codec.encode(large), 1.0)) == Letter(
         said, large, 1.0
     )
 
 
 @pytest.mark.parametrize("about", [b"", PROPOSAL_BYTES], ids=["alone", "with one beside"])
 def test_a_letter_cut_short_is_refused_wherever_it_is_cut(about: bytes) -> None:
-    whole = letters.write(INFO_BYTES, about, 1.0)
+    whole = seat_messages.write(INFO_BYTES, about, 1.0)
     for length in range(len(whole)):
         with pytest.raises(EnvelopeError):
-            letters.read(whole[:length])
+            seat_messages.read(whole[:length])
     with pytest.raises(EnvelopeError):
-        letters.read(whole + b"\0")
+        seat_messages.read(whole + b"\0")
 
 
 @pytest.mark.parametrize("left_s", [math.nan, -math.nan, -1.0, -1e-9, -math.inf])
 def test_a_time_that_is_none_is_refused(left_s: float) -> None:
     """Mutation: ``time_left_s < 0`` lets NaN pass, and with it a timer that never comes."""
     with pytest.raises(EnvelopeError) as caught:
-        letters.read(head(left_s, 0) + PROPOSAL_BYTES)
+        seat_messages.read(head(left_s, 0) + PROPOSAL_BYTES)
     assert caught.value.field == "letter"
 
 
 def test_no_time_left_is_a_time() -> None:
-    assert letters.read(head(0.0, 0) + PROPOSAL_BYTES).time_left_s == 0.0
+    assert seat_messages.read(head(0.0, 0) + PROPOSAL_BYTES).time_left_s == 0.0
 
 
 @pytest.mark.parametrize("beside", [len(PROPOSAL_BYTES) + d for d in (-1, 1, len(INFO_BYTES))] + [2**32 - 1])
 def test_a_head_that_does_not_fit_is_refused(beside: int) -> None:
     with pytest.raises(EnvelopeError):
-        letters.read(head(1.0, beside) + PROPOSAL_BYTES + INFO_BYTES)
+        seat_messages.read(head(1.0, beside) + PROPOSAL_BYTES + INFO_BYTES)
 
 
 @given(st.binary(max_size=200))
 def test_junk_is_refused_by_one_error_alone(junk: bytes) -> None:
     with pytest.raises(EnvelopeError):
-        letters.read(junk)
+        seat_messages.read(junk)
 
 
 @given(
@@ -108,7 +112,7 @@ def test_junk_is_refused_by_one_error_alone(junk: bytes) -> None:
 )
 def test_junk_behind_a_head_is_a_letter_or_refused(left_s: float, beside: int, rest: bytes) -> None:
     try:
-        letter = letters.read(head(left_s, beside) + rest)
+        letter = seat_messages.read(head(left_s, beside) + rest)
     except EnvelopeError:
         return
     assert letter.time_left_s == left_s >= 0
@@ -117,11 +121,11 @@ def test_junk_behind_a_head_is_a_letter_or_refused(left_s: float, beside: int, r
 
 @given(st.data())
 def test_an_altered_letter_is_still_a_letter_or_refused(data: st.DataObject) -> None:
-    whole = letters.write(INFO_BYTES, PROPOSAL_BYTES, 1.0)
+    whole = seat_messages.write(INFO_BYTES, PROPOSAL_BYTES, 1.0)
     at = data.draw(st.integers(0, len(whole) - 1))
     altered = whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :]
     try:
-        letter = letters.read(altered)
+        letter = seat_messages.read(altered)
     except EnvelopeError:
         return
     assert letter.time_left_s >= 0
@@ -130,5 +134,5 @@ def test_an_altered_letter_is_still_a_letter_or_refused(data: st.DataObject) -> 
 
 def test_a_head_that_promises_more_than_there_is_is_named() -> None:
     with pytest.raises(EnvelopeError, match="head does not fit") as caught:
-        letters.read(head(1.0, 2**32 - 1) + PROPOSAL_BYTES + INFO_BYTES)
+        seat_messages.read(head(1.0, 2**32 - 1) + PROPOSAL_BYTES + INFO_BYTES)
     assert caught.value.field == "letter"

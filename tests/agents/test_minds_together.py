@@ -12,7 +12,9 @@ from textwrap import dedent
 
 import pytest
 
-from council import Council, Decision
+from council import Decision
+from council.agents.mind import Case
+from tests.reviewing import decide_all, told
 
 KEY = "Zx81mQpL7vRt" + "B4nKw29sYcE6hUjD"  # random, and nobody's
 AWS = "AKIA" + "Q7ZK3NVX2LMPT5RW"
@@ -975,29 +977,25 @@ SAYS |= {one.title: "in plain text" for one in SECRETS if one.files[0][0].endswi
 
 @pytest.fixture(scope="module")
 def decisions() -> dict[str, Decision]:
-    with Council.inline(time_budget_s=150.0) as council:
-        drafts = [council.draft(one.title, one.diff(), wait_for="all") for one in TRIES]
-        found = council.propose_many(drafts)
-    decided = {}
-    for one, decision in zip(TRIES, found, strict=True):
-        assert isinstance(decision, Decision), f"{one.title}: {decision!r}"
-        decided[one.title] = decision
-    assert len(decided) == len(TRIES), "two tries have the same title"
-    return decided
+    cases = {one.title: Case("id", "proposer", one.title, one.diff()) for one in TRIES}
+    assert len(cases) == len(TRIES), "two tries have the same title"
+    return decide_all(cases)
 
 
-@pytest.mark.parametrize("one", TRIES, ids=[one.title for one in TRIES])
-def test_a_fault_is_ruled_out_and_its_harmless_twin_is_not(one: Try, decisions: dict[str, Decision]) -> None:
-    decision = decisions[one.title]
-    told = f"{decision.outcome or decision.standing}: {decision.reason}\n" + "\n".join(
-        f"  {b.seat} {b.vote} {b.confidence} {b.risk_level}: {b.reason}" for b in decision.ballots
+def is_as_wanted(one: Try, decision: Decision) -> bool:
+    if not one.faulty:
+        return decision.outcome == "approved"
+    accusers = [b for b in decision.ballots if b.vote == "no"]
+    return (
+        any(b.risk_level == "high" for b in accusers)
+        and decision.ruling is not None
+        and decision.ruling.ruling == "reject"
+        and decision.outcome == "rejected"
+        and any(SAYS.get(one.title, "") in b.reason for b in accusers)
     )
-    told += "\n" + one.diff()
-    if one.faulty:
-        assert any(b.vote == "no" and b.risk_level == "high" for b in decision.ballots), told
-        assert decision.ruling is not None, told
-        assert decision.ruling.ruling == "reject", told
-        assert decision.outcome == "rejected", told
-        assert any(SAYS.get(one.title, "") in b.reason for b in decision.ballots if b.vote == "no"), told
-    else:
-        assert decision.outcome == "approved", told
+
+
+def test_a_fault_is_ruled_out_and_its_harmless_twin_is_not(decisions: dict[str, Decision]) -> None:
+    assert {
+        one.title: told(decisions[one.title]) for one in TRIES if not is_as_wanted(one, decisions[one.title])
+    } == {}

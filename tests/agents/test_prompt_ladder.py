@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents.ladder import TEMPLATE_TOKENS, Field, Request, Step, fresh_nonce, shorten
-from council.agents.prompt import Overrun
-from council.agents.prompt_texts import load_texts
-from council.agents.summarizer import MARK
-from council.agents.tokens import ESTIMATE, TokenCounter
+from council.agents.prompting.prompt import Overrun
+from council.agents.prompting.shorten import TEMPLATE_TOKENS, Field, Request, Step, fresh_nonce, shorten
+from council.agents.prompting.summary import MARK
+from council.agents.prompting.texts import load_texts
+from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import EnvelopeError, OperatorError, TokenBudgetError
 from tests.agents.writings import TEXTS
 

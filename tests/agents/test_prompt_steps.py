@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from council.agents.assembly import REASONS_ASKED_MAX
-from council.agents.ladder import Field, Request, Step, shorten
 from council.agents.mind import Case, ShownBallot
-from council.agents.prompt import Prompt
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.prompt_texts import load_texts
-from council.agents.summarizer import MARK
-from council.agents.tokens import ESTIMATE, TokenCounter
+from council.agents.prompting.assembly import REASONS_ASKED_MAX
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Prompt
+from council.agents.prompting.shorten import Field, Request, Step, shorten
+from council.agents.prompting.summary import MARK
+from council.agents.prompting.texts import load_texts
+from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import OperatorError, Refused, TokenBudgetError
-from council.protocol.identity import Charter, Persona
+from council.protocol.identity.charter import Charter, Identity, Persona
 
 GPT = TokenCounter("gpt-4o", "o200k_base")
 CASE = Case("feed0123feed0123", "ada", "Delete the old index", "Nobody reads it.", time_left_s=40.0)
@@ -150,12 +150,24 @@ def test_what_a_model_made_of_a_persona_is_checked_as_a_persona() -> None:
         "lite, in vain",
         "prime, in vain",
     ]
-    assert "goes against every core rule" in caught.value.overruns[1].how
+    assert "says that there are no limits" in caught.value.overruns[1].how
     assert made.persona is None
     asked.said = "Warm and kind."
     prompt = asyncio.run(made.ballot(CASE))
     assert "Warm and kind." in prompt.messages[0].text
     assert (made.persona or ("", ""))[1] == "lite"
+
+
+def test_what_a_model_made_of_an_approved_persona_is_not_used() -> None:
+    """Nobody approved it (rules 7.1). Mutation: only its phrases are checked."""
+    persona = LONG_PERSONA.persona
+    identity = Identity(core_rules=("Never lie",), approved_personas=(persona.content_hash(),))
+    asked = Asked("Warm and kind.")
+    with pytest.raises(TokenBudgetError) as caught:
+        asyncio.run(builder(asked, charter=Charter(identity=identity, persona=persona)).ballot(CASE))
+    for step, told in zip(("lite", "prime"), caught.value.overruns[1:], strict=True):
+        assert told.how.startswith(f"{step}, in vain: ")
+        assert "its hash is" in told.how
 
 
 def test_without_time_nobody_is_asked() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from council.agents.prompt_texts import FILES_MAX, PLACES, SHIPPED, TEXT_CHARS_MAX, load_texts
-from council.agents.tokens import ESTIMATE, VOCABULARIES, TokenCounter
+from council.agents.prompting.texts import FILES_MAX, PLACES, SHIPPED, TEXT_CHARS_MAX, load_texts
+from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter
 from council.protocol.errors import ConfigError
-from council.protocol.identity import DEFAULT_IDENTITY, INSTRUCTION_TOKENS_MAX
+from council.protocol.identity.charter import DEFAULT_IDENTITY, INSTRUCTION_TOKENS_MAX
 
 TEXTS = load_texts()
 ROLES = ("prime", "lite", "codemind")

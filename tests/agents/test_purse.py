@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Case, Opinion, Ruling, ShownBallot
-from council.agents.purse import Cost, Purse, SpendingMind
+from council.agents.mind import Case, Cost, Opinion, Purse, Ruling, ShownBallot, SpendingMind
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import CallDenied, MindError
-from council.protocol.jsondata import plain as as_data
+from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench, fault_of
 from tests.runtime.harness import run
 
@@ -170,8 +169,8 @@ def test_a_question_without_an_answer_is_asked_again_in_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Mutation: a coordinator that died with the question leaves its seat waiting for good."""
-    monkeypatch.setattr("council.agents.purse.ASK_AGAIN_S", 0.01)
-    monkeypatch.setattr("council.agents.purse.ANSWER_MAX_S", 0.05)
+    monkeypatch.setattr("council.agents.seat.budget.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("council.agents.seat.budget.ANSWER_MAX_S", 0.05)
 
     async def never(purse: Purse, call_id: str) -> None:
         pytest.fail("it was not granted")

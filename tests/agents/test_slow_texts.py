@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tree_sitter import Node
 
 from council import Council, Decision
-from council.agents import datafiles, fragments, shell
-from council.agents.changes import read_changes
 from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
-from council.agents.secrets import find_private
-from council.agents.shell import Work, read_shell
+from council.agents.scan import datafiles, python_hunks, shell
+from council.agents.scan.diff import read_changes
+from council.agents.scan.secrets import find_private
+from council.agents.scan.shell import Work, read_shell
 from tests.agents.test_minds_together import one_file
 
 SLOW = Path(__file__).parent.parent / "corpus" / "slow"
@@ -74,6 +75,25 @@ def test_substitutions_in_substitutions_are_looked_into_within_a_bound() -> None
     reading = read_shell("echo " + "$(" * 1_400 + "a" + ")" * 1_400, work=work)
     assert reading.fault == "shell text left unread: its parts are looked at too many times"
     assert work.nodes <= shell.NODES_MAX
+
+
+def test_the_words_of_pipelines_in_pipelines_are_looked_at_within_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pipeline around a command took its words anew, which nobody counted: 3 s of CPU for 23,600 characters."""
+    line = "{ " * 60 + "a " + "$x " * 840 + "|sh;}" * 60 + "\n"
+    work, words = Work(), 0
+    word = shell._Reader.word
+
+    def counted(reader: shell._Reader, node: Node) -> str:
+        nonlocal words
+        words += 1
+        return word(reader, node)
+
+    monkeypatch.setattr(shell._Reader, "word", counted)
+    reading = read_shell(line * 8, work=work)
+    assert reading.fault == "shell text left unread: its parts are looked at too many times"
+    assert words <= work.nodes <= shell.NODES_MAX
 
 
 def test_what_the_scripts_of_one_case_take_is_counted_together() -> None:
@@ -168,10 +188,34 @@ def test_python_is_parsed_within_a_bound_of_tokens(monkeypatch: pytest.MonkeyPat
         parsed.append(len(re.findall(r"\w+|[^\w\s]", source)))
         return ast.parse(source)
 
-    monkeypatch.setattr(fragments, "_parsed", counted)
-    list(fragments.sides_of(read_changes(as_hunk(text)).files))
-    assert max(parsed) <= 200_000
-    assert sum(parsed) <= 700_000
+    monkeypatch.setattr(python_hunks, "_parsed", counted)
+    list(python_hunks.sides_of(read_changes(as_hunk(text)).files))
+    assert max(parsed) <= python_hunks.TOKENS_MAX
+    assert sum(parsed) <= python_hunks.HUNK_TOKENS_MAX + 2 * python_hunks.TOKENS_MAX
+
+
+@pytest.mark.parametrize("start", [1, 40], ids=["whole", "hunk"])
+def test_both_sides_of_a_change_are_parsed_within_one_bound(
+    monkeypatch: pytest.MonkeyPatch, start: int
+) -> None:
+    """Each side had a bound of its own, and context stands on both: 1 s for 45,000 characters."""
+
+    def tokens_parsed(lines: int) -> int:
+        parsed.clear()
+        context = " name_of_thing = 1\n" * lines
+        diff = f"--- a/a.py\n+++ b/a.py\n@@ -{start},{lines} +{start},{lines + 1} @@\n{context}+x = 1\n"
+        list(python_hunks.sides_of(read_changes(diff).files))
+        return sum(parsed)
+
+    parsed: list[int] = []
+
+    def counted(source: str) -> ast.Module:
+        parsed.append(python_hunks.tokens_in(source))
+        return ast.parse(source)
+
+    monkeypatch.setattr(python_hunks, "_parsed", counted)
+    assert python_hunks.TOKENS_MAX * 0.9 < tokens_parsed(4_900) <= python_hunks.TOKENS_MAX
+    assert tokens_parsed(9_000) == 0
 
 
 @pytest.mark.parametrize(
@@ -187,10 +231,78 @@ def test_yaml_nested_without_end_is_not_read_to_its_end(text: str) -> None:
     assert calls() < 20 * datafiles.DEPTH_MAX
 
 
-def test_lines_of_a_notebook_are_looked_for_so_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line of code was sought in a thousand lines of JSON: 3 s for a file where none is found."""
-    monkeypatch.setattr(datafiles, "LOOKUPS_MAX", 6)
+def test_yaml_of_very_many_directives_is_not_read() -> None:
+    """libyaml compares each with all before it: 33,000 of them took 1.5 s."""
+    directives = [f"%TAG !{n}! tag:a.b\n" for n in range(101)]
+    assert datafiles.syntax_fault("a.yml", "".join(directives[:100]) + "--- a\n") is None
+    fault = datafiles.syntax_fault("a.yml", "".join(directives) + "--- a\n")
+    assert fault == datafiles.SyntaxFault(0, "more than 100 %TAG directives", sure=False)
+
+
+@pytest.mark.parametrize("part", ["a", "a ", "1", '"a"', "'.'", r'"\""', "a\t", "b" * 201, '"#"', '""'])
+@pytest.mark.parametrize(
+    "text",
+    ["{} = 1\n", "[{}]\n", "x = [{{{} = 1}}]\n", "x = 1 # it's\n{} = 1\n", 'x = [""""a""""", {{{} = 1}}]\n'],
+    ids=["key", "table", "inline", "after a comment", "after a string"],
+)
+def test_a_toml_key_of_very_many_parts_is_not_read(part: str, text: str) -> None:
+    """64,000 characters of it took 1.6 s, and 500,000 a minute and a half."""
+    keys = [".".join([part] * count) for count in (20, 21)]
+    assert datafiles.syntax_fault("a.toml", text.format(keys[0])) is None
+    with calls_counted() as calls:
+        fault = datafiles.syntax_fault("a.toml", text.format(keys[1]) * 100)
+    assert fault is not None
+    assert (fault.message, fault.sure) == ("a key of more than 20 parts", False)
+    assert calls() < 50
+
+
+@pytest.mark.parametrize("unit", ['"\\', "'" * 3, '"""\n\\', '\n\\"""', "'\n", '"""\n\\"', "#", '"a".'])
+def test_the_strings_of_toml_are_gone_through_once(unit: str) -> None:
+    """Each quote was tried as the start of a key: 5.6 s for 500,000 characters. A text that is taken apart in one
+    pass is the same when it is put together again."""
+    text = unit * 1_000 + "\\"
+    found = list(datafiles._TOML_STRING_OR_COMMENT.finditer(text))
+    starts = [at.start() for at in re.finditer("[\"'#]", text)]
+    inside = {at for match in found for at in range(match.start(), match.end())}
+    assert inside.issuperset(starts)  # so that none is tried in vain
+
+
+def test_a_lock_file_is_read() -> None:
+    """Its values have more dots in a line than a key may have parts."""
+    url = "https://files.example.org/packages/3.11/a.b/c_d-1.2.3.post4-cp311-cp311-manylinux_2_17.whl"
+    package = (
+        '[[package]]\nname = "{0}"\nversion = "1.2.{0}"\n'
+        'description = """A. B. C. \\\n  It\'s #1 ""so"" far."""\n'
+        'marker = \'sys_platform == "win32" or python_full_version < "3.11.4"\' # it\'s 1.2.3\n'
+        'dependencies = [{{ name = "a", specifier = ">=1.2.3,!=1.3.*" }}, "b (>=1.2.3.4)"]\n'
+        'wheels = [ {{ url = "{1}", hash = "sha256:00.11" }}, {{ url = "{1}", size = 1.5 }}]\n'
+        "extras = [" + '"a.b (>=1.2.3.4)", ' * 30 + "]\n"
+        '[package.metadata."requires.dist".a.b.c]\nd.e = 1979-05-27T07:32:00.999-07:00\n\n'
+    )
+    text = "".join(package.format(n, url) for n in range(500))
+    assert len(text) > 400_000
+    assert (
+        datafiles.syntax_fault("uv.lock.toml", text[: datafiles.CHARS_MAX].rpartition("[[package]]")[0])
+        is None
+    )
+
+
+@pytest.mark.parametrize("path", ["a.json", "a.toml"])
+def test_a_number_of_very_many_digits_is_no_error_of_the_mind(path: str) -> None:
+    """Python refuses to convert it, in words that are neither format's."""
+    fault = datafiles.syntax_fault(path, "9" * 5_000 if path == "a.json" else "a = " + "9" * 5_000)
+    assert fault is not None
+    assert (fault.message, fault.sure) == ("a number of too many digits", False)
+
+
+def test_the_lines_of_a_notebook_are_found_in_one_pass() -> None:
+    """Each line of code was sought in lines of JSON, however long: 22 s for one of 499,000 characters."""
     lines = [r'"\u0061\n",', r'"b\n",', r'"\u0063\n",', r'"d\n"']
     text = "\n".join(['{"cells": [{"cell_type": "code", "source": [', *lines, "]}]}"])
-    found = datafiles.code_in("a.ipynb", text)
-    assert found == ("a\nb\nc\nd\n", (1, 1, 1, 1, 1))
+    assert datafiles.code_in("a.ipynb", text) == ("a\nb\nc\nd\n", (2, 3, 4, 5, 5))
+    escaped = r"\u0061b\n" * 40_000
+    text = '{"cells": [{"cell_type": "code", "source": "' + escaped + '"}], "x": "' + "1b" * 50_000 + '"}'
+    with calls_counted() as calls:
+        found = datafiles.code_in("a.ipynb", text)
+    assert found == ("ab\n" * 40_000, (1,) * 40_001)
+    assert calls() < 100

@@ -7,8 +7,8 @@ import splintr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.specials import special_in, without_specials
-from council.agents.tokens import VOCABULARIES
+from council.agents.prompting.special_tokens import special_in, without_specials
+from council.agents.prompting.tokens import VOCABULARIES
 
 # Of what vocabularies know as special these end and begin nothing: they stand for thoughts, tools, or nothing.
 HARMLESS = frozenset(

@@ -12,21 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents import stages, taking
-from council.agents.answers import SCHEMA_TEXTS, SCHEMAS
-from council.agents.calls import Answer
-from council.agents.ladder import TEMPLATE_TOKENS
+from council.agents.llm import accept, stages
+from council.agents.llm.accept import Unusable, checked
+from council.agents.llm.calls import Answer
+from council.agents.llm.stages import Telling, stages_for
 from council.agents.mind import Case, Observation, Stream, Turn
-from council.agents.prompt import Execution, Halt, Prompt
-from council.agents.prompt_builder import PromptBuilder, case_text
-from council.agents.prompt_texts import load_texts
-from council.agents.stages import Telling, stages_for
-from council.agents.summarizer import MARK
-from council.agents.taking import Unusable, checked
+from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
+from council.agents.prompting.builder import PromptBuilder, case_text
+from council.agents.prompting.prompt import Execution, Halt, Prompt
+from council.agents.prompting.shorten import TEMPLATE_TOKENS
+from council.agents.prompting.summary import MARK
+from council.agents.prompting.texts import load_texts
+from council.protocol.answer.markers import marker_head
 from council.protocol.cognition import CognitionPacket
 from council.protocol.errors import TokenBudgetError
-from council.protocol.identity import INITIAL_INSTRUCTIONS, Charter, Counter
-from council.protocol.markers import marker_head
+from council.protocol.identity.charter import INITIAL_INSTRUCTIONS, Charter, Counter
 from tests.agents.test_prompt_builder import (
     CASE,
     CASES,
@@ -286,7 +286,7 @@ def taken(prompt: Prompt, text: str) -> Any:
         "observe": stages.observation,
         "act": stages.response,
         "verify": stages.verification,
-        "ballot": taking.opinion,
+        "ballot": accept.opinion,
     }
     return checked(CASE, prompt, Answer(text, "stop"), takings[prompt.task])
 

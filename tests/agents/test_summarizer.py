@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from council.agents import summarizer
-from council.agents.summarizer import (
+from council.agents.prompting import summary
+from council.agents.prompting.summary import (
     MARK,
     MINILM_SENTENCES_MAX,
     PROSE_CHARS_MAX,
@@ -25,9 +25,10 @@ from council.agents.summarizer import (
     split,
     summarize,
 )
-from council.agents.tokens import ESTIMATE, TokenCounter, counter_for
+from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
 from council.protocol.errors import OperatorError, TokenBudgetError
 from tests.agents.writings import LANGUAGES, TEXTS, WRITINGS
+from tests.patience import HANG_S
 
 COUNTERS = [TokenCounter("m", name) for name in ("o200k_base", "llama2", "qwen3", "gemma2", ESTIMATE)]
 GPT = counter_for("gpt-4o")
@@ -117,7 +118,6 @@ def test_a_fenced_block_is_never_torn(start: str, end: str) -> None:
 HOSTILE = ["a", ". ", "`", "a b ", "1. ", "```\n", "    x\n\n", "w: ", "「", "w-w@w.", "- \n", "x\n\n"]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "text",
     ["(." * 100_000, "!" * 300_000 + "ab", "\n" * 200_000, *(unit * 9_000 for unit in HOSTILE)],
@@ -223,7 +223,7 @@ def test_a_rule_or_a_row_of_marks_is_no_sentence_worth_keeping() -> None:
 )
 def test_a_sentence_is_not_compared_with_all_that_are_alike(sentence: str) -> None:
     """The time of a summary would grow with the square of the text: seven seconds for one of 3,000 sentences."""
-    space = summarizer._TfIdf([sentence.format(at) for at in range(3_000)])
+    space = summary._TfIdf([sentence.format(at) for at in range(3_000)])
     assert sum(len(list(space.near(at))) for at in range(0, 3_000, 300)) <= 10 * 400
 
 
@@ -348,7 +348,8 @@ def test_the_same_text_gives_the_same_bytes_in_every_process() -> None:
     text = "\n".join([HISTORY, *LANGUAGES.values()])
     code = (
         "import hashlib, sys\n"
-        "from council.agents.summarizer import summarize\nfrom council.agents.tokens import counter_for\n"
+        "from council.agents.prompting.summary import summarize\n"
+        "from council.agents.prompting.tokens import counter_for\n"
         "found = summarize(sys.stdin.read(), 300, counter_for('gpt-4o'), way='tf-idf').text\n"
         "print(hashlib.sha256(found.encode()).hexdigest())"
     )
@@ -360,17 +361,17 @@ def test_the_same_text_gives_the_same_bytes_in_every_process() -> None:
             env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
             capture_output=True,
             encoding="utf-8",
-            timeout=60,
+            timeout=HANG_S,
         )
         assert done.stdout.strip() == here, done.stderr
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     code = (
-        "import sys\nfrom council import Council\nimport council.agents.summarizer\n"
+        "import sys\nfrom council import Council\nimport council.agents.prompting.summary\n"
         "sys.exit(bool({'sentencex', 'splintr', 'torch', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
 
 

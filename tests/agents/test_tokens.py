@@ -25,8 +25,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiktoken.model import MODEL_PREFIX_TO_ENCODING, MODEL_TO_ENCODING
 
-from council.agents import tokens
-from council.agents.tokens import (
+from council.agents.prompting import tokens
+from council.agents.prompting.tokens import (
     CACHED_CHARS_MAX,
     ESTIMATE,
     PANEL,
@@ -37,6 +37,7 @@ from council.agents.tokens import (
 )
 from council.protocol.errors import TokenizerError
 from tests.agents.writings import ASCII_TEXT, LANGUAGES, TEXTS, WRITINGS
+from tests.patience import HANG_S
 
 FILES = Path(__file__).parent / "tokenizers"
 EXPECTED = json.loads((FILES / "expected.json").read_text(encoding="utf-8"))
@@ -362,16 +363,16 @@ def test_a_counter_pickles_as_names_and_counts_in_a_fresh_process_without_networ
         f"counters = pickle.loads({told!r})\n"
         "print([count('hello world') for count in counters])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.stdout == "[2, 2, 7]\n", done.stderr
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
     code = (
-        "import sys\nfrom council import Council\nimport council.agents.tokens as tokens\n"
+        "import sys\nfrom council import Council\nimport council.agents.prompting.tokens as tokens\n"
         "tokens.counter_for('gpt-4o')\nsys.exit('splintr' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
 
 

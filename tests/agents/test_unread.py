@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from council import Council, Decision
+from council import Decision
 from council.agents.lite import Lite
 from council.agents.mind import Case, ShownBallot
 from council.agents.prime import Prime
+from council.agents.scan.datafiles import code_in
 from tests.agents.test_minds_together import one_file
+from tests.reviewing import decide_all, told
 
 CLEAN = one_file("app/total.py", "", "def total(prices):\n    return sum(prices)\n")
 BINARY = "diff --git a/{0} b/{0}\nindex 1111111..2222222 100644\nBinary files a/{0} and b/{0} differ\n"
@@ -36,6 +40,17 @@ UNSEEN = {
     "index 1111111..2222222 100644\nGIT binary patch\nliteral 4\nLc${NkU|;|M00aO5\n\n",
     "source in an encoding that nobody could decode": CLEAN + FOREIGN,
 }
+HARM = "import os\ndef f(x):\n    os.system('echo ' + x)\n"
+LONG = HARM + "".join(f"a = {number}\n" for number in range(11_000))
+CELL = {"cell_type": "code", "source": HARM}
+UNSEEN |= {
+    "Python of too many words": one_file("app/a.py", "", LONG),
+    "a code block of too many words": f"```python\n{LONG}```\n{CLEAN}",
+    "a notebook that is too long": one_file(
+        "a.ipynb", "", json.dumps({"cells": [CELL], "pad": "x" * 500_000})
+    ),
+}
+DEEP = one_file("app/a.py", "", "import os\ndef f(x):\n    os.system(x" + " + 'a'" * 1_200 + ")\n")
 SEEN = {
     "an image beside source": CLEAN + BINARY.format("assets/logo.png"),
     "a locked file that the repository calls binary": CLEAN + BINARY.format("web/package-lock.json"),
@@ -46,35 +61,44 @@ SEEN = {
 
 @pytest.fixture(scope="module")
 def decisions() -> dict[str, Decision]:
-    diffs = UNSEEN | SEEN
-    with Council.inline(time_budget_s=60.0) as council:
-        found = council.propose_many(
-            [council.draft("Add up prices", diff, wait_for="all") for diff in diffs.values()]
-        )
-    return {
-        title: decision
-        for title, decision in zip(diffs, found, strict=True)
-        if isinstance(decision, Decision)
-    }
+    return decide_all(
+        {
+            title: Case("id", "proposer", "Add up prices", diff)
+            for title, diff in (UNSEEN | SEEN | {"deep": DEEP}).items()
+        }
+    )
 
 
-@pytest.mark.parametrize("title", UNSEEN)
-def test_what_could_not_be_read_waits_for_a_human(title: str, decisions: dict[str, Decision]) -> None:
+def waits(decision: Decision) -> bool:
+    others = [ballot for ballot in decision.ballots if ballot.seat != "codemind"]
+    unread = all(ballot.vote == "abstain" and "read" in ballot.reason for ballot in others)
+    return not decision and decision.standing == "escalated" and unread
+
+
+def test_what_could_not_be_read_waits_for_a_human(decisions: dict[str, Decision]) -> None:
     """Fails where two seats pass what they could not read, as CodeMind abstains and two are a majority."""
-    decision = decisions[title]
-    assert not decision
-    assert decision.standing == "escalated", decision
-    for ballot in decision.ballots:
-        if ballot.seat != "codemind":
-            assert ballot.vote == "abstain", ballot
-            assert "read" in ballot.reason
+    assert {title: told(decisions[title]) for title in UNSEEN if not waits(decisions[title])} == {}
 
 
-@pytest.mark.parametrize("title", SEEN)
-def test_what_is_no_text_anyway_is_a_note(title: str, decisions: dict[str, Decision]) -> None:
-    decision = decisions[title]
-    assert decision.outcome == "approved", decision
-    assert decision.ruling is None, "a note alone escalates nothing"
+def test_python_nested_too_deeply_waits_for_a_human(decisions: dict[str, Decision]) -> None:
+    """Fails where Prime's ballot is lost to it, or where its harm counts as a part that could not be parsed."""
+    votes = {ballot.seat: ballot.vote for ballot in decisions["deep"].ballots}
+    assert decisions["deep"].standing == "escalated"
+    assert (votes["prime"], votes["codemind"]) == ("abstain", "abstain")
+
+
+def test_a_line_that_python_runs_is_found_behind_any_line_break() -> None:
+    text = "lib\x0cimport os\nimport sys\n"
+    assert code_in("a.pth", text) == ("\nimport os\nimport sys\n", (1, 1, 2, 3))
+
+
+def test_what_is_no_text_anyway_is_a_note(decisions: dict[str, Decision]) -> None:
+    """A note alone escalates nothing."""
+    assert {
+        title: told(decisions[title])
+        for title in SEEN
+        if decisions[title].outcome != "approved" or decisions[title].ruling is not None
+    } == {}
 
 
 def test_the_reason_names_what_was_not_read() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.mind import Case, Opinion
-from council.agents.voice import (
+from council.agents.mind import Case, Opinion, SpeakingMind, Voice
+from council.agents.seat.plan_stream import (
     CUT,
     PIECE_CHARS,
     PIECES_MAX,
@@ -19,11 +19,9 @@ from council.agents.voice import (
     ROUNDS_A_RUN,
     STAGE_CHARS_MAX,
     SeatVoice,
-    SpeakingMind,
-    Voice,
 )
 from council.protocol.envelope import Info, Vote
-from council.protocol.jsondata import plain as as_data
+from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench
 from tests.runtime.harness import run
 

@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from council.api import inline
+from council.config.settings import CouncilConfig
 from council.protocol.errors import StoreLocked
-from council.runtime import inline, journals
-from council.settings import CouncilConfig
+from council.runtime import journals
 from tests.chaos.ledger import Ledger
 from tests.chaos.load import Load, Note
+from tests.patience import HANG_S
 
 PR_SET_PDEATHSIG = 1
 Wanted = Callable[..., bool]
@@ -45,6 +47,11 @@ class Child:
         if self.pid == 0:
             _work(work, writing)
         os.close(writing)
+
+    def decide(self, count: int) -> None:
+        """Takes what it notes until so many more decisions are told."""
+        enough = len(self.ledger.final) + count
+        assert self.hear(HANG_S, lambda *_: len(self.ledger.final) >= enough), "it decides no more"
 
     def hear(self, seconds: float, until: Wanted = lambda *_: False) -> tuple[Any, ...] | None:
         """Takes what it notes, for so long or until a note that is wanted, which it gives."""

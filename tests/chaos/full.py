@@ -19,7 +19,8 @@ from pathlib import Path
 from tests.chaos.child import Child, Wanted, council, noted
 from tests.chaos.ledger import Ledger, Round
 from tests.chaos.load import config
-from tests.chaos.sqlite import OPEN_WITHIN_S, finish
+from tests.chaos.sqlite import DECISIONS, PAUSE_S, finish
+from tests.patience import HANG_S
 
 SMALL = "48m"
 FAULTS_PER_FILE = 5  # what they decide must fit, once there is room again
@@ -49,9 +50,10 @@ def hurt(result: Round, count: int, seed: int, store: Path, fault: Fault, code: 
     child = _begun(store, ledger)
     try:
         for number in range(count):
-            child.hear(chance.uniform(0.05, 0.3))
+            child.decide(chance.randint(*DECISIONS))
+            child.hear(chance.uniform(0, PAUSE_S))
             with fault(child, store, chance):
-                heard = child.hear(OPEN_WITHIN_S, noted("refused"))
+                heard = child.hear(HANG_S, noted("refused"))
                 assert heard, "nobody was told that nothing can be kept"
                 child.hear(chance.uniform(0, FAULT_S))
                 if number % 3 == 2:
@@ -60,7 +62,7 @@ def hurt(result: Round, count: int, seed: int, store: Path, fault: Fault, code: 
             if number % 3 == 2:
                 child = _begun(store, ledger)
                 result.notes["killed meanwhile"] += 1
-            assert child.hear(OPEN_WITHIN_S, _anew(set(ledger.final))), "it does not go on"
+            assert child.hear(HANG_S, _anew(set(ledger.final))), "it does not go on"
             result.back_s.append(time.monotonic() - over_s)
             result.kills += 1
     finally:
@@ -77,7 +79,7 @@ def _anew(known: set[str]) -> Wanted:
 def _begun(store: Path, ledger: Ledger) -> Child:
     first, again = max(ledger.sent, default=-1) + 1, ledger.unanswered
     child = Child(lambda note: council(config(str(store)), note, itertools.count(first), again=again), ledger)
-    assert child.hear(OPEN_WITHIN_S, noted("open")), "it does not begin"
+    assert child.hear(HANG_S, noted("open")), "it does not begin"
     return child
 
 

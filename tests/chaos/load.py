@@ -8,12 +8,12 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from council.config.human_keys import answering_key
+from council.config.settings import CouncilConfig, SeatConfig
 from council.core.state import Decision
-from council.humans import answering_key
 from council.protocol.errors import CouncilError, Refused
 from council.runtime import messages
 from council.runtime.session import Port, Session
-from council.settings import CouncilConfig, SeatConfig
 from tests.chaos.ledger import JOURNAL, mark
 from tests.chaos.proposals import proposal
 

@@ -260,9 +260,9 @@ def machines(workers: int = 2, *, networks: bool = False, **environment: str) ->
     """A cluster with so many workers, to which this process is connected."""
     found = Machines(networks=networks, **environment)
     try:
-        from council.runtime import ray_side
+        from council.cluster import port
 
-        release = ray_side.ensure_ray(found.address)
+        release = port.ensure_ray(found.address)
         try:
             for _ in range(workers):  # one by one: of two that begin at once, one may not be let in
                 found.add()

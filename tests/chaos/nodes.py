@@ -22,12 +22,12 @@ from typing import Any
 import ray
 
 from council import Council
+from council.cluster import port
+from council.cluster.actors import actor_name
+from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
-from council.runtime import ray_side
-from council.runtime.ray_actors import actor_name
 from council.runtime.session import Session
-from council.settings import CouncilConfig
 from tests.chaos.ledger import JOURNAL, Ledger, Round, quantile
 from tests.chaos.load import KEY, TIMEOUT_S, Load, config
 from tests.chaos.machines import Machine, Machines, machines, namespaces_allowed, nodes
@@ -116,7 +116,7 @@ class _Hurt:
     ) -> None:
         self._settings, self._cluster, self._ledger = settings, cluster, ledger
         self._result, self._chance = result, chance
-        self._port = ray_side.connect(settings)
+        self._port = port.connect(settings)
         # Of each proposal that waits for all: who sent it, when, and when it was decided.
         self._waited: list[tuple[int, float, float]] = []
         self._told = asyncio.Event()

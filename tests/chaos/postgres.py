@@ -15,14 +15,15 @@ from typing import Any
 
 import psutil
 
+from council.api import inline
+from council.config.settings import CouncilConfig
 from council.protocol.errors import JournalHeld
-from council.runtime import inline, journals
-from council.settings import CouncilConfig
+from council.runtime import journals
 from tests.chaos.ledger import JOURNAL, Ledger, Round
 from tests.chaos.load import Load, config
+from tests.chaos.sqlite import DECISIONS, PAUSE_S
+from tests.patience import HANG_S
 from tests.postgres import postgresql
-
-WITHIN_S = 60.0
 
 
 class Server:
@@ -51,7 +52,7 @@ class Server:
                 os.kill(each.pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        psutil.wait_procs(processes, WITHIN_S)
+        psutil.wait_procs(processes, HANG_S)
 
     def kill_one(self, chance: random.Random) -> None:
         """A process that serves somebody: the server then ends all the others, and recovers by itself."""
@@ -84,21 +85,30 @@ def run(count: int, seed: int, folder: Path) -> Round:
 
 
 async def _hurt(running: Server, count: int, chance: random.Random, result: Round) -> None:
-    ledger, settings = Ledger(), config(running.address)
+    ledger, settings, told = Ledger(), config(running.address), asyncio.Event()
+
+    def note(*what: Any) -> None:
+        ledger.note(*what)
+        told.set()
+
     coordinator = await inline.start(settings)
-    load = Load(coordinator, settings, ledger.note)
+    load = Load(coordinator, settings, note)
     await load.open()
     working = asyncio.ensure_future(load.run(itertools.count()))
     for kill in range(count):
-        await asyncio.sleep(chance.uniform(0.02, 0.4))
+        enough = len(ledger.final) + chance.randint(*DECISIONS)
+        while len(ledger.final) < enough:
+            told.clear()
+            await told.wait()
+        await asyncio.sleep(chance.uniform(0, PAUSE_S))
         await asyncio.to_thread(_kill, running, kill, chance, result)
         up_s = time.monotonic()
         # Sent once the server is up again: its decision is no answer from before.
-        await asyncio.wait_for(load.propose(10**9 + kill), WITHIN_S)
+        await asyncio.wait_for(load.propose(10**9 + kill), HANG_S)
         result.back_s.append(time.monotonic() - up_s)
         result.kills += 1
     load.finish()
-    await asyncio.wait_for(working, WITHIN_S)
+    await asyncio.wait_for(working, HANG_S)
     await load.ask_all(sorted(ledger.final))
     await asyncio.to_thread(_check_held, settings, coordinator.council_id)
     await coordinator.close()

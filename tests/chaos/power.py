@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from council.api import inline
 from council.protocol.errors import StoreError
-from council.runtime import inline
 from tests.chaos import recording
 from tests.chaos.ledger import JOURNAL, Ledger, Round
 from tests.chaos.load import Load, config

@@ -17,11 +17,12 @@ from typing import Any
 import ray
 
 from council import Council
+from council.cluster import port as ray_side
+from council.cluster.actors import actor_name
+from council.cluster.actors import result as result_of
+from council.cluster.raw_answers import opened
+from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilError
-from council.runtime import ray_side
-from council.runtime.ray_actors import actor_name
-from council.runtime.ray_actors import result as result_of
-from council.settings import CouncilConfig
 from tests.chaos.ledger import JOURNAL, Ledger, Round, mark
 from tests.chaos.load import KEY, PAUSE_S, Load, config
 from tests.chaos.proposals import proposal
@@ -46,8 +47,8 @@ def run(count: int, seed: int, folder: Path, *, behind: int = BEHIND, name: str 
         os.environ["PYTHONPATH"] = str(ROOT)  # the seats' processes import tests.chaos.minds
     release = ray_side.ensure_ray(None)
     try:
-        with Council.launch(settings):
-            asyncio.run(_hurt(settings, count, random.Random(seed), behind, ledger, result))
+        with Council.launch(settings), _connected(settings) as port:
+            asyncio.run(_hurt(port, settings, count, random.Random(seed), behind, ledger, result))
     finally:
         if release is not None:
             release()
@@ -55,10 +56,24 @@ def run(count: int, seed: int, folder: Path, *, behind: int = BEHIND, name: str 
     return result
 
 
-async def _hurt(
-    settings: CouncilConfig, count: int, chance: random.Random, behind: int, ledger: Ledger, result: Round
-) -> None:
+@contextmanager
+def _connected(settings: CouncilConfig) -> Iterator[Any]:
     port = ray_side.connect(settings)
+    try:
+        yield port
+    finally:
+        port.release()
+
+
+async def _hurt(
+    port: Any,
+    settings: CouncilConfig,
+    count: int,
+    chance: random.Random,
+    behind: int,
+    ledger: Ledger,
+    result: Round,
+) -> None:
     crowd = Load(port, settings, ledger.note, in_flight=BEHIND_AT_ONCE)
     await crowd.open()
     await crowd.run(iter(range(behind)))
@@ -121,7 +136,9 @@ async def _pid(settings: CouncilConfig, part: str, other_than: int) -> int:
     while time.monotonic() < ends_s:
         try:
             if part == "coordinator":
-                pid = int((await asyncio.wait_for(result_of(actor.hello.remote()), 5))["pid"])
+                pid = int(
+                    opened(await asyncio.wait_for(result_of(actor.hello.remote()), 5), dict[str, Any])["pid"]
+                )
             else:
                 pid = int(await asyncio.wait_for(result_of(actor.pid.remote()), 5))
             if pid != other_than:

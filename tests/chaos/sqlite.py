@@ -11,11 +11,13 @@ from pathlib import Path
 from tests.chaos.child import Child, council, noted
 from tests.chaos.ledger import JOURNAL, Ledger, Round
 from tests.chaos.load import config
+from tests.patience import HANG_S
 
-OPEN_WITHIN_S = 60.0
 # A file for so many kills: what it holds is read, verified and replayed as a whole at its end.
 KILLS_PER_FILE = 250
-LIFE_S = 0.12
+DECISIONS = (1, 20)  # of a life, at least and at most, before it is killed
+PAUSE_S = 0.02  # at most, so that a kill comes at any moment between two notes
+EARLY_S = 0.12  # at most, from its start until it is killed
 # Every fourth is killed before it is open, so in the middle of its recovery.
 EARLY = 4
 
@@ -35,12 +37,13 @@ def one_file(count: int, seed: int, folder: Path, result: Round) -> None:
         child = _begun(store, ledger)
         try:
             if kill % EARLY == EARLY - 1:
-                opened = child.hear(chance.uniform(0, LIFE_S), noted("open"))
+                opened = child.hear(chance.uniform(0, EARLY_S), noted("open"))
                 result.notes["killed before it was open"] += opened is None
             else:
-                assert child.hear(OPEN_WITHIN_S, noted("open")), "it does not come back"
+                assert child.hear(HANG_S, noted("open")), "it does not come back"
                 result.back_s.append(time.monotonic() - child.began_s)
-                child.hear(chance.uniform(0, LIFE_S))
+                child.decide(chance.randint(*DECISIONS))
+                child.hear(chance.uniform(0, PAUSE_S))
         finally:
             child.kill()
         result.kills += 1
@@ -60,7 +63,7 @@ def finish(store: str, ledger: Ledger, result: Round, journal: str = JOURNAL) ->
     )
     child = Child(lambda note: last(note=note), ledger)
     try:
-        assert child.hear(OPEN_WITHIN_S, noted("asked")), "it can't be asked any more"
+        assert child.hear(HANG_S, noted("asked")), "it can't be asked any more"
     finally:
         child.kill()
     ledger.compare(store, journal, result)

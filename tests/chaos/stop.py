@@ -17,10 +17,11 @@ from tests.chaos.child import Child, council, noted
 from tests.chaos.ledger import Ledger, Round
 from tests.chaos.load import config
 from tests.chaos.postgres import server
-from tests.chaos.sqlite import OPEN_WITHIN_S, finish
+from tests.chaos.sqlite import DECISIONS, PAUSE_S, finish
+from tests.patience import HANG_S
 
-FENCED_WITHIN_S = 30.0
 DECIDED_BY_THE_NEW_ONE = 10
+REFUSALS = 50  # so many, and all that was under way in a coordinator has had an answer
 ATTEMPTS = 20
 NEW_NUMBERS = 10**6
 
@@ -42,28 +43,34 @@ def _one(store: str, journal: str, chance: random.Random, result: Round) -> None
     old = Child(lambda note: council(settings, note, itertools.count()), ledger)
     new = None
     try:
-        assert old.hear(OPEN_WITHIN_S, noted("open")), "it did not begin"
-        old.hear(chance.uniform(0.05, 0.4))
+        assert old.hear(HANG_S, noted("open")), "it did not begin"
+        old.decide(chance.randint(*DECISIONS))
+        old.hear(chance.uniform(0, PAUSE_S))
         _stop(old)
         began_s = time.monotonic()
         new = _taken_over(old, store, journal, ledger, result)
         result.back_s.append(time.monotonic() - began_s)
         for _ in range(DECIDED_BY_THE_NEW_ONE):
-            assert new.hear(OPEN_WITHIN_S, noted("told")), "the new one decides nothing"
+            assert new.hear(HANG_S, noted("told")), "the new one decides nothing"
         told = len(ledger.final)
         old.signal(signal.SIGCONT)
-        fenced = old.hear(FENCED_WITHIN_S, noted("refused", "epoch_fenced"))
+        fenced = old.hear(HANG_S, noted("refused", "epoch_fenced"))
         assert fenced, "the old coordinator was never told that it was replaced"
         # What it had kept before it was stopped, it may tell now, and behind that; compared below, as all is.
-        old.hear(0.3)
+        _refused(old)
         result.notes["told by the old one when it woke"] += len(ledger.final) - told
         told = len(ledger.final)
-        old.hear(0.3)
+        _refused(old)
         assert len(ledger.final) == told, "it decides on, though another has its journal"
     finally:
         for child in filter(None, (old, new)):
             child.kill()
     finish(store, ledger, result, journal)
+
+
+def _refused(child: Child) -> None:
+    for _ in range(REFUSALS):
+        assert child.hear(HANG_S, noted("refused")), "it neither decides nor refuses"
 
 
 def _stop(child: Child) -> None:
@@ -79,13 +86,13 @@ def _taken_over(old: Child, store: str, journal: str, ledger: Ledger, result: Ro
             lambda note, a=again, n=numbers: council(config(store, journal), note, n, again=a, takeover=True),
             ledger,
         )
-        first = new.hear(OPEN_WITHIN_S, lambda what, *_: what in ("open", "locked"))
+        first = new.hear(HANG_S, lambda what, *_: what in ("open", "locked"))
         if first == ("open",):
             return new
         new.kill()
         assert first == ("locked",), "the new one neither begins nor says why"
         result.notes["stopped inside a transaction: StoreLocked meanwhile"] += 1
         old.signal(signal.SIGCONT)
-        old.hear(0.02)
+        assert old.hear(HANG_S, lambda *_: True), "the old one does not go on"
         _stop(old)
     raise AssertionError(f"no takeover in {ATTEMPTS} attempts")

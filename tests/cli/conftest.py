@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
+from council.api.client import Council
 from council.cli import app
-from council.client import Council
-from council.runtime import known
-from council.settings import SeatConfig
+from council.cluster import known, reaper
+from council.config.settings import SeatConfig
+from tests.patience import HANG_S
 
 
 class Said(NamedTuple):
@@ -69,7 +70,9 @@ class Repository:
     def git(self, *arguments: str) -> str:
         settings = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com", "-c", "commit.gpgSign=false")
         command = ["git", *settings, *arguments]
-        done = subprocess.run(command, cwd=self.path, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            command, cwd=self.path, capture_output=True, text=True, timeout=HANG_S, check=True
+        )
         return done.stdout
 
     def commit(self, message: str, **files: str) -> None:
@@ -151,7 +154,7 @@ def entry(name: str, *, pid: int, started: str | None = None) -> known.Known:
         machine=socket.gethostname(),
         since_wall_s=time.time(),
         pid=pid,
-        started=started or known.process_started(pid),
+        started=started or reaper.process_started(pid),
         token="0" * 64,
         log=None,
     )

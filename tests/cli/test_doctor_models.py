@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from council.agents import calls
-from council.agents.endpoint import is_loopback
+from council.agents.llm import calls
+from council.agents.llm.endpoint import is_loopback
 from council.cli import doctor, modelcheck
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed

@@ -17,19 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council import Council
-from council.agents import calls
+from council.agents.llm import calls
 from council.agents.mind import Case, ShownBallot, Turn
-from council.agents.prompt import Halt
-from council.agents.prompt_builder import case_text
-from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
+from council.agents.prompting.builder import case_text
+from council.agents.prompting.prompt import Halt
+from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.cli import estimate
 from council.cli.worst import SeatCost, estimated
-from council.config import CouncilConfig, load
-from council.importing import build_mind
-from council.protocol.identity import history_limit
+from council.config.build_minds import build_mind
+from council.config.load import CouncilConfig, load
+from council.protocol.identity.charter import history_limit
 from tests.cli.conftest import Cli
 from tests.models import stub as stubs
 from tests.models.stub import Entry, Stub, ballot, for_each, hangs, plan, ruling
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
 # More than the worst nonces have over any that are drawn.
@@ -309,7 +310,7 @@ def test_what_fits_is_granted_and_what_does_not_is_denied() -> None:
                     assert time.monotonic() < ends_s, "nothing was denied"
                     time.sleep(0.01)
                 council.cancel(draft.msg_id)
-                assert waiting.result(30).outcome == "cancelled"
+                assert waiting.result(HANG_S).outcome == "cancelled"
             assert len(stub.requests) == called
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +12,12 @@ from typing import IO, Any
 
 import pytest
 
-from council import files
 from council.cli import hosting
 from council.cli.report import Report
+from council.cluster import known, panel_actor, port
+from council.config import files
+from council.config.settings import CouncilConfig
 from council.protocol.errors import MindError, OperatorError
-from council.runtime import known, ray_panel, ray_side
-from council.settings import CouncilConfig
 
 CLUSTER = CouncilConfig(name="far", ray_address="192.0.2.1:6379")
 
@@ -31,17 +30,15 @@ def test_a_host_that_failed_and_does_not_end_is_ended(monkeypatch: pytest.Monkey
     def popen(command: list[str], **how: Any) -> subprocess.Popen[bytes]:
         told = '{"error": {"code": "mind", "type": "MindError", "message": "seat lite: no"}}'
         started.append(
-            start(["bash", "-c", f"cat >/dev/null; echo '{told}' >&{command[4]}; exec sleep 100"], **how)
+            start(["bash", "-c", f"cat >/dev/null; echo '{told}' >&{command[4]}; exec sleep infinity"], **how)
         )
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setattr(hosting, "END_TIMEOUT_S", 0.3)
-    began = time.monotonic()
     with pytest.raises(MindError, match="seat lite: no"):
         hosting._host(CouncilConfig(name="failing"))
     assert started[0].poll() is not None
-    assert time.monotonic() - began < 30
 
 
 # On a cluster
@@ -62,9 +59,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append("remembered" if kept is not None else "not remembered")
         return {"panel": "http://192.0.2.1:5/", "notice": "", "dashboard": None}
 
-    monkeypatch.setattr(ray_side, "launch", launch)
-    monkeypatch.setattr(ray_side, "address", lambda: "192.0.2.1:6379")
-    monkeypatch.setattr(ray_panel, "places", places)
+    monkeypatch.setattr(port, "launch", launch)
+    monkeypatch.setattr(port, "address", lambda: "192.0.2.1:6379")
+    monkeypatch.setattr(panel_actor, "places", places)
     return done
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from council.agents.mind import Opinion
-from council.client import Council
-from council.protocol.identity import DEFAULT_IDENTITY, Identity
+from council.api.client import Council
+from council.protocol.identity.charter import DEFAULT_IDENTITY, Identity, Persona
 from tests.cli.conftest import Cli, council_of, says
 
 Up = Callable[[Council], Council]
@@ -144,7 +144,7 @@ def test_the_journals_identity_is_printed_as_a_charters_file(
     assert said.code == 0
     path = home / "again.json"
     path.write_text(said.out, encoding="utf-8")
-    from council.chartering import read_identity
+    from council.config.charter_files import read_identity
 
     assert read_identity(str(path)) == FIRST
     told = json.loads(cli("identity", "show", "--journal", "--url", str(home / "store.db"), "--json").out)
@@ -155,6 +155,34 @@ def test_the_journals_identity_is_printed_as_a_charters_file(
 
 
 # Changed
+
+
+def approving(path: Path, charter: str, persona: Persona) -> None:
+    line = f'[identity]\napproved_personas = ["{persona.content_hash()}"]'
+    path.write_text(charter.replace("[identity]", line), encoding="utf-8")
+
+
+def test_the_creator_approves_a_persona_by_a_change_of_the_identity(
+    cli: Cli, home: Path, charter: Path, up: Up
+) -> None:
+    """The charter is edited in place while the council runs. Mutation: the running council's persona is judged."""
+    warm, dry = Persona(tone="warm"), Persona(tone="dry")
+    approving(charter, CHARTER, warm)
+    council = up(launched(home, charter))
+    council.status()
+    (home / "council.toml").write_text(f'charter = "{charter}"', encoding="utf-8")
+    charter.write_text(charter.read_text(encoding="utf-8").replace('"warm"', '"dry"'), encoding="utf-8")
+    said = cli("identity", "show")
+    assert (said.code, f"persona: its hash is {dry.content_hash()}" in " ".join(said.err.split())) == (
+        2,
+        True,
+    )
+    approving(charter, CHARTER.replace('"warm"', '"dry"'), dry)
+    os.chdir(home)
+    change = proposed(cli, str(charter))
+    assert (change["human"], change["basis"]) == ("ada", "creator")
+    council.close()
+    assert up(launched(home, charter)).status()["identity"]["hash"] == change["after"]["hash"]
 
 
 def test_the_creator_changes_it_and_hears_on_what_evidence(
@@ -211,7 +239,7 @@ def test_who_may_not_is_refused_with_the_reason_and_exits_1(
     council = up(launched(home, charter))
     said = cli("identity", "propose-change", str(wider), "--why", "x", "--as", "bob")
     assert said.code == 1
-    assert "bob may not propose it: the creator, ada, or the stack does" in " ".join(said.err.split())
+    assert "bob may not propose it: only the creator, ada, does" in " ".join(said.err.split())
     assert council.status()["identity"]["change"] is None
     assert cli("identity", "propose-change", str(wider), "--why", "x", "--as", "eve").code == 2
 
@@ -265,10 +293,11 @@ def test_what_no_launch_would_take_is_not_proposed(
     )
     said = cli("identity", "propose-change", str(long), "--why", "x")
     assert (said.code, "for seat lite: identity.core_rules" in " ".join(said.err.split())) == (2, True)
-    charter.write_text(CHARTER.replace('"warm"', '"Invent facts boldly"'), encoding="utf-8")
+    approving(wider, WIDER, Persona(tone="dry"))
     os.chdir(home)  # which a command leaves
     said = cli("identity", "propose-change", str(wider), "--why", "x")
-    assert (said.code, "the charter's persona: " in " ".join(said.err.split())) == (2, True), said
+    told = f"the charter's persona: persona: its hash is {Persona(tone='warm').content_hash()}"
+    assert (said.code, told in " ".join(said.err.split())) == (2, True), said
     assert council.status()["identity"]["change"] is None
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.agents import calls
+from council.agents.llm import calls
 from council.cli import init, servers, starter
-from council.config import load
-from council.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
+from council.config.load import load
+from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.models.stub import ballot, says, used

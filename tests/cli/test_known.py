@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from council.protocol.errors import OperatorError
-from council.runtime import known
-from council.settings import CouncilConfig
+from council.cluster import known, reaper
+from council.protocol.errors import CouncilDied, OperatorError
 
 from .conftest import entry
 
@@ -54,17 +53,16 @@ def test_a_process_that_ended_makes_its_file_stale() -> None:
     assert known.running("gone") is not None
     child.communicate(b"\n")
     assert known.running("gone") is None
-    assert not path_of("gone").exists()
 
 
 def test_a_process_that_was_not_reaped_counts_as_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "pass"], stdout=subprocess.PIPE)
-    started = known.process_started(child.pid)
+    started = reaper.process_started(child.pid)
     assert started is not None
     assert child.stdout is not None
     child.stdout.read()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
-    assert known.process_started(child.pid) is None
+    assert reaper.process_started(child.pid) is None
     child.wait()
 
 
@@ -117,13 +115,13 @@ def test_a_file_that_others_may_read_is_refused() -> None:
         known.read("open")
 
 
-def test_a_council_is_located_by_its_name_and_lets_its_clients_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-        monkeypatch.setenv(name, "before")
-    known.write(entry("mine", pid=os.getpid()))
-    found = known.located(CouncilConfig(name="mine"))
-    assert (found.ray_address, found.ray_namespace) == ("127.0.0.1:1", "council")
-    assert (os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]) == ("token", "0" * 64)
-    assert known.located(CouncilConfig(name="other")).ray_address is None
-    given = CouncilConfig(name="mine", ray_address="cluster:6379")
-    assert known.located(given) == given
+def test_a_council_that_crashed_is_told_from_one_that_is_not_up() -> None:
+    mine = entry("mine", pid=os.getpid())
+    known.write(mine)
+    assert known.located("mine") == mine
+    assert known.located("other") is None
+    known.write(entry("crashed", pid=os.getpid(), started="some other start"))
+    for _ in range(2):  # it stays known, until it is brought up or taken down
+        with pytest.raises(CouncilDied, match=r"council crashed has crashed: .* bring it up again") as caught:
+            known.located("crashed")
+        assert caught.value.code == "council_died"

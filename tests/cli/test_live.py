@@ -21,12 +21,13 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
+from council.api.client import Council
+from council.api.events import Event
 from council.cli import live
 from council.cli.deliberate import deliberate
 from council.cli.report import Interrupted, Report
-from council.client import Council
-from council.following import Event
 from council.protocol.errors import CouncilDied
+from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, council_of, says
 
@@ -200,7 +201,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(home: Path) -> None:
     assert process.stderr is not None
     first = process.stderr.readline()  # a ballot: it deliberates
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 130, first + err
     assert "interrupted: the council was started for this command" in err
     assert "Traceback" not in err

@@ -20,17 +20,19 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
+from council.api.client import Council
 from council.cli import drawing, log, telling, whole
 from council.cli.report import UsageFault
 from council.cli.sources import Source
-from council.client import Council
 from council.journal import history, packets
 from council.journal.entries import DAMAGED, Entry, wanted
 from council.journal.packets import Packer
 from council.journal.record import KINDS
 from council.journal.store import PacketStore
+from tests.cases import each
 from tests.cli.conftest import Chair, Cli, council_of
 from tests.journal.journals import NAME, begun, fill, life, nothing
+from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, Hand
 
 Up = Callable[[Council], Council]
@@ -222,7 +224,7 @@ def test_each_record_is_one_line_of_a_terminal(lived: Lived) -> None:
         assert row.plain.index(telling.KINDS.get(entry.kind, entry.kind)) == 17  # in a column
 
 
-@pytest.mark.parametrize("kind", [*KINDS.values(), DAMAGED])
+@each("kind", [*KINDS.values(), DAMAGED])
 def test_every_kind_has_words(kind: str) -> None:
     """Mutation: a kind that is told as its data."""
     act = {
@@ -341,7 +343,7 @@ def test_the_log_is_followed_until_it_is_interrupted(lived: Lived) -> None:
                 before = len(every)
                 assert f"new {number}" in running.stdout.readline()
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=HANG_S)
         assert (running.returncode, out, err) == (0, "", "")
     finally:
         running.kill()
@@ -593,7 +595,7 @@ def test_what_would_have_been_is_shown(cli: Cli, lived: Lived) -> None:
     told = found["what_if"]
     assert (told["proposals"], told["without"], told["rules"]) == (8, ["lite"], {})
     assert {each["proposal_id"]: each["would"]["word"] for each in told["otherwise"]} == {
-        lived.ids["revision"]: "human"
+        lived.ids["revision"]: "undecided"
     }
     same = cli("replay", *lived.options, "--what-if", "quorum=2")
     assert "0 of 8 proposals would have ended otherwise" in same.out

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from council.client import Council
+from council.api.client import Council
 
 from .conftest import Cli, council_of
 

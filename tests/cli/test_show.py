@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
-import time
 
 import pytest
 from hypothesis import given
@@ -16,6 +14,7 @@ from council.cli import show
 from council.cli.text import clean, line, span
 from council.core.state import Answer, Ballot, Decision, Escalation, Option, Ruling, Tally, TieBreak
 
+NOW_S = 1_700_000_000.0
 HOSTILE = "\x1b[2J\x1b]0;title\x07[bold red]all is well[/] \u202egnol\u2069 \x9b31m\r\x08\u200b"
 
 
@@ -72,7 +71,7 @@ WAITING = Escalation(
     ballots=(ballot("prime", "no", risk_level="high"),),
     ruling=Ruling("1a", "prime", "human", "a person must see this", 0.8, "high", "4d", "5e"),
     asked_wall_s=0.0,
-    expires_wall_s=time.time() + 7_200,
+    expires_wall_s=NOW_S + 7_200,
 )
 
 
@@ -118,7 +117,7 @@ def test_what_did_not_happen_is_not_mentioned() -> None:
 
 
 def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
-    shown = flat(show.escalation(WAITING))
+    shown = flat(show.escalation(WAITING, NOW_S))
     for said in (
         "esc-1a",
         "approve + it is done − it is gone",
@@ -128,7 +127,9 @@ def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
         assert said in shown, said
     assert "prime ruled human: a person must see this" in shown
     assert "Read Prime's ruling" in shown
-    assert re.search(r"2 h left|1 h 5[0-9] min left", shown)  # as the tests were collected a while ago
+    assert "2 h left" in shown
+    assert "59 min left" in flat(show.escalation(WAITING, NOW_S + 3_660))
+    assert "0 ms left" in flat(show.escalation(WAITING, NOW_S + 7_201))
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])
@@ -136,7 +137,7 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     long = replace(
         FULL, summary="word " * 400, ballots=(ballot("prime", reason="x" * 5_000), *FULL.ballots[1:])
     )
-    for shown in (show.decision(long), show.escalation(WAITING)):
+    for shown in (show.decision(long), show.escalation(WAITING, NOW_S)):
         assert max(map(len, drawn(shown, width).splitlines())) <= width
 
 
@@ -159,7 +160,11 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
         answer=replace(FULL.answer, reason=HOSTILE, human=HOSTILE),
     )
     waiting = replace(WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE)
-    for shown in (show.decision(hostile), show.escalation(waiting), show.waiting_lines([waiting])):
+    for shown in (
+        show.decision(hostile),
+        show.escalation(waiting, NOW_S),
+        show.waiting_lines([waiting], NOW_S),
+    ):
         out = drawn(shown)
         assert not {char for char in out if not char.isprintable()} - {"\n"}
         assert "[bold red]" in " ".join(out.replace("│", " ").split())

@@ -14,11 +14,12 @@ from uuid import UUID
 
 import pytest
 
-from council.humans import state_dir
+from council.config.human_keys import state_dir
 from council.journal.schema import REVISIONS
 from council.journal.store import PacketStore
 from council.protocol.packet import PacketEnvelopeIn
 from tests.journal.packets import append
+from tests.patience import HANG_S
 
 from .conftest import Cli
 
@@ -112,14 +113,14 @@ def test_export_and_import_by_pipe(home: Path) -> None:
     path = filled(home / "s.db")
     command = [sys.executable, "-m", "council.cli", "store"]
     out = subprocess.run(
-        [*command, "export", "-", "--url", str(path)], capture_output=True, timeout=60, check=True
+        [*command, "export", "-", "--url", str(path)], capture_output=True, timeout=HANG_S, check=True
     ).stdout
     assert len(out.splitlines()) == 6
     done = subprocess.run(
         [*command, "import", "-", "--url", str(home / "new.db")],
         input=out,
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=True,
     )
     assert done.stdout == b"3 packets taken in, 0 there already\n"
@@ -191,7 +192,7 @@ def test_what_cannot_be_read_or_written_to_its_end_is_no_fault_of_the_councils(h
             [*command, "export", "-", "--url", str(path)],
             stdout=full,
             stderr=subprocess.PIPE,
-            timeout=60,
+            timeout=HANG_S,
             check=False,
         )
     assert done.returncode == 74
@@ -199,7 +200,7 @@ def test_what_cannot_be_read_or_written_to_its_end_is_no_fault_of_the_councils(h
     done = subprocess.run(
         [*command, "import", "/proc/self/mem", "--url", str(path)],
         capture_output=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert done.returncode == 2

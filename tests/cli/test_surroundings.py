@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from council.agents.mind import Opinion, Ruling
+from council.api.client import Council
 from council.cli import app
 from council.cli.report import Interrupted
-from council.client import Council
-from council.runtime import known
+from council.cluster import known
+from tests.patience import HANG_S
 
 from .conftest import Chair, Cli, Repository, council_of, entry
 
@@ -29,7 +30,7 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line_with_a_code_of_its
     where: str, extra: tuple[str, ...]
 ) -> None:
     command = ["sh", "-c", f'"$@" {where}', "sh", *PROPOSE, *extra]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 74, done.stderr
     assert done.stderr.count("can't be written") == 1
     assert "Traceback" not in done.stderr
@@ -39,13 +40,13 @@ def test_an_output_that_cannot_be_written_is_told_in_one_line_with_a_code_of_its
 def test_an_input_that_is_closed_is_an_empty_one() -> None:
     """Mutation: to read from what is not there, and call it a fault of the council's own."""
     command = ["sh", "-c", '"$@" <&-', "sh", sys.executable, "-P", "-m", "council.cli", "review", "-"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, "standard input is empty" in done.stderr) == (2, True), done.stderr
 
 
 def test_help_that_cannot_be_written_is_no_traceback_either() -> None:
     command = ["sh", "-c", '"$@" >/dev/full', "sh", sys.executable, "-m", "council.cli", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (74, False), done.stderr
 
 
@@ -129,7 +130,8 @@ def test_a_position_that_never_was_is_wrong_usage(cli: Cli, up: Up) -> None:
 
 def test_status_and_down_say_the_same_of_a_council_that_is_gone(cli: Cli) -> None:
     known.write(entry("council", pid=os.getpid(), started="another process's start"))
-    assert "nothing left to take down" in " ".join(cli("status").err.split())
+    assert "council council has crashed" in " ".join(cli("status").err.split())
+    assert "council council is down: it had crashed" in " ".join(cli("down").out.split())
     assert "nothing to take down" in " ".join(cli("down").err.split())
 
 

@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console, Group
 from rich.text import Text
 
-from council.agents.mind import Case, Opinion
-from council.agents.purse import Cost, Purse
+from council.agents.mind import Case, Cost, Opinion, Purse
+from council.api.client import Council
+from council.api.events import Event
 from council.cli import live
 from council.cli import top as top_module
 from council.cli.report import Report
 from council.cli.top import Top
-from council.client import Council
-from council.following import Event
-from council.settings import SeatConfig
+from council.config.settings import SeatConfig
+from tests.patience import HANG_S
 
 from .conftest import Cli
 from .test_live import Up
@@ -109,7 +109,7 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
     monkeypatch.setattr(Top, "_events", begun)
     monkeypatch.setattr(live, "told", interrupted)
     said = cli("top")
-    proposing.join(10)
+    proposing.join(HANG_S)
     assert said.code == 0
     assert said.out.count("spent 70 tokens") == 3
     assert {line.split()[1] for line in said.out.splitlines()} == {"spending"}

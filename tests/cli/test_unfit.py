@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from council import Council
-from council.agents import calls
-from council.agents.mind import Case, Opinion
-from council.agents.prompt import Overrun
-from council.agents.purse import Cost, Purse
+from council.agents.llm import calls
+from council.agents.mind import Case, Cost, Opinion, Purse
+from council.agents.prompting.prompt import Overrun
+from council.config.settings import SeatConfig
 from council.protocol.errors import TokenBudgetError
-from council.settings import SeatConfig
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.models.stub import ballot, says

@@ -16,9 +16,9 @@ from uuid import UUID
 import pytest
 
 from council import Council, CouncilPool
+from council.config.human_keys import state_dir
 from council.core.events import CoordinatorStarted
 from council.core.state import Moment, Rules
-from council.humans import state_dir
 from council.journal.checkpoint import Checkpoint, Signer, journal_key
 from council.journal.packets import Packer
 from council.journal.proof import Proof, check_proof
@@ -27,6 +27,7 @@ from council.journal.store import PacketStore
 from council.journal.writer import identity
 from council.protocol.packet import PacketEnvelopeIn
 from tests.journal.packets import append
+from tests.patience import HANG_S
 
 from .conftest import Cli
 
@@ -286,7 +287,7 @@ def test_to_the_output(path: Path, home: Path) -> None:
     command = [sys.executable, "-m", "council.cli"]
     for name, arguments in (("council-checkpoint", ("checkpoint",)), ("council-proof", ("prove", "2"))):
         done = subprocess.run(
-            [*command, *arguments, "-", "--url", str(path)], capture_output=True, timeout=60, check=True
+            [*command, *arguments, "-", "--url", str(path)], capture_output=True, timeout=HANG_S, check=True
         )
         (home / name).write_bytes(done.stdout)
     Checkpoint.read(home / "council-checkpoint").check()
@@ -307,7 +308,9 @@ def test_a_bar_on_a_terminal(path: Path) -> None:
     try:
         command = [sys.executable, "-m", "council.cli", "verify", "--url", str(path)]
         env = {**os.environ, "TERM": "xterm"}
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True, env=env)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=theirs, timeout=HANG_S, check=True, env=env
+        )
         os.close(theirs)
         theirs = -1
         shown = b""

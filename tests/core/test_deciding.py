@@ -9,6 +9,7 @@ from council_in_hand import Hand, abstain, ballot, no, yes
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import SEATS_MAX, TieBreak
+from tests.cases import each
 
 NOT_NEEDED = "had not voted yet; its ballot was not needed"
 BY_DEADLINE = "had not voted by the deadline"
@@ -87,7 +88,7 @@ def test_what_a_missing_ballot_might_say_about_risk_does_not_delay() -> None:
     assert hand.closed().early
 
 
-@pytest.mark.parametrize("seats", range(1, SEATS_MAX + 1))
+@each("seats", range(1, SEATS_MAX + 1))
 def test_with_any_number_of_seats_one_more_than_half_decides(seats: int) -> None:
     names = ["prime", *(f"s{i}" for i in range(1, seats))]
     hand = Hand(names)

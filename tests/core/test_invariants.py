@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from council.core.events import HumanAnswered, RulingGiven
 from council.core.state import Absent, CouncilState, Decision, Tally, TieBreak
 from council.protocol.errors import InternalError
+from tests.cases import each
 from tests.core.invariants import check
 
 
@@ -202,7 +203,7 @@ BROKEN: list[tuple[Callable[[], CouncilState], Callable[[CouncilState], None], s
 ]
 
 
-@pytest.mark.parametrize(("build", "breaks", "rule"), BROKEN)
+@each(("build", "breaks", "rule"), BROKEN)
 def test_a_broken_state_is_found(
     build: Callable[[], CouncilState], breaks: Callable[[CouncilState], None], rule: str
 ) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from council.core import tally
 from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, TieBreak, unsure
+from tests.cases import each
 
 
 def test_an_abstention_is_counted_as_presence_and_not_as_a_side() -> None:
@@ -124,7 +125,7 @@ def test_the_figures_of_the_protocol() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "fields",
     [
         {"quorum": 1},

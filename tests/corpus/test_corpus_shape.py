@@ -9,13 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from unidiff.patch import PatchSet
+
+from tests.cases import each
 
 HERE = Path(__file__).parent
 CHANGES = HERE / "changes"
 ENTRIES: list[dict[str, Any]] = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))["change"]
-SAMPLE = HERE.parent.parent / "council" / "sample.patch"
+SAMPLE = HERE.parent.parent / "council" / "cli" / "sample.patch"
 KINDS = {
     "syntax-error",
     "hard-coded-key",
@@ -54,7 +55,7 @@ def test_every_patch_is_listed_and_every_listed_patch_is_there() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: str(entry["file"]))
+@each("entry", ENTRIES)
 def test_an_entry_is_complete_and_agrees_with_itself(entry: dict[str, Any]) -> None:
     assert set(entry) == KEYS
     assert entry["fault"] in KINDS | {""}
@@ -64,14 +65,14 @@ def test_an_entry_is_complete_and_agrees_with_itself(entry: dict[str, Any]) -> N
     assert entry["note"].endswith(".")
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: str(entry["file"]))
+@each("entry", ENTRIES)
 def test_a_patch_parses_and_has_the_size_of_a_real_one(entry: dict[str, Any]) -> None:
     files = parsed(entry["file"])
     assert 2 <= len(files) <= 6
     assert 20 <= files.added + files.removed <= 150
 
 
-@pytest.mark.parametrize("path", [*sorted(CHANGES.iterdir()), SAMPLE], ids=lambda path: path.name)
+@each("path", [*sorted(CHANGES.iterdir()), SAMPLE])
 def test_the_hunk_headers_count_what_follows(path: Path) -> None:
     """unidiff stops at the counts a header gives; here every line of the patch is accounted for."""
     lines = path.read_text(encoding="utf-8").split("\n")
@@ -106,7 +107,7 @@ def test_half_are_faulty_and_each_kind_comes_in_several_disguises() -> None:
     assert sum(entry["alarming"] for entry in ENTRIES) >= 10
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: str(entry["file"]))
+@each("entry", ENTRIES)
 def test_new_modules_are_real_python_unless_that_is_the_fault(entry: dict[str, Any]) -> None:
     if entry["fault"] == "syntax-error":
         return
@@ -153,7 +154,7 @@ def test_much_of_it_is_not_python() -> None:
     } <= suffixes.keys()
 
 
-@pytest.mark.parametrize("path", [*sorted(CHANGES.iterdir()), SAMPLE], ids=lambda path: path.name)
+@each("path", [*sorted(CHANGES.iterdir()), SAMPLE])
 def test_addresses_are_reserved_for_examples(path: Path) -> None:
     domains = ADDRESS.findall(path.read_text(encoding="utf-8"))
     assert all(domain.split(".")[-1] == "example" or domain.startswith("example.") for domain in domains)

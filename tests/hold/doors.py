@@ -15,19 +15,19 @@ import typer
 from msgspec.structs import asdict
 
 from council import Council, CouncilConfig, Envelope
-from council.agents.purse import Cost
-from council.chartering import chartered, papers_of
+from council.agents.mind import Cost
 from council.cli.app import app, run
 from council.cli.report import error_code
+from council.cluster import known
+from council.config.charter_files import chartered, papers_of
 from council.core.state import Account, Answer, Option, TieBreak
 from council.core.state import Ruling as PrimesRuling
 from council.journal.checkpoint import SIGNATURE_BYTES
 from council.protocol import codec, signing
 from council.protocol.errors import CouncilError
-from council.protocol.identity import Identity
-from council.runtime import known
+from council.protocol.identity.charter import Identity
+from council.runtime.build import rules_of as _rules_of
 from council.runtime.identity import kept
-from council.runtime.parts import rules_of as _rules_of
 from tests.cli.conftest import Lent, entry
 
 __all__ = ["Account", "Answer", "Option", "PrimesRuling", "TieBreak"]  # what fields of public values are

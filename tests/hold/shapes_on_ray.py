@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tests.hold import shapes, texts
 
-COMMANDS = (
+# Those after which the council is up, and those that end it.
+FIRST = (
     ["up", "--dashboard"],
     ["up"],
     ["status"],
@@ -22,33 +22,31 @@ COMMANDS = (
     ["dashboard", "open"],
     ["dashboard", "install"],
     ["propose", "Rotate the staging key", "--wait-for", "all"],
-    ["down", "--yes"],
-    ["down", "--yes"],
 )
+LAST = (["down", "--yes"], ["down", "--yes"])
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def lines() -> Iterator[str]:
-    return shapes.lines(runs())
-
-
-def runs() -> Iterator[tuple[str, int, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("COUNCIL_", "RAY_"))}
         env |= {"XDG_STATE_HOME": folder, "PYTHONPATH": str(shapes.ROOT), "BROWSER": "true"}
-        down = True
+
+        def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+            line = [sys.executable, "-P", "-m", "council.cli", *arguments]
+            return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
         try:
-            for command in COMMANDS:
-                done = called(command, Path(folder), env)
-                down = command[0] == "down"
-                yield "council " + " ".join(command), done.returncode, json.loads(done.stdout)
+            yield from shapes.lines(told([*FIRST, *LAST], run))
         finally:
-            if not down:
-                called(["down", "--yes"], Path(folder), env)
+            run("down", "--yes")
 
 
-def called(command: list[str], folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-P", "-m", "council.cli", *command, "--json"]
-    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, timeout=150, check=False)
+def told(commands: Iterable[list[str]], run: Run) -> Iterator[tuple[str, int, Any]]:
+    """Runs the commands; gives each with its exit code and what it printed."""
+    for command in commands:
+        done = run(*command, "--json")
+        yield "council " + " ".join(command), done.returncode, json.loads(done.stdout)
 
 
 if __name__ == "__main__":

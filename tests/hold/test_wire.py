@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from council import CouncilError, Envelope
+from tests.cases import each
 from tests.hold import doors, wire
 
 
-@pytest.mark.parametrize(("name", "held"), wire.kept().items())
+@each(("name", "held"), wire.kept().items())
 def test_each_envelope_has_the_bytes_it_had(name: str, held: dict[str, Any]) -> None:
     assert wire.described(json.dumps(held["envelope"])) == held
     envelope = Envelope.from_json(json.dumps(held["envelope"]))

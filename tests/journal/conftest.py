@@ -16,6 +16,9 @@ from council.journal.store import PacketStore
 from tests.postgres import postgresql
 
 ENGINES = ("sqlite", "postgresql")
+# For what no SQL, type or lock of an engine has a part in.
+only_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 _numbers = itertools.count(1)
 
 

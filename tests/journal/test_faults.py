@@ -38,6 +38,7 @@ from council.protocol.errors import (
     StoreReadOnly,
     StoreUnreachable,
 )
+from tests.patience import HANG_S
 
 from .conftest import end_sessions, raw
 from .packets import NOW, append, given, several
@@ -103,7 +104,7 @@ def test_a_lock_that_is_let_go_in_time_is_waited_for(address: str, opened: Open)
         thread = threading.Thread(target=lambda: (store.write([given(1)], NOW), done.set()))
         thread.start()
         assert not done.wait(0.2)
-    thread.join(30)
+    thread.join(HANG_S)
     assert done.is_set()
 
 
@@ -173,7 +174,7 @@ def test_a_disk_that_refuses_a_write_keeps_nothing_of_the_call(address: str, ope
         [sys.executable, "-c", LIMITED, address],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANG_S,
         cwd=ROOT,
         check=True,
     )
@@ -263,12 +264,12 @@ def test_a_store_in_a_folder_that_may_not_be_written_is_read(for_all: Path, open
         assert store.info().packets == 1
     assert not Path(f"{address}-wal").exists(), "the file stands alone once it is closed"
     with reads_as_nobody(address) as reader:
-        assert reader.communicate("\n", timeout=60)[0].splitlines() == ["1", "1"]
+        assert reader.communicate("\n", timeout=HANG_S)[0].splitlines() == ["1", "1"]
     with reads_as_nobody(address) as reader:
         assert reader.stdout is not None
         assert reader.stdout.readline() == "1\n"
         opened(address).write([given(2)], NOW)
-        said = reader.communicate("\n", timeout=60)[0]
+        said = reader.communicate("\n", timeout=HANG_S)[0]
         assert "somebody began to write it" in said
 
 
@@ -282,7 +283,7 @@ def test_a_log_that_can_not_be_read_without_writing_is_told(
     for suffix in ("", "-wal"):
         shutil.copy(f"{address}{suffix}", for_all / f"store.db{suffix}")
     with reads_as_nobody(str(for_all / "store.db")) as reader:
-        said = reader.communicate("\n", timeout=60)[0]
+        said = reader.communicate("\n", timeout=HANG_S)[0]
     assert "copy it to where you have them" in said
 
 
@@ -301,7 +302,7 @@ def test_a_file_without_rights_is_unreachable_or_read_only(for_all: Path, opened
         [sys.executable, "-c", code, address],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         cwd=ROOT,
         check=False,
     )
@@ -463,7 +464,7 @@ def test_many_open_a_new_store_at_once(address: str, opened: Open) -> None:
         subprocess.Popen([sys.executable, "-c", code, address], cwd=ROOT, stdout=subprocess.DEVNULL)
         for _ in range(4)
     ]
-    assert [each.wait(100) for each in started] == [0] * 4
+    assert [each.wait(HANG_S) for each in started] == [0] * 4
     assert opened(address, migrate=False).revision_found == REVISIONS[-1]
 
 

@@ -25,6 +25,8 @@ from tests.journal.conftest import raw
 from tests.journal.journals import NAME, begun, fill, life
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, run
 
+from .conftest import only_sqlite
+
 
 @pytest.fixture
 def lived(store: PacketStore) -> tuple[Hand, dict[str, str]]:
@@ -122,6 +124,7 @@ def test_a_store_and_a_memory_answer_alike(store: PacketStore, lived: tuple[Hand
         assert question.get("seat") == "nobody" or question.get("until") == AT or len(kept) > 0, question
 
 
+@only_sqlite
 def test_a_page_survives_the_way_to_another_process(
     store: PacketStore, lived: tuple[Hand, dict[str, str]]
 ) -> None:
@@ -157,7 +160,7 @@ def test_a_thread_holds_all_that_concerns_a_proposal(
     assert [agent_of(hand.records[p - 1].event) for p in positions(revision)][-1] == "codemind"
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@only_sqlite
 def test_a_thread_is_found_without_walking_the_journal(
     store: PacketStore, address: str, lived: tuple[Hand, dict[str, str]]
 ) -> None:
@@ -228,6 +231,7 @@ def test_a_proposal_is_known_by_its_beginning(store: PacketStore, lived: tuple[H
             assert len(remembered) == len(page(store, proposal=proposal_id))
 
 
+@only_sqlite
 def test_what_is_no_id_is_refused(store: PacketStore, lived: tuple[Hand, dict[str, str]]) -> None:
     for given in ("abc", "", "xyz1", "10f3%", "a" * 33, "'; DROP"):
         with pytest.raises(CallerError, match="expected its id"):
@@ -236,6 +240,7 @@ def test_what_is_no_id_is_refused(store: PacketStore, lived: tuple[Hand, dict[st
             history.in_memory(lived[0].records, wanted(Asked(proposal=given)))
 
 
+@only_sqlite
 def test_an_unknown_proposal_is_refused(store: PacketStore, lived: tuple[Hand, dict[str, str]]) -> None:
     """A ballot's own id is none, though it stands in the records of proposals."""
     hand, _ = lived
@@ -271,6 +276,7 @@ def test_a_beginning_that_fits_several_names_them(store: PacketStore) -> None:
 # The way it is asked
 
 
+@only_sqlite
 def test_the_envelope_comes_with_it_where_it_is_asked_for(
     store: PacketStore, lived: tuple[Hand, dict[str, str]]
 ) -> None:
@@ -286,6 +292,7 @@ def test_the_envelope_comes_with_it_where_it_is_asked_for(
     assert (unreadable.payload is not None, unreadable.envelope) == (True, None)
 
 
+@only_sqlite
 def test_a_page_holds_so_many_bytes_and_at_least_one_record(
     store: PacketStore, lived: tuple[Hand, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +316,7 @@ FAULTY: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@only_sqlite
 def test_a_question_that_can_not_be_meant_is_told(
     store: PacketStore, lived: tuple[Hand, dict[str, str]]
 ) -> None:
@@ -319,6 +327,7 @@ def test_a_question_that_can_not_be_meant_is_told(
             history.in_memory(lived[0].records, wanted(Asked(**asked)))
 
 
+@only_sqlite
 def test_a_journal_that_is_not_there_is_told_with_those_that_are(
     store: PacketStore, lived: tuple[Hand, dict[str, str]]
 ) -> None:
@@ -419,6 +428,7 @@ def test_a_memory_says_what_it_has_no_more() -> None:
         asked(proposal=ids["approved"])
 
 
+@only_sqlite
 def test_the_council_id_is_read_from_the_first_record(store: PacketStore) -> None:
     hand = begun()
     fill(store, hand.records)

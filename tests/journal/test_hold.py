@@ -13,6 +13,7 @@ import pytest
 from council.journal.hold import held
 from council.journal.store import PacketStore
 from council.protocol.errors import JournalHeld, StoreUnreachable
+from tests.patience import HANG_S
 
 from .conftest import end_sessions, raw
 
@@ -55,7 +56,7 @@ def test_a_process_that_is_killed_holds_nothing(address: str, opened: Open, tmp_
     ready = tmp_path / "ready"
     process = multiprocessing.get_context("spawn").Process(target=hold_and_die, args=(address, str(ready)))
     process.start()
-    process.join(60)
+    process.join(HANG_S)
     assert process.exitcode == -9
     assert ready.exists()
     with held(opened(address).database, "council", takeover=False):

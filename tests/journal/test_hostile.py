@@ -34,13 +34,12 @@ from council.protocol.errors import (
     StoreUnreachable,
 )
 from council.protocol.packet import GENERATION_MAX, TAGS_MAX, PacketEnvelope
+from tests.patience import HANG_S
 
-from .conftest import raw
+from .conftest import only_postgresql, only_sqlite, raw
 from .packets import HOUR, NOW, PAST, append, given, several, whole
 
 Open = Callable[..., PacketStore]
-only_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 # Moments that have an offset, and no place among the years of UTC.
 TOO_EARLY = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))
 TOO_LATE = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-12)))
@@ -138,7 +137,7 @@ def lines(*packets: dict[str, Any], epochs: int = 0, end: bool = True) -> io.Byt
 def derived(number: int, generation: int, *parents: int, root: int = 99) -> dict[str, Any]:
     lineage = {"parent_ids": [str(by_id(each)) for each in parents], "generation": generation}
     lineage["root_packet_id"] = str(by_id(root))
-    return {"packet": json.loads(whole(number).to_json()) | {"lineage": lineage}}
+    return {"packet": json.loads(whole(number).canonical()) | {"lineage": lineage}}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +151,7 @@ def derived(number: int, generation: int, *parents: int, root: int = 99) -> dict
         ([derived(51, 3, 52), derived(53, 4, 51), derived(52, 5, 53)], "line 4: .* may derive from it"),
     ],
 )
+@only_sqlite
 def test_a_lineage_is_not_forged_behind_a_parent_that_is_gone(
     store: PacketStore, packets: list[dict[str, Any]], said: str
 ) -> None:
@@ -161,6 +161,7 @@ def test_a_lineage_is_not_forged_behind_a_parent_that_is_gone(
     assert store.info().packets == 0
 
 
+@only_sqlite
 def test_a_circle_is_not_imported_in_two_files(store: PacketStore) -> None:
     assert store.import_(lines(derived(51, 3, 52))).orphans == 1
     with pytest.raises(ImportRefused, match="may derive from it"):
@@ -190,6 +191,7 @@ def test_a_generation_past_the_last_is_an_error_of_one_packet(store: PacketStore
         {"by": ""},
     ],
 )
+@only_sqlite
 def test_an_epoch_that_cannot_be_kept_is_refused_at_its_line(
     store: PacketStore, change: dict[str, Any]
 ) -> None:
@@ -200,6 +202,7 @@ def test_an_epoch_that_cannot_be_kept_is_refused_at_its_line(
     assert store.info().journals == ()
 
 
+@only_sqlite
 def test_a_row_of_an_epoch_that_the_file_lacks_is_refused_in_words(
     store: PacketStore, new_address: Callable[[], str], opened: Open
 ) -> None:
@@ -224,7 +227,7 @@ def test_an_older_epoch_does_not_write_on_in_a_file_either(store: PacketStore) -
         own = row_hash(head.row_hash, number, epoch, content_hash(packet.canonical()))
         place = {"journal": "council", "position": number, "epoch": epoch}
         hashes = {"previous_hash": head.row_hash.hex(), "row_hash": own.hex()}
-        rows.append({**place, **hashes, "packet": json.loads(packet.to_json())})
+        rows.append({**place, **hashes, "packet": json.loads(packet.canonical())})
         head = Head(number, own)
     with pytest.raises(
         ImportRefused, match="line 5: journal council, position 2: epoch 1 follows a newer one"
@@ -285,6 +288,7 @@ def test_the_first_and_last_moments_can_be_read_in_every_zone(address: str, open
         assert store.find(NOW, limit=1, cursor=page.cursor).packets[0].timestamp == first
 
 
+@only_sqlite
 def test_more_tags_than_a_packet_has_are_a_callers_fault(store: PacketStore) -> None:
     tags = [str(n) for n in range(TAGS_MAX + 1)]
     store.write([given(1, tags=tags[:-1])], NOW)
@@ -385,7 +389,7 @@ def test_a_folder_without_rights_is_told(address: str, opened: Open) -> None:
         [sys.executable, "-c", code, str(found)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         cwd=root,
         check=False,
     )
@@ -498,6 +502,7 @@ def test_a_packet_that_has_the_number_of_a_removed_one_is_found(store: PacketSto
     connection.close()
 
 
+@only_sqlite
 def test_an_empty_call_is_none(store: PacketStore) -> None:
     epoch, head = store.begin_epoch("council", "me")
     assert store.append_rows("council", epoch, [], head) == (Head(), [])

@@ -28,6 +28,7 @@ from council.protocol.errors import (
     StoreError,
     StoreLocked,
 )
+from tests.patience import HANG_S
 
 from .conftest import raw
 from .packets import HOUR, NOW, PAST, append, given, several, whole
@@ -178,10 +179,10 @@ def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> No
         while len(told) < 20 and thread.is_alive():
             time.sleep(0.001)
         newer, head = new.begin_epoch("council", "new")
-        fenced.wait(30)
+        fenced.wait(HANG_S)
     finally:
         over.set()  # or it would write on, were the test to fail
-        thread.join(60)
+        thread.join(HANG_S)
     assert fenced.is_set()
     assert head == told[-1]
     append(new, "council", newer, several(100_001, 1), head)

@@ -42,6 +42,7 @@ from council.protocol.packet import PACKET_BYTES_MAX, PARENTS_MAX, PacketEnvelop
 from council.runtime.reading import PROPOSAL_BYTES_MAX
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
+from .conftest import only_sqlite
 from .journals import NAME, begun, life, nothing
 from .packets import NOW
 
@@ -145,6 +146,7 @@ def test_the_bytes_are_those_of_the_document_for_every_kind_of_event(
     assert packet.thread_id == (uuid_of(about) if about is not None else None)
 
 
+@only_sqlite
 def test_a_council_with_something_of_everything_is_kept_as_the_document_has_it(store: PacketStore) -> None:
     """And found again by the store's own queries, which check each packet against its hash and the document."""
     hand, ids = life()
@@ -192,6 +194,7 @@ def test_a_revision_descends_from_what_it_revises() -> None:
     assert lines == [(number, uuid_of(first)) for number in range(6)]
 
 
+@only_sqlite
 def test_lines_are_looked_up_after_a_restart_and_once_only(store: PacketStore) -> None:
     """Mutation: a packer that starts from nothing gives every ballot after a restart a line of its own."""
     hand = begun()
@@ -297,6 +300,7 @@ def test_the_largest_proposal_can_be_read_again(store: PacketStore) -> None:
     assert store.export(kept) == 2
 
 
+@only_sqlite
 def test_a_seats_death_that_decides_very_many_is_one_packet(new_address: Any, opened: Any) -> None:
     """rules 4.6: one record, however many it ended. Also what is exported can be imported."""
     hand = begun(open_max=3_000)

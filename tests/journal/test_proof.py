@@ -26,7 +26,7 @@ from council.protocol.errors import (
     UnknownPacket,
 )
 
-from .conftest import raw
+from .conftest import only_sqlite, raw
 from .packets import NOW, append, given, several, whole
 
 SIGNER = Signer(b"k" * 32)
@@ -57,6 +57,7 @@ def test_every_packet_is_proved_by_its_id_and_by_its_place(filled: PacketStore) 
         assert len(proof.path) <= (ROWS - 1).bit_length()
 
 
+@only_sqlite
 def test_a_checkpoint_from_before_proves_what_stood_then(filled: PacketStore) -> None:
     checkpoint = sign(verify(filled, "council"))
     epoch, head = filled.begin_epoch("council", "me")
@@ -68,6 +69,7 @@ def test_a_checkpoint_from_before_proves_what_stood_then(filled: PacketStore) ->
 
 
 @pytest.mark.parametrize("which", [0, ROWS + 1, UUID(int=100), UUID(int=99)])
+@only_sqlite
 def test_what_does_not_stand_in_the_journal(filled: PacketStore, which: UUID | int) -> None:
     with pytest.raises(UnknownPacket, match="holds no packet"):
         prove(filled, "council", which, sign)
@@ -128,6 +130,7 @@ def altered(proof: Proof) -> list[Proof]:
     ]
 
 
+@only_sqlite
 def test_nothing_in_a_proof_can_be_changed(filled: PacketStore) -> None:
     """Mutation: a part that neither the root nor the signature covers could say what the journal does not."""
     proof = prove(filled, "council", 7, sign)
@@ -144,6 +147,7 @@ def test_nothing_in_a_proof_can_be_changed(filled: PacketStore) -> None:
             check_proof(each, SIGNER.public)
 
 
+@only_sqlite
 def test_a_proof_is_a_short_file(filled: PacketStore, tmp_path: Path) -> None:
     proof = prove(filled, "council", 7, sign)
     path = tmp_path / "p.json"
@@ -180,6 +184,7 @@ WRONG: list[Callable[[dict[str, Any]], object]] = [
 
 
 @pytest.mark.parametrize("change", range(len(WRONG)))
+@only_sqlite
 def test_a_file_of_something_else_is_refused(filled: PacketStore, tmp_path: Path, change: int) -> None:
     proof = prove(filled, "council", 7, sign)
     path = tmp_path / "p.json"

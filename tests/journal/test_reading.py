@@ -17,7 +17,7 @@ from council.journal.store import PacketStore
 from council.protocol.errors import CallerError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn
 
-from .conftest import raw
+from .conftest import only_sqlite, raw
 from .packets import HOUR, NOW
 from .packets import given as packet
 
@@ -116,7 +116,7 @@ def half_entered(store: PacketStore, address: str, words: int) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@only_sqlite
 @pytest.mark.parametrize("words", [0, 60])
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=questions, limit=st.integers(1, 60))
@@ -159,11 +159,13 @@ def test_pages_are_stable_while_rows_are_added(filled: PacketStore, newest_first
 @pytest.mark.parametrize(
     "cursor", ["", "x", "e30", "W10", "WzEsMiwzXQ", "é", "A" * 300, "bnVsbA", "W1tbW1tb"]
 )
+@only_sqlite
 def test_a_cursor_that_is_none_is_refused(filled: PacketStore, cursor: str) -> None:
     with pytest.raises(CallerError, match="cursor: this is none"):
         filled.find(NOW, cursor=cursor)
 
 
+@only_sqlite
 def test_a_cursor_belongs_to_its_question(filled: PacketStore) -> None:
     cursor = filled.find(NOW, limit=5).cursor
     assert filled.find(NOW, limit=9, cursor=cursor).packets
@@ -173,6 +175,7 @@ def test_a_cursor_belongs_to_its_question(filled: PacketStore) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, queries.PAGE_MAX + 1])
+@only_sqlite
 def test_a_limit_is_kept_within_bounds(store: PacketStore, limit: int) -> None:
     with pytest.raises(CallerError, match="limit"):
         store.find(NOW, limit=limit)
@@ -181,6 +184,7 @@ def test_a_limit_is_kept_within_bounds(store: PacketStore, limit: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "\ud800", "x" * 201])
+@only_sqlite
 def test_a_text_that_no_packet_has_is_refused(store: PacketStore, text: str) -> None:
     for asked in ({"packet_type": text}, {"tags_any": [text]}, {"tags_all": [text]}):
         with pytest.raises(CallerError, match="1 to 200"):
@@ -192,6 +196,7 @@ def test_a_text_that_no_packet_has_is_refused(store: PacketStore, text: str) -> 
             store.records("council", after=after)
 
 
+@only_sqlite
 def test_one_text_is_no_list_of_tags(store: PacketStore) -> None:
     with pytest.raises(CallerError, match="expected a list"):
         store.find(NOW, tags_any="abc")
@@ -246,6 +251,7 @@ def test_a_long_line_is_followed_to_its_end(store: PacketStore, monkeypatch: pyt
     assert len(store.descendants(UUID(int=1), NOW, depth=99)) == 99
 
 
+@only_sqlite
 def test_a_depth_of_nothing_is_refused(store: PacketStore) -> None:
     with pytest.raises(CallerError, match="depth"):
         store.ancestors(UUID(int=1), NOW, depth=0)

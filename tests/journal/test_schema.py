@@ -19,8 +19,9 @@ from sqlalchemy import Connection
 from council.journal import engines, schema
 from council.journal.store import PacketStore
 from council.protocol.errors import OperatorError
-from council.protocol.jsondata import plain
 from council.protocol.packet import PacketEnvelope, PacketStoreRow
+from council.protocol.values import plain
+from tests.patience import HANG_S
 
 from .conftest import raw
 from .packets import NOW, append, given, several, whole
@@ -234,14 +235,14 @@ def test_an_sqlite_that_is_too_old_is_refused(
     [
         ("from council import *", ["sqlalchemy", "alembic", "psycopg"]),
         ("import council.cli.app", ["sqlalchemy", "alembic", "psycopg", "council.journal.store"]),
-        ("import council.journal.record, council.settings", ["sqlalchemy"]),
+        ("import council.journal.record, council.config.settings", ["sqlalchemy"]),
         ("import council.journal.store", ["alembic", "psycopg", "ray"]),
     ],
 )
 def test_what_is_not_used_is_not_imported(statement: str, absent: list[str]) -> None:
     code = f"import sys; {statement}; print([name for name in {absent!r} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert done.stdout.strip() == "[]"
 
@@ -257,6 +258,6 @@ def test_a_store_that_is_current_is_opened_without_alembic(
         "print('alembic' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=HANG_S, check=True
     )
     assert done.stdout.splitlines()[-1] == "False"

@@ -25,6 +25,7 @@ from tests.journal.writing import (
     whole,
     write,
 )
+from tests.patience import HANG_S
 from tests.runtime.harness import Hand
 from tests.runtime.test_replay import votes, years
 
@@ -88,7 +89,7 @@ def test_a_snapshot_and_the_rest_come_to_what_all_comes_to(seed: int, tmp_path: 
     hand.wait(100_000)
     for driver in (one, other):
         driver.wake(hand.now)
-        driver.unsaved.clear()
+        driver.take()
         driver.saved(driver.position)
     hand.save()
     assert whole(one) == whole(other) == whole(hand.driver)
@@ -194,11 +195,11 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
     driver = fresh(hand.rules)
     with journal_of(address) as journal:
         journal.recover(driver)
-        good = driver.snapshot()
         assert (
             snapshots.Keeper(journal._store.database, NAME, journal._signer).newest(journal._row_hash) is None
         )
-        journal.keep(Snapshot(count, b"\x80", good.more))  # an empty map: no field of ours
+        # An empty map, with no field of ours, and a part that is none: the next one stands without both.
+        journal.keep(Snapshot(count, b"\x80", b"\x80"))
     for _ in range(2):
         with capture_logs() as logs:
             assert whole(recovered(address, hand.rules)) == whole(hand.driver)
@@ -222,7 +223,7 @@ def test_what_could_not_be_kept_goes_with_the_next(address: str) -> None:
         other = locked(address)
         with capture_logs() as logs:
             journal.keep(driver.snapshot())
-            journal._executor.submit(lambda: None).result(30)
+            journal._executor.submit(lambda: None).result(HANG_S)
         unlocked(other)
         assert [entry["event"] for entry in logs] == ["no snapshot"]
         assert parts(address) == []
@@ -233,7 +234,7 @@ def test_what_could_not_be_kept_goes_with_the_next(address: str) -> None:
     assert [part for _, part in parts(address)].count("more") == 2
     again = recovered(address, hand.rules)
     assert whole(again) == whole(hand.driver)
-    assert again.feed.last(10) == [], "nothing had to be replayed"
+    assert again.feed.told(10) == [], "nothing had to be replayed"
 
 
 def test_one_of_records_that_were_not_kept_is_not_kept(address: str) -> None:
@@ -257,7 +258,7 @@ def test_a_fenced_coordinator_keeps_none(address: str) -> None:
         write(journal, hand.records)
         with journal_of(address, takeover=True), capture_logs() as logs:
             journal.keep(driver.snapshot())
-            journal._executor.submit(lambda: None).result(30)
+            journal._executor.submit(lambda: None).result(HANG_S)
         assert [entry["event"] for entry in logs] == ["no snapshot"]
     assert parts(address) == []
 
@@ -270,13 +271,16 @@ def test_one_is_due_after_so_many_records(address: str, monkeypatch: pytest.Monk
         journal.keep(Snapshot(10, b"", b""))
         assert not journal.snapshot_due(19)
         assert journal.snapshot_due(20)
+        journal.keep(Snapshot(20, bytes(30_000), b""))  # a large one weighs as much as thirty records
+        assert not journal.snapshot_due(49)
+        assert journal.snapshot_due(50)
 
 
 def test_a_journal_that_ends_before_its_own_snapshot_is_refused(address: str) -> None:
     """Also without a checkpoint, as at a new path, and before an epoch is begun. One of another key says nothing."""
     hand = years(10, proposals=12)
     count = len(hand.records)
-    written(address, hand, [count])
+    written(address, hand, [count - 1, count])  # the newest is the one that is told
     unguarded(address, f"DELETE FROM packet_store WHERE position > {count - 2}")
     with pytest.raises(
         JournalCorrupt, match=f"was cut: it ends at record {count - 2}, and.* made at record {count};"
@@ -298,6 +302,6 @@ def test_one_that_is_kept_already_is_not_kept_again(address: str) -> None:
     with journal_of(address) as journal, capture_logs() as logs:
         journal.recover(driver)
         journal.keep(driver.snapshot())
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
     assert [entry["event"] for entry in logs] == []
     assert parts(address) == [(count, "base"), (count, "more")]

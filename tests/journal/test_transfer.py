@@ -14,7 +14,9 @@ import pytest
 from council.journal import transfer
 from council.journal.store import PacketStore
 from council.protocol.errors import EpochFenced, ImportRefused
+from tests.patience import HANG_S
 
+from .conftest import only_sqlite
 from .packets import HOUR, NOW, PAST, append, given, several, whole
 
 Open = Callable[..., PacketStore]
@@ -190,6 +192,7 @@ def swap(one: int, two: int) -> Callable[[list[Any]], None]:
         (lambda lines: lines.insert(4, {"packet": 3}), "line 5: packet: expected an object"),
     ],
 )
+@only_sqlite
 def test_a_damaged_file_is_refused_at_its_line(
     store: PacketStore, other: PacketStore, damage: Callable[[list[Any]], None], said: str
 ) -> None:
@@ -206,12 +209,14 @@ def test_a_damaged_file_is_refused_at_its_line(
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"not json\n", b'{"a":1,"a":2}\n', b"[" * 100_000, b"\xff\n"])
+@only_sqlite
 def test_what_is_no_file_of_packets_is_refused(store: PacketStore, text: bytes) -> None:
     with pytest.raises(ImportRefused):
         store.import_(io.BytesIO(text))
     assert store.info().packets == 0
 
 
+@only_sqlite
 def test_a_line_without_end_is_not_read_to_its_end(store: PacketStore) -> None:
     class Endless(io.RawIOBase):
         asked = 0
@@ -226,6 +231,7 @@ def test_a_line_without_end_is_not_read_to_its_end(store: PacketStore) -> None:
         store.import_(Endless())  # type: ignore[arg-type]
 
 
+@only_sqlite
 def test_another_history_of_the_same_name_is_refused(store: PacketStore, other: PacketStore) -> None:
     fill(store)
     other.begin_epoch("council", "a stranger")
@@ -254,7 +260,7 @@ def test_an_export_is_of_one_moment(store: PacketStore, monkeypatch: pytest.Monk
             if self.wrote == 2:
                 thread = threading.Thread(target=meanwhile)
                 thread.start()
-                thread.join(20)
+                thread.join(HANG_S)
                 assert not thread.is_alive()
             return super().write(text)
 

@@ -49,7 +49,10 @@ from tests.journal.writing import (
     whole,
     write,
 )
+from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, Hand, run, until
+
+from .conftest import only_sqlite
 
 
 def kept(address: str) -> list[bytes]:
@@ -108,7 +111,7 @@ def test_a_caller_that_stops_waiting_leaves_no_gap(address: str) -> None:
 
     async def scenario() -> None:
         journal._executor.submit(gate.wait)  # as a snapshot or a checkpoint may run before it
-        waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[:5]), 30))
+        waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[:5]), HANG_S))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -147,7 +150,7 @@ def test_closing_in_trouble_leaves_no_gap(tmp_path: Path, well_again: bool) -> N
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-        waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[3:6]), 30))
+        waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[3:6]), HANG_S))
         await in_trouble(journal)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
@@ -236,7 +239,7 @@ def test_a_locked_store_is_waited_for(address: str) -> None:
         async def scenario() -> None:
             other = locked(address)
             with capture_logs() as logs:
-                waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), 30))
+                waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), HANG_S))
                 await in_trouble(journal)
                 assert isinstance(journal.trouble, StoreLocked)
                 assert not waiting.done()
@@ -265,7 +268,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         room(taken)
 
         async def scenario() -> None:
-            waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), 30))
+            waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), HANG_S))
             await in_trouble(journal)
             assert isinstance(journal.trouble, StoreFull)
             await asyncio.to_thread(room, 2**30)
@@ -313,7 +316,7 @@ def test_readers_keep_no_writer_waiting(address: str) -> None:
     hand, _ = life()
 
     async def written(journal: DurableJournal) -> None:
-        await asyncio.wait_for(journal.append(hand.records), 30)
+        await asyncio.wait_for(journal.append(hand.records), HANG_S)
 
     with journal_of(address) as journal, contextlib.ExitStack() as reading:
         for _ in range(READERS):
@@ -345,7 +348,7 @@ def test_a_store_that_is_away_when_a_parent_is_looked_up_is_waited_for(tmp_path:
 
         async def scenario() -> None:
             path.rename(away)
-            waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), 30))
+            waiting = asyncio.ensure_future(asyncio.wait_for(journal.append(hand.records[2:]), HANG_S))
             await in_trouble(journal)
             assert isinstance(journal.trouble, StoreUnreachable)
             away.rename(path)
@@ -371,17 +374,17 @@ def test_a_checkpoint_is_written_now_and_then_and_at_the_end(
     with journal_of(address, checkpoint=file) as journal:
         write(journal, hand.records[:2])
         journal.tend()
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
         assert not file.exists(), "none is due yet"
         monkeypatch.setattr(writer, "CHECKPOINT_S", 0.0)
         journal.tend()
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
         first = Checkpoint.read(file)
         first.check(Signer(KEY).public)
         assert (first.position, first.epoch, first.council_id, first.journal) == (2, 1, COUNCIL_ID, NAME)
         written_at = file.stat().st_mtime_ns
         journal.tend()
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
         assert file.stat().st_mtime_ns == written_at, "nothing new to sign"
         write(journal, hand.records[2:])
     last = Checkpoint.read(file)
@@ -418,13 +421,13 @@ def test_one_that_could_not_be_written_is_written_later(
     with journal_of(address, checkpoint=file) as journal:
         write(journal, hand.records)
         with capture_logs() as logs:
-            journal._executor.submit(journal._sign).result(30)
+            journal._executor.submit(journal._sign).result(HANG_S)
         assert [entry["event"] for entry in logs] == ["no checkpoint"]
         assert journal.unsigned is not None
         assert str(file) in journal.unsigned
         file.parent.mkdir()
         journal.tend()
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
         assert Checkpoint.read(file).position == len(hand.records)
         assert journal.unsigned is None
 
@@ -442,6 +445,7 @@ def emptied(address: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [shorter, altered, emptied])
+@only_sqlite
 def test_a_journal_that_is_not_what_its_checkpoint_says_is_refused(
     wrong: Callable[[str], None], address: str, tmp_path: Path
 ) -> None:
@@ -460,6 +464,7 @@ def test_a_journal_that_is_not_what_its_checkpoint_says_is_refused(
         assert store.info().journals[0].epoch == 1
 
 
+@only_sqlite
 def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_path: Path) -> None:
     hand, _ = life()
     file = tmp_path / "a.checkpoint"
@@ -512,6 +517,7 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
         ),
     ],
 )
+@only_sqlite
 def test_the_first_record_that_does_not_fit_is_named_at_the_start(
     statement: str, position: int, says: str, address: str, tmp_path: Path
 ) -> None:
@@ -561,7 +567,7 @@ def words(address: str) -> int:
         return int(connection.exec_driver_sql("SELECT count(*) FROM packet_words").scalar_one())
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@only_sqlite
 def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many at once, at a checkpoint's time, and at the end. Mutation: any of these left out."""
     hand, _ = life()
@@ -571,13 +577,13 @@ def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.
     assert words(address) == 0, "a commit waits for no words"
     write(journal, hand.records[3:6])
     write(journal, hand.records[6:7])
-    journal._executor.submit(lambda: None).result(30)
+    journal._executor.submit(lambda: None).result(HANG_S)
     entered = words(address)
     assert entered >= 2 * 6
     write(journal, hand.records[7:8])
     journal._signed = (0, -1e9)
     journal.tend()
-    journal._executor.submit(lambda: None).result(30)
+    journal._executor.submit(lambda: None).result(HANG_S)
     assert words(address) > entered
     entered = words(address)
     write(journal, hand.records[8:9])
@@ -585,7 +591,7 @@ def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.
     assert words(address) > entered
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@only_sqlite
 def test_words_that_could_not_be_entered_are_tried_again_and_nobody_waits(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -601,12 +607,25 @@ def test_words_that_could_not_be_entered_are_tried_again_and_nobody_waits(
         full.setattr(journal._store, "enter_words", broken)
         for first, last in ((0, 3), (3, 6), (6, 7), (7, 8)):
             write(journal, hand.records[first:last])
-        journal._executor.submit(lambda: None).result(30)
+        journal._executor.submit(lambda: None).result(HANG_S)
     assert [(line["event"], line["why"]) for line in logs] == [("words not entered", "no room")]
     assert words(address) == 0
     assert journal.trouble is None
     journal._signed = (0, -1e9)
     journal.tend()
-    journal._executor.submit(lambda: None).result(30)
+    journal._executor.submit(lambda: None).result(HANG_S)
     assert words(address) >= 2 * 8
     journal.close_now()
+
+
+@only_sqlite
+def test_a_snapshot_that_can_not_be_made_leaves_no_journal_open(address: str) -> None:
+    """Mutation: the error of the snapshot overtakes the end, and nobody else may write any more."""
+
+    def broken() -> Snapshot:
+        raise RuntimeError("it can't be packed")
+
+    journal = opened(address)
+    with pytest.raises(RuntimeError, match="it can't be packed"):
+        run(journal.close((), broken))
+    run(opened(address).close())

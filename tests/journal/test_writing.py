@@ -12,6 +12,7 @@ import pytest
 from council.journal.store import GARBAGE_AT_ONCE, PacketStore, new_id
 from council.protocol.errors import CallerError
 from council.protocol.packet import PacketEnvelopeIn, PacketLineage
+from tests.patience import HANG_S
 
 from .packets import HOUR, NOW, PAST, append, given, whole
 
@@ -42,7 +43,7 @@ def test_the_same_again_is_ok_and_written_once(store: PacketStore) -> None:
     kept = store.get(A, NOW)
     assert kept is not None
     assert kept.timestamp == NOW
-    (whole_again,) = store.write([PacketEnvelopeIn.from_json(kept.to_json())], NOW + HOUR)
+    (whole_again,) = store.write([PacketEnvelopeIn.from_json(kept.canonical())], NOW + HOUR)
     assert whole_again.status == "ok"
     assert store.info().packets == 1
 
@@ -193,6 +194,6 @@ def test_many_writers_of_the_same_packets_write_each_once(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     assert statuses == ["ok"] * (4 * 2 * 40)
     assert stores[0].info().packets == 80

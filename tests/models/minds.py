@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from council.agents.endpoint import Endpoint
-from council.agents.mind import Case, ShownBallot, Stream
+from council.agents.llm.endpoint import Endpoint
+from council.agents.mind import Case, Cost, ShownBallot, Stream
 from council.agents.model import ModelMind
-from council.agents.prompt import Execution, Halt, Message, Prompt, Task
-from council.agents.purse import Cost
+from council.agents.prompting.prompt import Execution, Halt, Message, Prompt, Task
 from council.protocol.errors import CallDenied, TokenBudgetError
 from tests.models.stub import Stub
 

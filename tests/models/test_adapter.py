@@ -16,16 +16,18 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from council import Council, importing
-from council.agents.adapter import ProviderCalls
-from council.agents.calls import ATTEMPTS_MAX
-from council.agents.endpoint import Endpoint
+from council import Council
+from council.agents.llm.calls import ATTEMPTS_MAX
+from council.agents.llm.endpoint import Endpoint
+from council.agents.llm.provider import ProviderCalls
+from council.agents.mind import Cost
 from council.agents.model import ModelMind
-from council.agents.purse import Cost
-from council.config import load
-from council.importing import build_mind
+from council.config import build_minds
+from council.config.build_minds import build_mind
+from council.config.load import load
+from council.config.settings import SeatConfig
 from council.protocol.errors import MindError, ModelError
-from council.settings import SeatConfig
+from tests.cases import each
 from tests.models.minds import CASE, Account, Pauses, PlainPrompts
 from tests.models.stub import Call, Entry, Stub, ballot, endless, raw, resets, says
 
@@ -164,7 +166,7 @@ def test_no_key_but_the_seats_own_leaves() -> None:
             assert "sk-" not in json.dumps(stub.requests[1].headers)
 
 
-@pytest.mark.parametrize(
+@each(
     ("script", "settings", "why", "attempts"),
     [
         ([denies(401, f"invalid x-api-key {KEY}")], {}, "it refuses the key (401): see SEATS_KEY", 1),
@@ -193,7 +195,6 @@ def test_no_key_but_the_seats_own_leaves() -> None:
         ([answers("{", stop="max_tokens")], {}, "it was cut off at max_output_tokens", 2),
         ([answers("No.", stop="refusal")], {}, "the model refused", 1),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_whatever_a_server_does_wrong_loses_the_ballot_with_a_reason(
     script: Sequence[Entry], settings: dict[str, Any], why: str, attempts: int
@@ -316,7 +317,7 @@ def test_the_key_provider_is_of_one_server_and_says_what_it_needs(
         SeatConfig(name="lite", **first, answer_format="json_object")
     with pytest.raises(ValueError, match="provider: is for a seat that is backed by a model"):
         SeatConfig(name="lite", mind="mine.minds:Lite", provider="anthropic")
-    monkeypatch.setattr(importing, "find_spec", lambda name: None)
+    monkeypatch.setattr(build_minds, "find_spec", lambda name: None)
     with pytest.raises(
         MindError, match=r"seat lite: to ask its model, pip install 'council-runtime\[pydantic-ai\]'"
     ):

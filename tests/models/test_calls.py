@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from council.agents import calls
-from council.agents.endpoint import Endpoint
-from council.agents.mind import Case, Opinion
+from council.agents.llm import calls
+from council.agents.llm.endpoint import Endpoint
+from council.agents.mind import Case, Cost, Opinion
 from council.agents.model import ModelMind
-from council.agents.prompt import Overrun, Prompt, Task
-from council.agents.purse import Cost
+from council.agents.prompting.prompt import Overrun, Prompt, Task
 from council.protocol.errors import CallDenied, ConfigError, MindError, ModelError
+from tests.cases import each
 from tests.models.minds import CASE, Account, Pauses, PlainPrompts, mind_on
 from tests.models.stub import (
     WAIT_S,
@@ -38,6 +38,7 @@ from tests.models.stub import (
     used,
     without,
 )
+from tests.patience import HANG_S
 
 WORST = Cost(700)  # the plain prompts' 200 tokens, and the output's 500
 USED = Cost(120)
@@ -222,7 +223,7 @@ def test_pauses_grow_and_attempts_end() -> None:
     assert all(low <= pause <= high for pause, (low, high) in zip(pauses, bounds, strict=True))
 
 
-@pytest.mark.parametrize(
+@each(
     ("fault", "cost"),
     [
         (refuse(500, "oh dear"), None),
@@ -237,20 +238,6 @@ def test_pauses_grow_and_attempts_end() -> None:
         (raw(b'data: {"choices": [{"index": 0, "delta": {"content": "{"}}]}\n\n'), None),
         (says(ballot()[:30], finish=None), None),
         (raw(b"data: " + b'{"choices":' * 50_000 + b"\n\n"), None),
-    ],
-    ids=[
-        "500",
-        "503",
-        "503 with a time",
-        "503 of a gateway",
-        "529",
-        "reset",
-        "reset within",
-        "no JSON",
-        "error event",
-        "breaks off",
-        "no finish",
-        "deep",
     ],
 )
 def test_what_breaks_is_tried_again_and_settled(fault: Entry, cost: Cost | None) -> None:
@@ -652,7 +639,7 @@ def test_a_mind_travels_as_its_configuration() -> None:
 
 def test_importing_the_mind_does_not_load_the_sdk() -> None:
     code = "import sys, council.agents.model; sys.exit('loaded' if {'openai', 'httpx2'} & set(sys.modules) else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
 
 

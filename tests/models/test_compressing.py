@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents import calls
-from council.agents.compressing import Compressor
-from council.agents.endpoint import Endpoint
-from council.agents.ladder import Request
+from council.agents.llm import calls
+from council.agents.llm.compress import Compressor
+from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case
 from council.agents.model import ModelMind
-from council.agents.prompt import Message, Prompt
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.tokens import TokenCounter
-from council.config import build_mind
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Message, Prompt
+from council.agents.prompting.shorten import Request
+from council.agents.prompting.tokens import TokenCounter
+from council.config.load import build_mind
+from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol.errors import CallDenied, MindError, ModelError
-from council.settings import CouncilConfig, SeatConfig
 from tests.models.minds import CASE, Account, Pauses
 from tests.models.stub import Call, Entry, Stub, ballot, hangs, plan, refuse, ruling, says, used
 

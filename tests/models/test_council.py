@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents import calls
+from council.agents.llm import calls
 from council.core.state import Tally
 from tests.models.stub import WAIT_S, Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
 

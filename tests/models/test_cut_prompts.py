@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from council.agents import calls
-from council.agents.endpoint import Endpoint
+from council.agents.llm import calls
+from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Opinion
 from council.agents.model import ModelMind
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.tokens import ESTIMATE, TokenCounter
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import ModelError
 from tests.models.minds import CASE, Account, Pauses
 from tests.models.stub import Entry, Stub, ballot, says, used

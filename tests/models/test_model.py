@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from council.agents import taking
-from council.agents.calls import Answer
-from council.agents.endpoint import Endpoint, shared
-from council.agents.mind import Opinion, Ruling, RulingMind, ShownBallot
+from council.agents.llm import accept
+from council.agents.llm.calls import Answer
+from council.agents.llm.endpoint import Endpoint, shared
+from council.agents.mind import Cost, Opinion, Ruling, RulingMind, ShownBallot, SpendingMind
 from council.agents.model import ModelMind
-from council.agents.prompt import Overrun, Prompt
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.purse import Cost, SpendingMind
-from council.agents.tokens import counter_for
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Overrun, Prompt
+from council.agents.prompting.tokens import counter_for
 from council.protocol.errors import ModelError
+from tests.cases import each
 from tests.models.minds import CANARY, CASE, Account, Pauses, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
 
@@ -120,7 +120,7 @@ OTHER = json.dumps(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("", "it is empty"),
@@ -287,10 +287,10 @@ def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:
         '{"ballot":' * 10_000,
     ):
         began = time.process_time()
-        taking.bare(bait)
-        taking.shows(CANARY, bait)
-        with pytest.raises(taking.Unusable):
-            taking.opinion(CASE, Answer(bait, "stop"), PROMPT)
+        accept.bare(bait)
+        accept.shows(CANARY, bait)
+        with pytest.raises(accept.Unusable):
+            accept.opinion(CASE, Answer(bait, "stop"), PROMPT)
         assert time.process_time() - began < 5  # it was 15 s and more
 
 
@@ -381,9 +381,9 @@ def test_a_ruling_in_a_fence_counts_and_one_is_asked_for_again() -> None:
     | st.text(st.sampled_from(list('{}[]":,\\ `\nvoteyballotcontrol_packet01')), max_size=400)
 )
 def test_no_text_makes_a_vote_by_chance(text: str) -> None:
-    for taken in (taking.opinion, taking.ruling):
-        with pytest.raises(taking.Unusable):
-            taking.checked(CASE, PROMPT, Answer(text, "stop"), taken)
+    for taken in (accept.opinion, accept.ruling):
+        with pytest.raises(accept.Unusable):
+            accept.checked(CASE, PROMPT, Answer(text, "stop"), taken)
 
 
 @settings(max_examples=60)
@@ -396,8 +396,8 @@ def test_a_ballot_that_is_taken_is_the_one_that_was_written(vote: str, cut: int,
     """Cut anywhere, it is the whole ballot or none."""
     text = ballot(vote)
     try:
-        opinion = taking.checked(CASE, PROMPT, Answer(text[:cut], finish), taking.opinion)
-    except taking.Unusable:
+        opinion = accept.checked(CASE, PROMPT, Answer(text[:cut], finish), accept.opinion)
+    except accept.Unusable:
         assert cut < len(text) or finish != "stop"
     else:
         assert (opinion.vote, finish) == (vote, "stop")

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Case, Observation, ObservingMind, Opinion, Stream
+from council.agents.llm.stages import Verification
+from council.agents.mind import Case, Cost, Observation, ObservingMind, Opinion, SpeakingMind, Stream
 from council.agents.model import ModelMind
-from council.agents.prompt import Execution
-from council.agents.purse import Cost
-from council.agents.stages import Verification
-from council.agents.voice import HALTS_MAX, SpeakingMind
+from council.agents.prompting.prompt import Execution
+from council.agents.seat.plan_stream import HALTS_MAX
 from council.protocol.errors import ModelError
 from tests.models.minds import CANARY, CASE, NONCE, Account, mind_on
 from tests.models.stub import Call, Entry, Stub, ballot, endless, hangs, refuse, resets, says
+from tests.patience import HANG_S
 
 DEED = replace(CASE, action={"tool": "shell", "args": {"command": "rm -r index"}}, risk_level="med")
 STEPS = ["Who reads the index?", 'Does "rm -r" reach more than that?']
@@ -276,7 +276,7 @@ def test_a_halt_in_mid_stream_cancels_the_call_settles_it_and_the_plan_is_made_a
     script = (hangs('{"plan": ["I would run it.", "Then'), says(plan()), says(ballot("no")))
     opinion, voice, purse, stub = halting(1, *script)
     assert (opinion.vote, opinion.escalate) == ("no", "")
-    assert stub.requests[0].hung_up.wait(60)
+    assert stub.requests[0].hung_up.wait(HANG_S)
     assert _tasks(purse) == ["plan", "plan", "ballot"]
     assert purse.costs == [None, Cost(120), Cost(120)]
     again = stub.requests[1].body["messages"][1]["content"]
@@ -350,7 +350,7 @@ def test_a_review_that_is_given_up_leaves_nothing_behind() -> None:
 
     with Stub({"small": [hangs('{"plan"')]}) as stub:
         asyncio.run(run(stub))
-        assert stub.requests[0].hung_up.wait(60)
+        assert stub.requests[0].hung_up.wait(HANG_S)
     assert purse.costs == [None]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents import calls
-from council.agents.voice import HALTS_MAX, OBSERVATIONS_MAX
+from council.agents.llm import calls
+from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from tests.models.stub import Call, Entry, Stub, after, ballot, for_each, plan, ruling, says
 
 SEATS = ("prime", "lite", "codemind")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents import calls
+from council.agents.llm import calls
 from council.protocol.errors import Refused, TokenBudgetError
 from council.runtime.fitting import Rooms
 from tests.models.stub import Stub, ballot, says

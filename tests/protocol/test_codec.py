@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import msgpack
@@ -37,6 +38,7 @@ from council.protocol.envelope import (
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.metadata import Metadata
+from tests.cases import each
 from tests.hold import wire
 
 # Strategies: every envelope there can be, small
@@ -388,23 +390,24 @@ def test_what_is_no_version(at: int, value: object) -> None:
 # Faults and the fields they name
 
 
-@pytest.mark.parametrize("name", POSITIONS)
-@pytest.mark.parametrize(
-    "value",
-    [
-        b"",
-        b"\xff" * 20,
-        10**17,
-        True,
-        -1.5,
-        float("nan"),
-        "no\nword",
-        [],
-        {},
-        [[1]],
-        msgpack.ExtType(3, b"x"),
-    ],
-    ids=repr,
+@each(
+    ("name", "value"),
+    product(
+        POSITIONS,
+        [
+            b"",
+            b"\xff" * 20,
+            10**17,
+            True,
+            -1.5,
+            float("nan"),
+            "no\nword",
+            [],
+            {},
+            [[1]],
+            msgpack.ExtType(3, b"x"),
+        ],
+    ),
 )
 def test_a_fault_names_its_field_by_its_position(name: str, value: object) -> None:
     if name == "timestamp" and value == 10**17:

@@ -100,7 +100,7 @@ def test_what_is_always_set_is_set(source: str) -> None:
     assert found["context"]["session_history_ref"]["value"] == header["session_id"]
     packet = CognitionPacket.from_dict(found)
     assert packet.governance.signatures.header_hash
-    assert packet.hashes_hold()
+    assert packet.compute_hashes() == packet
 
 
 def test_it_is_the_fields_own_factorys_packet() -> None:

@@ -37,6 +37,7 @@ from council.protocol.cognition.parts import (
 )
 from council.protocol.cognition.words import GoalConfidence, PacketState
 from council.protocol.errors import NotDispatched
+from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
 
 PROMPTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=200)
@@ -54,7 +55,7 @@ def knowing(said: str, *tools: str) -> CognitionPacket:
 # Step 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("said", "intent", "task", "confidence"),
     [
         ("Please run the tests.", "act", "TriggerAction", 0.9),
@@ -155,7 +156,7 @@ def test_an_intent_is_the_same_for_the_same_and_touches_nothing_else(said: str) 
     after = detect_intent(before)
     assert after == detect_intent(before)
     assert 0 <= after.intent.confidence <= 1
-    assert after.hashes_hold()
+    assert after.compute_hashes() == after
     assert after.model_copy(update={"intent": before.intent}) == before
 
 
@@ -243,7 +244,7 @@ def test_knowledge_is_some_of_what_was_handed_in(
     assert len(taken) <= snippets_max
     newest = history[len(history) - min(recent, snippets_max, len(history)) :]
     assert all(turn in taken for turn in newest)
-    assert found.hashes_hold()
+    assert found.compute_hashes() == found
 
 
 def test_it_is_the_same_in_every_process() -> None:
@@ -253,7 +254,7 @@ from tests.protocol.test_cognition_lifecycle import *
 words = [f"w{n}" for n in range(40)]
 history = turns(*[" ".join(words[n % 7 :: n % 5 + 1]) for n in range(60)])
 found = add_knowledge(detect_intent(packet("check " + " ".join(words[::3]))), history, snippets_max=9)
-print(follow_goal(found, now=NOW, new_id=lambda: ID).packet_hash())
+print(follow_goal(found, now=NOW, new_id=lambda: ID).to_json())
 """
     run = [sys.executable, "-c", code]
     hashes = {
@@ -424,4 +425,5 @@ def test_a_model_may_say_what_the_goal_is() -> None:
 
 
 def test_a_goal_touches_nothing_that_was_hashed() -> None:
-    assert follow_goal(packet("fix it"), now=NOW, new_id=lambda: "g").hashes_hold()
+    found = follow_goal(packet("fix it"), now=NOW, new_id=lambda: "g")
+    assert found.compute_hashes() == found

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from council.protocol.cognition import CognitionPacket, Trace, build_packet, find_loops, loops, watch
 from council.protocol.cognition.parts import LoopState, ToolCall
 from council.protocol.cognition.words import LoopType, PacketState
+from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
 
 P = PacketState
@@ -93,7 +94,7 @@ def test_there_is_a_case_for_every_kind() -> None:
     assert set(CASES) == set(get_args(LoopType))
 
 
-@pytest.mark.parametrize("kind", CASES)
+@each("kind", CASES)
 def test_a_loop_is_seen_and_what_is_none_is_not(kind: str) -> None:
     """Mutation: any of the limits one higher or one lower."""
     loop, none = CASES[kind]
@@ -176,7 +177,7 @@ def watched(*traces: Trace, state: LoopState | None = None) -> LoopState | None:
     found = found.model_copy(update={"loop_state": state})
     for trace in traces:
         found = watch(found, trace, NOW)
-    assert found.hashes_hold()
+    assert found.compute_hashes() == found
     return found.loop_state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from council.protocol.cognition import (
 from council.protocol.cognition.parts import SelectedTool, TokenUsage, ToolExecutionResult, ToolRoutingState
 from council.protocol.cognition.words import PacketState, ToolExecutionStatus
 from council.protocol.errors import CallerError, IllegalMove, NotDispatched
+from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
 
 P, T = PacketState, ToolExecutionStatus
@@ -58,8 +60,7 @@ def status_of(found: CognitionPacket) -> tuple[ToolExecutionStatus, PacketState]
 # The packet
 
 
-@pytest.mark.parametrize("to", P)
-@pytest.mark.parametrize("state", P)
+@each(("to", "state"), product(P, P))
 def test_every_move_is_legal_or_says_what_is(state: PacketState, to: PacketState) -> None:
     """Mutation: any move added to the table, or taken away."""
     before = packet(state)
@@ -126,7 +127,7 @@ def test_a_completed_packet_says_what_it_took() -> None:
 
 def test_moves_touch_nothing_that_was_hashed() -> None:
     found = complete(packet(P.READY_TO_STREAM), TokenUsage(), latency_ms=1)
-    assert found.hashes_hold()
+    assert found.compute_hashes() == found
     assert found.governance.signatures.header_hash
 
 
@@ -149,7 +150,7 @@ def test_a_tool_is_asked_for_chosen_reviewed_and_run() -> None:
     assert routing is not None
     assert (routing.selected_tool, routing.execution_result, routing.review_reasoning) == (TOOL, GOOD, "fits")
     assert [tool.tool_name for tool in routing.alternative_tools] == ["list_dir"]
-    assert found.hashes_hold()
+    assert found.compute_hashes() == found
 
 
 @pytest.mark.parametrize(
@@ -253,8 +254,7 @@ LEGAL_CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("status", T)
+@each(("call", "status"), product(CALLS, T))
 def test_every_call_is_legal_or_says_what_is(status: ToolExecutionStatus, call: str) -> None:
     """Mutation: ``answer_tool`` approving what no review has seen."""
     routing = ToolRoutingState(needs_tool=True, routing_requested=True, execution_status=status)

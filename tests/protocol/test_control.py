@@ -6,14 +6,17 @@ import json
 import pickle
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from council.protocol import codec, control, mangle
-from council.protocol.control import (
+from council.protocol import codec
+from council.protocol.answer import mangle
+from council.protocol.answer import read as control
+from council.protocol.answer.read import (
     ANSWER_BYTES_MAX,
     MARKS_MAX,
     PACKET_BYTES_MAX,
@@ -21,9 +24,7 @@ from council.protocol.control import (
     Reading,
     read,
 )
-from council.protocol.envelope import REASON_CHARS_MAX, Envelope
-from council.protocol.jsondata import plain
-from council.protocol.sections import (
+from council.protocol.answer.sections import (
     ATOMS_MAX,
     NAMES_MAX,
     OPERATIONS_MAX,
@@ -33,6 +34,9 @@ from council.protocol.sections import (
     ControlPacket,
     IntentClassification,
 )
+from council.protocol.envelope import REASON_CHARS_MAX, Envelope
+from council.protocol.values import plain
+from tests.cases import each
 
 # The full schema of the document, with one of each where it lists choices.
 DOCUMENTED: dict[str, Any] = {
@@ -333,7 +337,7 @@ def test_texts_may_hold_line_ends_as_they_are() -> None:
 # Each section by itself
 
 
-@pytest.mark.parametrize(
+@each(
     ("section", "fields"),
     [
         ("intent_classification", {"category": "/other"}),
@@ -381,8 +385,7 @@ def test_a_section_that_does_not_validate_is_dropped_and_the_rest_kept(
     assert found.ballot is not None
 
 
-@pytest.mark.parametrize("section", DOCUMENTED)
-@pytest.mark.parametrize("value", [7, True, "", [{}]])
+@each(("section", "value"), product(DOCUMENTED, [7, True, "", [{}]]))
 def test_a_section_of_another_kind_is_dropped(section: str, value: Any) -> None:
     if section == "reasoning_trace" and value == "":
         value = {}
@@ -657,7 +660,7 @@ def test_nothing_of_a_ballot_is_guessed(missing: str) -> None:
     assert found.warnings == (f"ballot.{missing}: is missing; dropped",)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value"),
     [
         *[("vote", vote) for vote in ("YES", "approve", "", None, True, ["yes"])],

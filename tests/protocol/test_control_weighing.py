@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.protocol.control import Reading, Weighed, read, weigh
+from council.protocol.answer.read import Reading, Weighed, read, weigh
+from council.protocol.answer.sections import Ballot, ControlPacket
 from council.protocol.envelope import REASON_CHARS_MAX
-from council.protocol.sections import Ballot, ControlPacket
+from tests.cases import each
 
 RISKS = ("low", "med", "high")
 BALLOT: dict[str, Any] = {"vote": "yes", "reason": "it holds", "confidence": 0.9, "risk_level": "low"}
@@ -133,8 +135,7 @@ def test_a_packet_that_cannot_be_read_is_a_closed_gate(packet: str) -> None:
     assert found.asks_human
 
 
-@pytest.mark.parametrize("scope", ["trivial", "minor", "major", "critical"])
-@pytest.mark.parametrize("risk", RISKS)
+@each(("scope", "risk"), product(["trivial", "minor", "major", "critical"], RISKS))
 def test_a_critical_scope_makes_the_risk_high(scope: str, risk: str) -> None:
     found = weighed({**BALLOT, "risk_level": risk}, impact_analysis={"estimated_scope": scope})
     assert found.risk_level == ("high" if scope == "critical" else risk)

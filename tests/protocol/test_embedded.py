@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.protocol import embedded
-from council.protocol.embedded import STEPS_MAX, Search, around, find_objects
+from council.protocol.answer import find_json
+from council.protocol.answer.find_json import STEPS_MAX, Search, around, find_objects
+from tests.cases import each
 
 MIB = 2**20
 DEPTH_MAX = 20
@@ -24,7 +25,7 @@ def values(text: str) -> list[Any]:
     return [found.value["x"] for found in search(text).found]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("", []),
@@ -124,7 +125,7 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_no_text_takes_more_than_its_steps(piece: str, head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step is a piece of structure or 64 characters. Mutation: to begin again at each brace, uncounted."""
-    monkeypatch.setattr(embedded, "STEPS_MAX", 10_000)
+    monkeypatch.setattr(find_json, "STEPS_MAX", 10_000)
     text = head + (piece * (MIB // 20 // len(piece)))
     found = search(text)
     assert found.steps <= 10_000 + len(text) // 64 + 11
@@ -141,7 +142,7 @@ def test_a_text_that_begins_again_and_again_is_left_unread() -> None:
 @pytest.mark.parametrize("end", ['"', ""])
 def test_characters_count_too(piece: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: fifty beginnings, each of which scans a hundred kilobytes, are as many steps as marks."""
-    monkeypatch.setattr(embedded, "STEPS_MAX", 10_000)
+    monkeypatch.setattr(find_json, "STEPS_MAX", 10_000)
     assert "steps" in search(piece * 50 + end + "x" * (MIB // 10)).problem
 
 

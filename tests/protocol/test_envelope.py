@@ -28,7 +28,8 @@ from council.protocol.envelope import (
     Vote,
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import CHARS_MAX, JSON_BYTES_MAX, plain
+from council.protocol.values import CHARS_MAX, JSON_BYTES_MAX, plain
+from tests.cases import each
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
 PROPOSED = "b6a9f42e00112233"
@@ -200,7 +201,7 @@ BAD_FIELDS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_FIELDS, ids=lambda value: ascii(value)[:30])
+@each(("name", "value"), BAD_FIELDS)
 def test_a_fault_names_its_field(name: str, value: object) -> None:
     error = refused(fields(**{name: value}))
     assert error.field == name
@@ -247,7 +248,7 @@ BAD_CONTENT: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("word", "name", "value"), BAD_CONTENT, ids=lambda value: ascii(value)[:30])
+@each(("word", "name", "value"), BAD_CONTENT)
 def test_a_fault_of_the_content_names_its_field(word: str, name: str, value: object) -> None:
     assert refused(fields(word, **{f"content__{name}": value})).field == f"content.{name}"
 
@@ -312,7 +313,7 @@ def test_a_proposal_without_a_history_shows_none() -> None:
     assert json.loads(Envelope.build(**given).to_json())["content"]["history"] == given["content"]["history"]
 
 
-@pytest.mark.parametrize(("word", "name"), [(word, name) for word in TYPES for name in CONTENTS[word]])
+@each(("word", "name"), [(word, name) for word in TYPES for name in CONTENTS[word]])
 def test_missing_and_unknown_fields_are_named(word: str, name: str) -> None:
     given = fields(word)
     del given["content"][name]
@@ -582,7 +583,7 @@ def test_times_that_are_read(text: str, moment: datetime) -> None:
     assert Envelope.from_json(json.dumps({**DOCUMENT, "timestamp": text})).timestamp == moment
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         "2025-07-11T19:22:00",
@@ -598,7 +599,6 @@ def test_times_that_are_read(text: str, moment: datetime) -> None:
         1_752_261_720,
         None,
     ],
-    ids=lambda value: ascii(value)[:30],
 )
 def test_times_that_are_not(value: object) -> None:
     with pytest.raises(EnvelopeError) as caught:
@@ -608,7 +608,7 @@ def test_times_that_are_not(value: object) -> None:
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "field"),
     [
         ('{"msg_id":"b6a9f42e","msg_id":"b6a9f42f"}', "envelope"),
@@ -629,7 +629,6 @@ def test_times_that_are_not(value: object) -> None:
         (json.dumps({**DOCUMENT, "content": {"kind": "x", "data": {"a": {"b": 2**64}}}}), "content.data.a.b"),
         (json.dumps({**DOCUMENT, "cls": 1}), "cls"),
     ],
-    ids=lambda value: ascii(value)[:30],
 )
 def test_json_that_is_refused(text: str | bytes, field: str) -> None:
     with pytest.raises(EnvelopeError) as caught:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
-from council.protocol.jsondata import (
+from council.protocol.values import (
     CHARS_MAX,
     DEPTH_MAX,
     ITEMS_MAX,
@@ -25,6 +25,7 @@ from council.protocol.jsondata import (
     read_json,
     read_parts,
 )
+from tests.cases import each
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 SCALARS = (
@@ -125,7 +126,7 @@ def test_subclasses_become_what_they_hold() -> None:
     assert plain(frozen) == {"red": "red", "n": 3, "f": 1.5}
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "path"),
     [
         ({"a": [1, {"b": "x\0"}]}, "a[1].b"),

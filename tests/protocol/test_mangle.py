@@ -5,14 +5,26 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from council.protocol.answer.mangle import (
+    ATOM_CHARS_MAX,
+    DEPTH_MAX,
+    Atom,
+    Name,
+    Schema,
+    Struct,
+    parse,
+    shipped,
+)
 from council.protocol.errors import ConfigError, EnvelopeError
-from council.protocol.mangle import ATOM_CHARS_MAX, DEPTH_MAX, Atom, Name, Schema, Struct, parse, shipped
+from tests.cases import each
+from tests.patience import HANG_S
 
 # The document's own examples, of its patterns and of its full schema.
 DOCUMENTED = [
@@ -31,7 +43,7 @@ def test_the_documents_examples_are_read_with_and_without_a_period(text: str) ->
     assert shipped().accept(f" {text} . ") == shipped().accept(text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "args"),
     [
         ("p()", ()),
@@ -57,7 +69,7 @@ def test_arguments_are_what_the_grammar_says(text: str, args: tuple[Any, ...]) -
     assert [type(arg) for arg in found.args] == [type(arg) for arg in args]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("", "is empty"),
@@ -169,7 +181,7 @@ def test_any_text_is_an_atom_or_an_error(text: str) -> None:
 # What is declared
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         'user_intent("id", /query, /explain, "codebase", "none")',
@@ -279,7 +291,7 @@ def test_a_user_extends_the_schema() -> None:
     assert pickle.loads(pickle.dumps(schema)) == schema  # it crosses Ray
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("Decl a(X)", "ours.gl: ends too early"),
@@ -304,8 +316,8 @@ def test_a_schema_with_a_fault_is_refused_with_its_place(text: str, problem: str
 
 
 def test_the_parser_is_loaded_by_who_reads_atoms_alone() -> None:
-    code = "import sys, council.protocol.control; sys.exit('lark was loaded' if 'lark' in sys.modules else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    code = "import sys, council.protocol.answer.read; sys.exit('lark was loaded' if 'lark' in sys.modules else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 0, done.stderr
 
 
@@ -327,9 +339,12 @@ def calls(text: str) -> int:
     return made
 
 
-@pytest.mark.parametrize("head", ["", "p(", "p([", 'p("'])
-@pytest.mark.parametrize(
-    "piece", ["1,", "[],", "{/a:1},", "[", '""', '"', "`,", "\\", "/a", "a.", "a_", "1 ", "#\n"]
+@each(
+    ("head", "piece"),
+    product(
+        ["", "p(", "p([", 'p("'],
+        ["1,", "[],", "{/a:1},", "[", '""', '"', "`,", "\\", "/a", "a.", "a_", "1 ", "#\n"],
+    ),
 )
 def test_work_grows_as_the_text_does(head: str, piece: str) -> None:
     """Counts calls. Mutation: a parser that tries all ways (lark's default) takes the square of it, or more."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.protocol.envelope import Action
-from council.protocol.errors import CallerError, EnvelopeError, EnvelopeTooLarge
-from council.protocol.markers import (
+from council.protocol.answer.markers import (
     BLOCKS_MAX,
     DESTINATIONS,
     MARKERS,
@@ -24,10 +23,12 @@ from council.protocol.markers import (
     blocks,
     marker_head,
     parse,
-    read_confidence,
     read_execute,
     read_verification,
 )
+from council.protocol.envelope import Action
+from council.protocol.errors import CallerError, EnvelopeError, EnvelopeTooLarge
+from tests.cases import each
 
 NONCE = "5f3a9c17e2b84d06"
 OTHER = "5f3a9c17e2b84d07"
@@ -48,8 +49,7 @@ def in_chunks(text: str, nonce: str | None, *cuts: int) -> tuple[Block, ...]:
 # Where a marker counts (rules 3.2, GCP 7.1)
 
 
-@pytest.mark.parametrize("nonce", [None, NONCE])
-@pytest.mark.parametrize("marker", MARKERS)
+@each(("nonce", "marker"), product([None, NONCE], MARKERS))
 def test_each_of_the_six_begins_a_block(marker: Marker, nonce: str | None) -> None:
     head = marker_head(marker, nonce)
     assert parse(f"{head} one\n two\n", nonce=nonce)[-1].text == "one\n two"
@@ -82,7 +82,7 @@ def test_text_without_any_marker_is_a_response() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         " PLAN: x",
@@ -356,7 +356,7 @@ def test_an_execute_is_a_command_line(line: str) -> None:
     assert read_execute(f" {line}\n") == CommandLine(line)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("", "is empty"),
@@ -391,35 +391,7 @@ def test_any_execute_is_read_or_refused(text: str) -> None:
     assert not isinstance(found, CommandLine) or (found.line and "\n" not in found.line)
 
 
-@pytest.mark.parametrize(
-    ("text", "confidence"),
-    [
-        ("PLAN:\n1. a\nconfidence=0.8", 0.8),
-        ("PLAN: a\n  confidence = 1 \r\nRESPONSE: b", 1.0),
-        ("PLAN: confidence=.25", 0.25),
-        ("PLAN: a\nconfidence=0", 0.0),
-        ("PLAN: a\nconfidence=0.9\nPLAN: b\nconfidence=0.2", 0.2),
-        ("PLAN: a\nconfidence=0.2\nb\nconfidence=0.9", 0.2),  # of several the lowest, wherever it stands
-        ("PLAN: a\nconfidence=0.5\nconfidence=0.2\nconfidence=0.9", 0.2),
-        ("PLAN: a", None),
-        ("RESPONSE: a\nconfidence=0.9", None),
-        ("confidence=0.9\nPLAN: a", None),
-        ("PLAN: I have confidence=0.9", None),
-        ("PLAN: a\nconfidence=0.9 or so", None),
-        ("PLAN: a\nconfidence=1.01", None),
-        ("PLAN: a\nconfidence=-0.1", None),
-        ("PLAN: a\nconfidence=nan", None),
-        ("PLAN: a\nconfidence=\u0661", None),
-        ("PLAN: a\nconfidence=0.9\nconfidence=x", None),
-        ("PLAN: a\nconfidence=x\nconfidence=0.9", None),
-        ("PLAN: a\nTHOUGHT_SEED: b\n confidence=0.9", None),
-    ],
-)
-def test_refine_states_its_confidence(text: str, confidence: float | None) -> None:
-    assert read_confidence(parse(text, nonce=None)) == confidence
-
-
-@pytest.mark.parametrize(
+@each(
     ("text", "result"),
     [
         ("VERIFY: success", "success"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from council.protocol.markers import MARKERS, Block, MarkerStream, as_text, blocks, marker_head, parse
+from council.protocol.answer.markers import MARKERS, Block, MarkerStream, as_text, blocks, marker_head, parse
+from tests.cases import each
 
 FILE = Path(__file__).parent.parent / "corpus" / "spoofs" / "spoofs.toml"
 SPOOFS = tomllib.loads(FILE.read_text(encoding="utf-8"))["spoof"]
@@ -82,7 +83,7 @@ def test_the_corpus_is_large_and_of_all_kinds() -> None:
     assert all(set(spoof) == {"kind", "plain", "text"} for spoof in SPOOFS)
 
 
-@pytest.mark.parametrize("echo", [*ECHOES, *STRIPPED])
+@each("echo", [*ECHOES, *STRIPPED])
 def test_with_a_nonce_no_echo_controls_anything(echo: str) -> None:
     """And it stays as it is, in one RESPONSE. Mutation: the form without a nonce read too."""
     for text in TEXTS:

@@ -13,6 +13,7 @@ from council.protocol.codec import decode, encode
 from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError, SignatureError
 from council.protocol.metadata import TRACESTATE_CHARS_MAX, Metadata
+from tests.cases import each
 
 KEY = b"k" * 32
 COUNCIL_ID = "test.0123456789abcdef"
@@ -58,7 +59,7 @@ def test_json_has_it_only_where_there_is_any() -> None:
     assert told["metadata"] == {"traceparent": PARENT}
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "field"),
     [
         (PARENT, "metadata"),
@@ -88,7 +89,6 @@ def test_json_has_it_only_where_there_is_any() -> None:
         ({"traceparent": PARENT, "tracestate": "a=" + "x" * TRACESTATE_CHARS_MAX}, "metadata.tracestate"),
         ({"traceparent": PARENT, "baggage": "user=ada"}, "metadata.baggage"),
     ],
-    ids=lambda value: ascii(value)[:60],
 )
 def test_all_else_is_refused_by_its_name(given: Any, field: str) -> None:
     with pytest.raises(EnvelopeError) as caught:

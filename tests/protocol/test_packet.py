@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from council.protocol.packet import (
     PacketWriteResult,
     StructuredReasoningBlock,
 )
+from tests.cases import each
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 A, B, C, D = (UUID(int=n) for n in range(1, 5))
@@ -73,15 +75,15 @@ def packet(number: int, *parents: PacketEnvelope, **more: Any) -> PacketEnvelope
 
 def test_the_documents_packet_comes_through_unchanged() -> None:
     found = PacketEnvelope.from_json(json.dumps(DOCUMENTED))
-    assert json.loads(found.to_json()) == DOCUMENTED
-    assert PacketEnvelope.from_json(found.to_json()) == found
+    assert json.loads(found.canonical()) == DOCUMENTED
+    assert PacketEnvelope.from_json(found.canonical()) == found
 
 
 def test_a_reasoning_block_stands_inside() -> None:
     found = PacketEnvelope.build(**DOCUMENTED, reasoning_block=BLOCK)
     assert isinstance(found.reasoning_block, StructuredReasoningBlock)
-    assert json.loads(found.to_json())["reasoning_block"] == BLOCK
-    assert PacketEnvelope.from_json(found.to_json()) == found
+    assert json.loads(found.canonical())["reasoning_block"] == BLOCK
+    assert PacketEnvelope.from_json(found.canonical()) == found
 
 
 def test_a_writer_needs_a_type_and_a_payload_alone() -> None:
@@ -93,7 +95,7 @@ def test_a_writer_needs_a_type_and_a_payload_alone() -> None:
     assert (later.packet_id, later.timestamp) == (B, NOW)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value", "named"),
     [
         ("packet_type", "", "packet_type"),
@@ -183,7 +185,7 @@ def test_nothing_in_it_can_be_changed() -> None:
     """Mutation: a payload kept by reference is changed by whoever still holds it, and its hash with it."""
     inside = {"deep": {"list": [1, {"x": 1}]}}
     found = PacketEnvelope.build(**{**DOCUMENTED, "payload": inside, "reasoning_block": BLOCK})
-    before = found.content_hash()
+    before = found.canonical()
     inside["deep"]["list"].append(2)  # type: ignore[attr-defined]
     for change in (
         lambda: setattr(found, "packet_type", "x"),
@@ -194,7 +196,7 @@ def test_nothing_in_it_can_be_changed() -> None:
     ):
         with pytest.raises((AttributeError, TypeError, ValueError)):
             change()
-    assert found.content_hash() == before
+    assert found.canonical() == before
 
 
 def test_one_content_has_one_hash_in_every_process() -> None:
@@ -202,16 +204,20 @@ def test_one_content_has_one_hash_in_every_process() -> None:
     turned = {name: DOCUMENTED[name] for name in reversed(DOCUMENTED)}
     turned["timestamp"] = "2025-12-07T14:00:00+02:00"
     turned["packet_id"] = turned["packet_id"].upper()
-    assert PacketEnvelope.build(**turned).content_hash() == found.content_hash()
-    assert PacketEnvelope.build(**{**DOCUMENTED, "tags": []}).content_hash() != found.content_hash()
+    assert PacketEnvelope.build(**turned).canonical() == found.canonical()
+    assert PacketEnvelope.build(**{**DOCUMENTED, "tags": []}).canonical() != found.canonical()
     code = (
-        "import sys; from council.protocol.packet import PacketEnvelope as P;"
-        "print(P.from_json(sys.stdin.read()).content_hash())"
+        "import hashlib, sys; from council.protocol.packet import PacketEnvelope as P;"
+        "print(hashlib.sha256(P.from_json(sys.stdin.read()).canonical()).hexdigest())"
     )
     other = subprocess.run(
-        [sys.executable, "-c", code], input=found.to_json(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        input=found.canonical().decode(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert other.stdout.strip() == found.content_hash()
+    assert other.stdout.strip() == hashlib.sha256(found.canonical()).hexdigest()
 
 
 JSON = st.recursive(
@@ -230,7 +236,7 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text("abcé", max_size=4), JSON, max_size=5))
 def test_any_payload_is_read_back_as_it_was(payload: dict[str, Any]) -> None:
     found = PacketEnvelope.build(**{**DOCUMENTED, "payload": payload})
-    again = PacketEnvelope.from_json(found.to_json())
+    again = PacketEnvelope.from_json(found.canonical())
     assert again == found
     assert again.canonical() == found.canonical()
 
@@ -260,7 +266,7 @@ def test_a_packet_that_was_completed_is_completed_to_the_same() -> None:
     """Mutation: what a store gave back could not be written to another."""
     root = packet(1)
     child = packet(2, root)
-    again = PacketEnvelopeIn.from_json(child.to_json()).completed(C, NOW, {A: root.lineage})
+    again = PacketEnvelopeIn.from_json(child.canonical()).completed(C, NOW, {A: root.lineage})
     assert again == child
 
 
@@ -329,4 +335,4 @@ def test_what_is_not_set_is_not_in_the_bytes() -> None:
     text = (
         '{"lineage":{},"packet_id":"00000000-0000-0000-0000-000000000001","packet_type":"event","payload":{},'
     )
-    assert packet.to_json() == text + '"timestamp":"2026-01-01T00:00:00Z"}'
+    assert packet.canonical().decode() == text + '"timestamp":"2026-01-01T00:00:00Z"}'

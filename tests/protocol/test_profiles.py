@@ -1,4 +1,4 @@
-"""Seats' profiles and core limits: the document's config.json, and every fault in one."""
+"""Seats' profiles: the document's config.json, and every fault in one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from council.protocol.errors import ConfigError
-from council.protocol.jsondata import plain
-from council.protocol.profiles import CoreLimits, SeatProfile, import_config
+from council.protocol.identity.profiles import SeatProfile, import_config
+from council.protocol.values import plain
+from tests.cases import each
 
 # The document's two examples, in one file.
 DOCUMENTED: dict[str, Any] = {
@@ -32,17 +33,8 @@ def test_the_documents_config_is_imported() -> None:
         model="claude-opus-4-20250514", temperature=0.3, max_context_tokens=40_000
     )
     assert plain(found.profiles["reviewer"].data()) == DOCUMENTED["shard_profiles"]["reviewer"]
-    assert plain(found.core_limits.data()) == DOCUMENTED["core_limits"]
-    assert found.ignored == ()
+    assert found.ignored == ("core_limits",)
     assert pickle.loads(pickle.dumps(found)) == found
-
-
-def test_limits_on_facts_always_stand() -> None:
-    """rules 6.4: 200,000 and 100,000 where nothing else is said."""
-    for data in ({}, {"core_limits": {}}, {"core_limits": {"max_facts_in_kernel": 0}}):
-        limits = import_config(data).core_limits
-        assert (limits.max_facts_in_kernel, limits.max_derived_facts_limit) == (200_000, 100_000)
-        assert limits.max_concurrent_shards is None
 
 
 def test_a_profile_that_is_not_there_is_the_default() -> None:
@@ -68,7 +60,7 @@ def test_what_is_not_known_is_kept_or_named() -> None:
     assert "secret" not in repr(found)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "problem"),
     [
         ([], "config.json: expected an object, found an array"),
@@ -82,8 +74,7 @@ def test_what_is_not_known_is_kept_or_named() -> None:
         ({"shard_profiles": {"a": {"max_context_tokens": 1.5}}}, "shard_profiles.a.max_context_tokens: "),
         ({"shard_profiles": {"a": {"max_output_tokens": True}}}, "shard_profiles.a.max_output_tokens: "),
         ({"default_shard": {"max_execution_time_sec": "300"}}, "default_shard.max_execution_time_sec: "),
-        ({"core_limits": {"max_facts_in_kernel": "many"}}, "core_limits.max_facts_in_kernel: "),
-        ({"core_limits": {"more": float("nan")}}, "core_limits.more: NaN"),
+        ({"default_shard": {"more": float("nan")}}, "default_shard.more: NaN"),
     ],
 )
 def test_a_fault_is_told_with_its_place(data: Any, problem: str) -> None:
@@ -95,7 +86,7 @@ def test_a_fault_is_told_with_its_place(data: Any, problem: str) -> None:
 def test_all_faults_are_told_at_once() -> None:
     data = {
         "shard_profiles": {"a": {"model": 1, "top_p": 2}, "b": 3},
-        "core_limits": {"max_total_memory_mb": -1},
+        "default_shard": {"max_output_tokens": -1},
     }
     with pytest.raises(ConfigError) as caught:
         import_config(data, "theirs.json")
@@ -104,6 +95,5 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_profiles_cannot_be_changed() -> None:
-    for thing, field in ((SeatProfile(), "model"), (CoreLimits(), "max_facts_in_kernel")):
-        with pytest.raises(ValueError, match="frozen"):
-            setattr(thing, field, None)
+    with pytest.raises(ValueError, match="frozen"):
+        SeatProfile().model = "m"  # type: ignore[misc]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from council import Case, Opinion, Ruling, ShownBallot
+from tests.patience import until
 
 
 async def agree(case: Case) -> Opinion:
@@ -30,63 +31,57 @@ class Chair:
         return Ruling("confirm", f"{len(ballots)} ballots seen", confidence=0.9)
 
 
-class Mortal:
-    """Dies by SIGKILL in the middle of its first review of a proposal with ``die`` in its summary.
+class Told:
+    """Does what the proposal's summary says for its seat, then votes: ``codemind: no; lite: wait FILE, warn``.
 
-    ``mark`` is a file that says that it died already, so that the restarted seat lives.
+    It votes yes but for ``no`` and ``warn``, and confirms whatever it must rule on. ``wait`` blocks its thread until
+    the file exists, and leaves one beside it when it has begun. ``die`` ends its process by SIGKILL, unless the file
+    that it leaves exists already, so that the restarted seat lives.
     """
 
-    def __init__(self, mark: str) -> None:
-        self.mark = Path(mark)
+    def __init__(self, seat: str) -> None:
+        self.seat = seat
 
     def review(self, case: Case) -> Opinion:
-        if "die" in case.summary and not self.mark.exists():
-            self.mark.write_text(str(os.getpid()))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return Opinion.yes("still here")
+        orders = dict(each.split(": ", 1) for each in case.summary.split("; ") if ": " in each)
+        opinion = Opinion.yes("agreed")
+        for order in orders.get(self.seat, "").split(", "):
+            match order.split():
+                case ["wait", gate]:
+                    wait(Path(gate))
+                case ["die", mark] if not Path(mark).exists():
+                    Path(mark).write_text(str(os.getpid()))
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case ["raise"]:
+                    raise RuntimeError("no idea")
+                case ["no"]:
+                    opinion = Opinion.no("refused", confidence=0.9)
+                case ["warn"]:
+                    opinion = Opinion.no("late but sure", risk_level="high")
+        return opinion
+
+    async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
+        return Ruling("confirm", f"{len(ballots)} ballots seen", confidence=0.9)
 
 
-class Waiting:
-    """Votes once ``gate`` exists; ``beside`` it leaves a file when it has begun. Blocks a thread."""
-
-    def __init__(self, gate: str) -> None:
-        self.gate = Path(gate)
-
-    def review(self, case: Case) -> Opinion:
-        self.gate.with_suffix(".begun").touch()
-        until = time.monotonic() + 60
-        while not self.gate.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        return Opinion.no("late but sure", risk_level="high")
+def wait(gate: Path) -> None:
+    gate.with_suffix(f"{gate.suffix}.begun").touch()
+    until(gate.exists, f"{gate} did not appear")
 
 
-class Gated(Waiting):
-    """The same, and it votes yes."""
+class ToldOnItsLoop(Told):
+    """The same, on its event loop: ``wait`` stops that, as an async mind must not."""
 
-    def review(self, case: Case) -> Opinion:
-        super().review(case)
-        return Opinion.yes("the gate is open")
+    async def review(self, case: Case) -> Opinion:  # type: ignore[override]
+        return super().review(case)
 
 
-class Stopped:
-    """Stops its whole event loop, as an async mind must not."""
+class Endless:
+    """Thinks for longer than any test lasts."""
 
     async def review(self, case: Case) -> Opinion:
-        time.sleep(20)  # noqa: ASYNC251 - that is the fault it is here for
-        return Opinion.yes("too late")
-
-
-async def raising(case: Case) -> Opinion:
-    raise RuntimeError("no idea")
-
-
-class Slow:
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    async def review(self, case: Case) -> Opinion:
-        await asyncio.sleep(self.seconds)
-        return Opinion.yes("thought it over")
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
 
 class Unbuildable:

@@ -13,9 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.patience import HANG_S
+
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "deploy/ray-node"
-LIMIT_S = 100.0  # of starting or ending a node on a busy machine
 
 
 def free_port() -> int:
@@ -70,7 +71,7 @@ class Nodes:
         """Runs ``ray-node`` for one node."""
         command = [str(SCRIPT), *arguments, "--home", str(home), *(["--", *options] if options else [])]
         env = {**self.env, "PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def running(self) -> list[Path]:
@@ -81,8 +82,12 @@ class Nodes:
         """The process that holds a node."""
         return int((home / "ray-node.pid").read_text().split()[0])
 
-    def end(self) -> None:
-        """Ends the nodes, the head last, and removes what they left."""
+    def end_all(self) -> None:
+        """Ends the nodes, the head last; another head may be started in its place."""
         for home in reversed(self._homes):
             self.tell(home, "end")
+
+    def end(self) -> None:
+        """Ends the nodes and removes what they left."""
+        self.end_all()
         shutil.rmtree(self.folder, ignore_errors=True)

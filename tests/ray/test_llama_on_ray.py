@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from council import Council
-from council.agents.answers import CONFIDENCES
+from council.agents.prompting.answer_schema import CONFIDENCES
 from tests.models.llama.server import KEY, llama
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
-WITHIN_S = 60.0
+pytestmark = (
+    pytest.mark.long
+)  # its server alone is tried in tests/models/llama, seats with models beside this
 
 
 def test_three_seats_of_a_real_server_decide_on_ray(name: str, tmp_path: Any) -> None:
@@ -23,7 +28,7 @@ def test_three_seats_of_a_real_server_decide_on_ray(name: str, tmp_path: Any) ->
         seat = server.seat | {"api_key_env": None, "api_key_file": str(file)}
         with Council.launch(name=name, seats=dict.fromkeys(SEATS, seat), store="memory") as council:
             found = [
-                council.propose(f"Delete index {at}", "Nobody reads it.", wait_for="all", timeout_s=WITHIN_S)
+                council.propose(f"Delete index {at}", "Nobody reads it.", wait_for="all", timeout_s=HANG_S)
                 for at in range(3)
             ]
     # Each has a decision, or waits for a human as the ballots, or a ruling, would have it.

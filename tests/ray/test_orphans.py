@@ -7,31 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
 
-from council.runtime import ray_actors, ray_panel
-from tests.ray.conftest import ROOT
-
-# Seats outlive their launcher by their constructor, one look for their coordinator, and Ray's own time to end them.
-WITHIN_S = 60.0
+from council.cluster import actors as ray_actors
+from council.cluster import panel_actor
+from tests.patience import until
+from tests.ray.shells import ROOT
 
 
 def actors(council: str) -> set[str]:
     named = ray.util.list_named_actors(all_namespaces=True)
     return {actor["name"] for actor in named if actor["name"].startswith(f"{council}/")}
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    ends = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < ends, what
-        time.sleep(0.1)
 
 
 def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str) -> None:
@@ -99,7 +89,7 @@ def test_a_seat_asks_a_frozen_coordinator_one_thing_at_a_time_and_ends_with_it(
     made: Any = ray_actors.SeatActor
     seat = object.__new__(made.__ray_metadata__.modified_class)
     seat._attended = attended
-    monkeypatch.setattr(ray_panel, "ray", seen)
+    monkeypatch.setattr(panel_actor, "ray", seen)
     monkeypatch.setattr(ray_actors, "ray", seen)
     monkeypatch.setattr(ray_actors, "threading", SimpleNamespace(Event=Pause))
     seat._watch(SimpleNamespace(hello=Hello()))

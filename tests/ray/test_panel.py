@@ -1,4 +1,7 @@
-"""The panel of councils on a Ray that runs already: at its own address, and never in the council's way."""
+"""The panel of councils on a Ray that runs already: at its own address, and never in the council's way.
+
+With it the council's metrics, beside Ray's own and at the coordinator's port.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,27 +23,18 @@ import pytest
 import ray
 
 from council import Council
-from council.panel.server import Server
+from council.cluster import panel_actor, raw_answers
+from council.config.settings import CouncilConfig
+from council.gateway.server import Server
 from council.protocol.errors import OperatorError
-from council.runtime import ray_panel
-from council.settings import CouncilConfig
+from tests.patience import HANG_S, until
 from tests.ray.nodes import free_port
-
-WITHIN_S = 40.0
-
-
-def until(what: Callable[[], Any], said: str) -> Any:
-    ends = time.monotonic() + WITHIN_S
-    while not (found := what()):
-        assert time.monotonic() < ends, said
-        time.sleep(0.1)
-    return found
 
 
 def figures(url: str) -> dict[str, Any] | None:
     """What the panel tells; None while it does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}api/council", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}api/council", timeout=HANG_S) as answer:
             found: dict[str, Any] = json.load(answer)
             return found
     except (OSError, http.client.HTTPException):  # also in the midst of an answer
@@ -50,7 +44,7 @@ def figures(url: str) -> dict[str, Any] | None:
 def pid(actor: Any) -> int | None:
     """The process that an actor is; None while it is none."""
     try:
-        return int(ray.get(actor.pid.remote(), timeout=10))
+        return int(ray.get(actor.pid.remote(), timeout=HANG_S))
     except ray.exceptions.RayError:
         return None
 
@@ -64,21 +58,87 @@ def url_of(council: Council) -> str:
     return str(until(lambda: council.status()["panel"]["url"], "the panel was never served"))
 
 
-def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(name: str) -> None:
-    with Council.launch(name=name, panel=True, store="memory") as council:
-        url = url_of(council)
-        council.propose("Raise the limit")
-        told = until(
-            lambda: (found := figures(url)) and found["trouble"] is None and found, "it asked in vain"
-        )
-        assert (told["name"], sum(told["decided"].values())) == (name, 1)
-        panel: Any = ray.get_actor(f"{name}/panel", namespace="council")
-        assert set(ray.get(panel.about.remote())) == {"url", "notice", "token"}
-        killed = ray.get(panel.pid.remote())
-        os.kill(killed, signal.SIGKILL)
-        until(lambda: pid(panel) not in (None, killed), "it was not killed, or did not come back")
-        assert council.propose("Raise it again") is not None
-        until(lambda: (found := figures(url)) and sum(found["decided"].values()) == 2, "it did not come back")
+@pytest.fixture(scope="module")
+def served() -> Iterator[Council]:
+    """A council with a panel and with metrics; the second test of it closes it."""
+    minds = {"prime": "Chair", "lite": "agree", "codemind": "agree"}
+    seats = {seat: {"mind": f"tests.ray.minds:{mind}"} for seat, mind in minds.items()}
+    limits = {"inactivity_s": HANG_S, "time_budget_s": HANG_S, "call_timeout_s": HANG_S}
+    with Council.launch(
+        name="served", seats=seats, store="memory", panel=True, metrics_port=0, **limits
+    ) as council:
+        yield council
+
+
+def read(url: str) -> dict[str, float]:
+    """The samples at an address, by name and labels."""
+    with urllib.request.urlopen(url, timeout=HANG_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return {
+        line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and line[0] != "#"
+    }
+
+
+def exported(name: str, council: str, **labels: str) -> float | None:
+    """A metric as Ray's node exports it, whatever labels Ray adds."""
+    node = ray.nodes()[0]
+    found = read(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics")
+    wanted = [f'council="{council}"', *(f'{key}="{value}"' for key, value in labels.items())]
+    values = [
+        value
+        for sample, value in found.items()
+        if sample.startswith(f"{name}{{") and all(each in sample for each in wanted)
+    ]
+    return max(values, default=None)
+
+
+def test_metrics_are_rays_too_and_tell_of_a_dead_seat(served: Council) -> None:
+    assert all(served.propose(f"a change {number}", wait_for="all") for number in range(3))
+    name, url = served.name, served.status()["metrics"]["url"]
+    own = read(url)
+    approved = f'council="{name}",decided_by="all_ballots",degraded="no",outcome="approved"'
+    assert own[f"council_decisions_total{{{approved}}}"] == 3.0
+    assert own[f'council_seat_active{{council="{name}",seat="lite"}}'] == 1.0
+
+    lite = ray.get_actor(f"{name}/lite", namespace=served.config.ray_namespace)
+    os.kill(int(ray.get(lite.pid.remote(), timeout=HANG_S)), signal.SIGKILL)
+    restarts = f'council_seat_restarts_total{{council="{name}",seat="lite"}}'
+    until(lambda: read(url).get(restarts) == 1.0)
+    # Told by the coordinator, so that it is there while its seat is not.
+    assert f'council_seat_heartbeat_age_seconds{{council="{name}",seat="lite"}}' in read(url)
+
+    until(lambda: exported("ray_council_decisions_total", name) == 3.0)
+    assert exported("ray_council_decisions_total", name, outcome="approved") == 3.0
+    assert exported("ray_council_seat_active", name, seat="prime") == 1.0
+    assert exported("ray_council_decision_duration_seconds_count", name) == 3.0
+
+
+def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(served: Council) -> None:
+    name, url, before = served.name, url_of(served), sum(served.status()["decided"].values())
+    served.propose("Raise the limit")
+    told = until(
+        lambda: (
+            (found := figures(url))
+            and found["trouble"] is None
+            and sum(found["decided"].values()) > before
+            and found
+        ),
+        "it asked in vain",
+    )
+    assert told
+    assert (told["name"], sum(told["decided"].values())) == (name, before + 1)
+    panel: Any = ray.get_actor(f"{name}/panel", namespace="council")
+    about = raw_answers.opened(ray.get(panel.about.remote()), dict[str, Any])
+    assert set(about) == {"url", "notice", "token"}
+    killed = ray.get(panel.pid.remote())
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: pid(panel) not in (None, killed), "it was not killed, or did not come back")
+    assert served.propose("Raise it again") is not None
+    until(
+        lambda: (found := figures(url)) and sum(found["decided"].values()) == before + 2,
+        "it did not come back",
+    )
+    served.close()
     assert not actors(name)
     until(lambda: figures(url) is None, "the panel outlives its council")
 
@@ -122,7 +182,7 @@ def test_a_coordinator_that_is_frozen_is_asked_one_thing_at_a_time(monkeypatch: 
     def context() -> SimpleNamespace:
         return SimpleNamespace(current_actor="panel")
 
-    made: Any = ray_panel.PanelActor
+    made: Any = panel_actor.PanelActor
     panel = object.__new__(made.__ray_metadata__.modified_class)
     panel._server = SimpleNamespace(alive=lambda: True)
     panel._coordinator = SimpleNamespace(hello=Hello())
@@ -133,21 +193,21 @@ def test_a_coordinator_that_is_frozen_is_asked_one_thing_at_a_time(monkeypatch: 
         kill=lambda actor, no_restart: killed.append(actor),
         get_runtime_context=context,
     )
-    monkeypatch.setattr(ray_panel, "ray", seen)
-    monkeypatch.setattr(ray_panel, "LOOK_S", 0.001)
+    monkeypatch.setattr(panel_actor, "ray", seen)
+    monkeypatch.setattr(panel_actor, "LOOK_S", 0.001)
     panel._watch()
     assert (asked, killed) == (["hello", "hello"], ["panel"])
 
 
 def test_who_brings_a_council_up_is_told_of_all_that_is_not_served() -> None:
     """Mutation: of the panel alone; a port of the metrics' that is in use stood in the log."""
-    panels = iter([ray_panel.STARTING, "no panel: a"])
+    panels = iter([panel_actor.STARTING, "no panel: a"])
 
     async def status() -> dict[str, Any]:
         metrics = {"url": None, "notice": "no metrics: b"}
         return {"panel": {"url": None, "notice": next(panels)}, "metrics": metrics}
 
-    assert asyncio.run(ray_panel.places(status))["notice"] == "no panel: a; no metrics: b"
+    assert asyncio.run(panel_actor.places(status))["notice"] == "no panel: a; no metrics: b"
 
 
 # The Metrics tab of a dashboard that is about to be started
@@ -156,28 +216,28 @@ def test_who_brings_a_council_up_is_told_of_all_that_is_not_served() -> None:
 def told_to_ray(config: CouncilConfig, *, dashboard: bool = True) -> dict[str, str]:
     names = ("RAY_GRAFANA_HOST", "RAY_GRAFANA_DEFAULT_DASHBOARD_UID", "RAY_PROMETHEUS_HOST")
     before = dict(os.environ)
-    with ray_panel.for_dashboard(config, dashboard=dashboard):
+    with panel_actor.for_dashboard(config, dashboard=dashboard):
         told = {name: os.environ[name] for name in names if os.environ.get(name) != before.get(name)}
     assert dict(os.environ) == before
     return told
 
 
 def test_a_dashboard_is_told_of_the_panel_where_it_is_ours_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ray_panel.with_panel(CouncilConfig(), dashboard=True)
+    config = panel_actor.with_panel(CouncilConfig(), dashboard=True)
     place = f"http://127.0.0.1:{config.panel_port}"
-    assert ray_panel.with_panel(CouncilConfig(), dashboard=False).panel is False  # unasked there is none
+    assert panel_actor.with_panel(CouncilConfig(), dashboard=False).panel is False  # unasked there is none
     assert config.panel
     # Seen in a run of all tests: Ray took the port for itself before the panel could.
-    assert config.panel_port in ray_panel.GIVEN_TO_NOBODY
+    assert config.panel_port in panel_actor.GIVEN_TO_NOBODY
     assert told_to_ray(config) == {}  # a Ray runs in this process already
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", "http://127.0.0.1:1")
+    monkeypatch.setattr(panel_actor, "GRAFANA_USUAL", "http://127.0.0.1:1")
     ours = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": "council"}
     assert told_to_ray(config) == ours | {"RAY_PROMETHEUS_HOST": place}
     assert told_to_ray(config, dashboard=False) == {}
     assert told_to_ray(config.model_copy(update={"ray_address": "10.0.0.1:6379"})) == {}
-    assert told_to_ray(ray_panel.with_panel(CouncilConfig(panel=False), dashboard=True)) == {}
-    anywhere = ray_panel.with_panel(CouncilConfig(panel_host="0.0.0.0", panel_port=7), dashboard=True)
+    assert told_to_ray(panel_actor.with_panel(CouncilConfig(panel=False), dashboard=True)) == {}
+    anywhere = panel_actor.with_panel(CouncilConfig(panel_host="0.0.0.0", panel_port=7), dashboard=True)
     assert told_to_ray(anywhere)["RAY_GRAFANA_HOST"] == "http://127.0.0.1:7"
     in_brackets = CouncilConfig(panel=True, panel_host="::1", panel_port=7)
     assert told_to_ray(in_brackets)["RAY_GRAFANA_HOST"] == "http://[::1]:7"
@@ -195,10 +255,10 @@ def test_a_head_that_does_not_put_the_dashboard_there_in_time_is_told(
     def slow(text: str) -> None:
         time.sleep(3)
 
-    monkeypatch.setattr(ray_panel, "_put_dashboard", slow)
-    monkeypatch.setattr(ray_panel, "START_S", 0.1)
+    monkeypatch.setattr(panel_actor, "_put_dashboard", slow)
+    monkeypatch.setattr(panel_actor, "START_S", 0.1)
     with pytest.raises(OperatorError, match="head node did not put it there: GetTimeoutError"):
-        ray_panel.install_dashboard()
+        panel_actor.install_dashboard()
 
 
 def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +268,8 @@ def test_a_grafana_that_answers_where_ray_looks_is_left_in_its_place(monkeypatch
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     grafana = Server(ask, "x", "token", "127.0.0.1", 0)  # answers as one does
     try:
-        monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", grafana.url.rstrip("/"))
-        assert told_to_ray(ray_panel.with_panel(CouncilConfig(), dashboard=True)) == {}
+        monkeypatch.setattr(panel_actor, "GRAFANA_USUAL", grafana.url.rstrip("/"))
+        assert told_to_ray(panel_actor.with_panel(CouncilConfig(), dashboard=True)) == {}
     finally:
         grafana.close()
 
@@ -222,17 +282,17 @@ def test_a_host_that_has_no_address_is_asked_for_once(monkeypatch: pytest.Monkey
         asked.append(address)
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(ray_panel.socket, "create_server", unknown)
+    monkeypatch.setattr(panel_actor.socket, "create_server", unknown)
     with pytest.raises(socket.gaierror):
-        ray_panel.free_port("nowhere.invalid")
+        panel_actor.free_port("nowhere.invalid")
     assert len(asked) == 1
 
 
 def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(ray_panel, "GIVEN_TO_NOBODY", [port] * ray_panel.PORTS_TRIED)
-        assert ray_panel.free_port("127.0.0.1") not in (0, port)
+        monkeypatch.setattr(panel_actor, "GIVEN_TO_NOBODY", [port] * panel_actor.PORTS_TRIED)
+        assert panel_actor.free_port("127.0.0.1") not in (0, port)
 
 
 @pytest.mark.parametrize(
@@ -250,10 +310,10 @@ def test_what_is_no_grafana_is_taken_for_none(said: bytes, monkeypatch: pytest.M
             met.sendall(said)
 
     monkeypatch.delenv("RAY_GRAFANA_HOST", raising=False)
-    monkeypatch.setattr(ray_panel, "GRAFANA_TIMEOUT_S", 30.0)
+    monkeypatch.setattr(panel_actor, "GRAFANA_TIMEOUT_S", HANG_S)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        monkeypatch.setattr(ray_panel, "GRAFANA_USUAL", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        monkeypatch.setattr(panel_actor, "GRAFANA_USUAL", f"http://127.0.0.1:{listening.getsockname()[1]}")
         answering = threading.Thread(target=answer)
         answering.start()
-        assert not ray_panel._grafana_is_there()
-        answering.join(30.0)
+        assert not panel_actor._grafana_is_there()
+        answering.join(HANG_S)

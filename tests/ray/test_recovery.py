@@ -8,27 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import threading
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from council import Council, Decision
-from council.journal.store import TIMEOUT_S, PacketStore
+from council import Council, SeatConfig
+from council.cluster import panel_actor
+from council.journal.packets import unpacked
+from council.journal.store import PacketStore
 from council.journal.verify import verify
 from council.protocol.errors import JournalHeld
-from tests.ray.test_council_on_ray import launch, seats, until
-
-WITHIN_S = 60.0
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "store.db")
+from tests.patience import until
+from tests.ray.test_council_on_ray import MINDS, events_until, launch, proposing, seats
 
 
 def pid_of(council: Council) -> int:
@@ -43,129 +37,104 @@ def kill(council: Council) -> int:
     return pid
 
 
-def kept(store: str, name: str) -> Counter[str]:
+def kept(council: Council) -> Counter[str]:
     """How often each proposal is decided in the journal, which must hold."""
-    from council.journal.packets import unpacked
-
     found: Counter[str] = Counter()
-    with PacketStore.open(store, read_only=True) as opened:
-        verify(opened, name)
+    with PacketStore.open(str(council.config.store), read_only=True) as opened:
+        verify(opened, council.name)
         after = 0
-        while rows := opened.records(name, after, 1_000):
+        while rows := opened.records(council.name, after, 1_000):
             for row in rows:
                 found.update(each.proposal_id for each in unpacked(row.content, row.position).decisions)
             after = rows[-1].position
     return found
 
 
-def test_a_proposal_in_flight_survives_its_coordinator(name: str, store: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Council]:
+    """A council with its journal on disk."""
+    with launch("lasting", store=str(tmp_path_factory.mktemp("lasting") / "store.db")) as council:
+        yield council
+
+
+def test_a_proposal_in_flight_survives_its_coordinator(lasting: Council, tmp_path: Path) -> None:
     """Mutation: without a retry by the client, or a replay by the coordinator, it hangs or is unknown."""
     gate = tmp_path / "gate"
-    gate.touch()
-    with launch(name, seats=seats("Gated", "Gated", "Gated", gate=str(gate)), store=store) as council:
-        earlier = council.propose("decided before", wait_for="all", timeout_s=30)
-        gate.unlink()
-        before = council.status()["events"]
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(council.propose, "in flight", timeout_s=60)
-            try:
-                until(council, before, lambda event: event.kind == "proposal")
-                old = kill(council)
-                ends_s = time.monotonic() + WITHIN_S
-                while council.status()["epoch"] != 2:  # the one that is killed is to take no ballot in
-                    assert time.monotonic() < ends_s, "it did not come back"
-                    time.sleep(0.1)
-            finally:
-                gate.touch()
-            decision = waiting.result(WITHIN_S)
-        assert decision.outcome == "approved"
-        assert pid_of(council) != old
-        status = council.status()
-        assert (status["epoch"], status["decided"]) == (2, {"approved": 2})
-        again = council.decision(earlier.proposal_id)
-        assert again is not None
-        assert (again.outcome, again.ballots, again.position) == (
-            earlier.outcome,
-            earlier.ballots,
-            earlier.position,
-        )
-        started = until(council, 0, lambda event: event.kind == "start")[-1]
-        assert dict(started.data) == {"epoch": 2, "open": 1}
-    assert kept(store, name) == {earlier.proposal_id: 1, decision.proposal_id: 1}
+    earlier = lasting.propose("decided before", wait_for="all")
+    before = lasting.status()
+    order = f"wait {gate}"
+    with proposing(lasting, f"prime: {order}; lite: {order}; codemind: {order}", gate) as waiting:
+        events_until(lasting, before["events"], lambda event: event.kind == "proposal")
+        old = kill(lasting)
+        until(
+            lambda: lasting.status()["epoch"] == before["epoch"] + 1
+        )  # the killed one is to take no ballot in
+    decision = waiting.result()
+    assert decision.outcome == "approved"
+    assert pid_of(lasting) != old
+    status = lasting.status()
+    assert status["epoch"] == before["epoch"] + 1
+    assert status["decided"] == {"approved": before["decided"]["approved"] + 1}
+    again = lasting.decision(earlier.proposal_id)
+    assert again is not None
+    assert (again.outcome, again.ballots, again.position) == (
+        earlier.outcome,
+        earlier.ballots,
+        earlier.position,
+    )
+    started = events_until(
+        lasting, 0, lambda event: event.kind == "start" and event.data["epoch"] == status["epoch"]
+    )[-1]
+    assert dict(started.data) == {"epoch": status["epoch"], "open": 1}
+    counted = kept(lasting)
+    assert (counted[earlier.proposal_id], counted[decision.proposal_id]) == (1, 1)
 
 
-def test_kills_under_load_lose_and_double_nothing(name: str, store: str) -> None:
-    with launch(name, seats=seats("agree"), store=store) as council:
-        told: dict[str, Decision] = {}
-        ended = threading.Event()
+def in_vain() -> int:
+    """How often coordinators of this Ray told that they can't begin yet."""
+    logs = panel_actor.logs_folder().glob("worker-*.err")
+    return sum(path.read_text(errors="replace").count("coordinator can't begin yet") for path in logs)
 
-        def propose(number: int) -> None:
-            while not ended.is_set():
-                decision = council.propose(f"by {number}", timeout_s=30)
-                told[decision.proposal_id] = decision
 
-        with ThreadPoolExecutor(4) as pool:
-            work = [pool.submit(propose, number) for number in range(4)]
-            try:
-                for pause_s in (0.5, 0.0, 1.0):  # the second one, most likely, while it recovers
-                    time.sleep(pause_s)
-                    kill(council)
-                time.sleep(1.0)
-            finally:
-                ended.set()
-            for each in work:
-                each.result(WITHIN_S)
-        for proposal_id, decision in told.items():
-            again = council.decision(proposal_id)
-            assert again is not None
-            assert again.outcome == decision.outcome == "approved"
-        assert council.status()["epoch"] == 4
-    counted = kept(store, name)
-    assert told.keys() <= counted.keys()
+def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(lasting: Council) -> None:
+    """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
+    first = lasting.propose("before")
+    epoch, tries = lasting.status()["epoch"], in_vain()
+    other = sqlite3.connect(str(lasting.config.store), isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    kill(lasting)
+    until(lambda: in_vain() > tries, "it never tried")
+    other.execute("ROLLBACK")
+    other.close()
+    second = lasting.propose("after")
+    assert second.outcome == "approved"
+    assert lasting.status()["epoch"] == epoch + 1
+    counted = kept(lasting)
+    assert (counted[first.proposal_id], counted[second.proposal_id]) == (1, 1)
     assert set(counted.values()) == {1}
 
 
-def test_what_waits_for_a_human_survives_the_end_of_everything(name: str, store: str) -> None:
-    """rules 1.9: a council that is launched again under its name goes on with its journal."""
-    who: Any = {"ada": "kept"}
-    with launch(name, seats=seats("agree"), store=store, humans=who) as council:
-        standing = council.propose("mind the gap", risk="high", timeout_s=30)
+def test_what_waits_and_who_sent_it_survive_the_end_of_everything(name: str, tmp_path: Path) -> None:
+    """rules 1.9, 1.12: a council that is launched again under its name goes on with its journal.
+
+    Whoever is launched again speaks as the same client, and a retry gets the first decision.
+    """
+    settings: Any = {"store": str(tmp_path / "store.db"), "humans": {"ada": "kept"}, "sender": "agent"}
+    settings["seats"] = (SeatConfig(name="prime", mind=f"{MINDS}agree"), *seats()[1:])  # it does not rule
+    with launch(name, **settings) as council:
+        standing = council.propose("mind the gap", risk="high")
         assert not standing.final
+        draft = council.draft("once")
+        first = council.propose(draft)
         council_id = council.status()["council_id"]
         with pytest.raises(JournalHeld, match="another name"):
-            Council.inline(name=name, store=store)
-    with launch(name, seats=seats("agree"), store=store, humans=who) as council:
+            Council.inline(name=name, store=settings["store"])
+    with launch(name, **settings) as council:
         assert council.status()["council_id"] == council_id
         (waiting,) = council.escalations()
         assert waiting.proposal_id == standing.proposal_id
         decision = council.answer(waiting.escalation_id, approve=True, human="ada")
         assert (decision.outcome, decision.proposal_id) == ("approved", standing.proposal_id)
-    assert kept(store, name)[standing.proposal_id] == 1
-
-
-def test_a_sender_comes_back_to_its_journal(name: str, store: str) -> None:
-    """rules 1.12: whoever is launched again speaks as the same client, and a retry gets the first decision."""
-    with launch(name, seats=seats("agree"), store=store, sender="agent") as council:
-        draft = council.draft("once")
-        first = council.propose(draft)
-    with launch(name, seats=seats("agree"), store=store, sender="agent") as council:
         again = council.propose(draft)
-    assert (again.outcome, again.position) == (first.outcome, first.position)
-    assert kept(store, name) == {first.proposal_id: 1}
-
-
-def test_a_coordinator_that_comes_back_to_a_locked_store_waits_for_it(name: str, store: str) -> None:
-    """Mutation: it gives up at the first try, and the council stays dead though its store is well again."""
-    with launch(name, seats=seats("agree"), store=store) as council:
-        first = council.propose("before", timeout_s=30)
-        pid = pid_of(council)
-        other = sqlite3.connect(store, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        os.kill(pid, signal.SIGKILL)
-        time.sleep(TIMEOUT_S + 3.0)  # so that it has tried in vain at least once
-        other.execute("ROLLBACK")
-        other.close()
-        second = council.propose("after", timeout_s=30)
-        assert second.outcome == "approved"
-        assert council.status()["epoch"] == 2
-    assert kept(store, name) == {first.proposal_id: 1, second.proposal_id: 1}
+        assert (again.outcome, again.position) == (first.outcome, first.position)
+    assert kept(council) == {standing.proposal_id: 1, first.proposal_id: 1}

@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from council import Council
-from council.agents import spans as names
+from council.agents.messaging import spans as names
+from council.cluster import port
 from council.protocol.errors import ConfigError
-from council.runtime import ray_side
 from tests.collector import Collector
 from tests.models.stub import Stub, ballot, ruling, says
+from tests.patience import HANG_S
 
-SEATS = ("prime", "lite", "codemind")
+KEY = "sk-of-the-council-0123456789"
+VOTES = {"prime": "yes", "lite": "no", "codemind": "yes"}
 
 
-def test_all_processes_of_a_council_tell_one_trace(
-    name: str, collector: Collector, monkeypatch: pytest.MonkeyPatch
+def test_three_model_seats_decide_on_ray_and_all_processes_tell_one_trace_of_it(
+    name: str, collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Mutation: seats that are ended before they have sent what they hold."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{collector.endpoint}/v1/traces")
-    scripts = {seat: [says(ballot("yes")), says(ruling("confirm"))] for seat in SEATS}
-    with Stub(scripts) as stub:
-        seats = {seat: {"model": seat, "base_url": stub.base_url, "stages": "one"} for seat in SEATS}
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    scripts = {
+        seat: [says(ballot(vote, f"{seat} says so")), says(ballot("yes")), says(ruling("confirm"))]
+        for seat, vote in VOTES.items()
+    }
+    with Stub(scripts, key=KEY) as stub:
+        seats = {
+            seat: {"model": seat, "base_url": stub.base_url, "api_key_file": str(file), "stages": "one"}
+            for seat in VOTES
+        }
         with Council.launch(name=name, seats=seats, store="memory", traces="otlp") as council:
-            decision = council.propose("Delete the old index", risk="high", wait_for="all", timeout_s=60)
+            voted = council.propose("Delete the old index", wait_for="all", timeout_s=HANG_S)
+            decision = council.propose("Delete the new index", risk="high", wait_for="all", timeout_s=HANG_S)
             client = council.sender
+    assert voted.outcome == "approved", voted.missing
+    assert {each.seat: each.vote for each in voted.ballots} == VOTES
+    assert {each.seat: (each.calls, each.spent.tokens) for each in voted.spent} == dict.fromkeys(
+        VOTES, (1, 120)
+    )
+    assert KEY not in repr(voted)
     assert decision.outcome == "approved", decision
-    own = [each for each in collector.spans if each.resource["service.instance.id"].startswith(f"{name}/")]
+    told = [each for each in collector.spans if each.resource["service.instance.id"].startswith(f"{name}/")]
+    assert len({each.trace for each in told}) == 2  # of each proposal one
+    (trace,) = {each.trace for each in told if each.attributes.get(names.PROPOSAL) == decision.proposal_id}
+    own = [each for each in told if each.trace == trace]
     by_part = {
         (each.resource["service.instance.id"].removeprefix(f"{name}/"), each.name): each for each in own
     }
@@ -34,12 +57,12 @@ def test_all_processes_of_a_council_tell_one_trace(
         (client, "council.propose"),
         ("coordinator", "council.decide"),
         ("prime", "council.rule"),
-        *((seat, "council.review") for seat in SEATS),
-        *((seat, f"chat {seat}") for seat in SEATS),
+        *((seat, "council.review") for seat in VOTES),
+        *((seat, f"chat {seat}") for seat in VOTES),
     }
     propose = by_part[client, "council.propose"]
     assert (propose.parent, {each.trace for each in own}) == ("", {propose.trace})
-    for seat in SEATS:
+    for seat in VOTES:
         review = by_part[seat, "council.review"]
         assert review.parent == propose.span
         chats = [each for each in own if each.name == f"chat {seat}"]
@@ -56,4 +79,4 @@ def test_what_ray_does_not_take_of_the_first_seat_is_told(name: str) -> None:
         ConfigError, match=r"seats\.prime: Ray takes its resources, labels or runtime_env not"
     ):
         Council.launch(name=name, seats=seats, store="memory", traces="otlp")
-    assert name not in ray_side.running("council")
+    assert name not in port.running("council")

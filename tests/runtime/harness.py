@@ -8,8 +8,8 @@ from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from council.agents import letters
-from council.agents.letters import Letter
+from council.agents.messaging import seat_messages
+from council.agents.messaging.seat_messages import Letter
 from council.core.state import Decision, Rules
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope
@@ -136,7 +136,7 @@ class Hand:
             self.save()
 
     def save(self) -> None:
-        records, self.driver.unsaved = self.driver.unsaved, []
+        records = self.driver.take()
         self.records += records
         self.driver.saved(self.driver.position)
         check(self.driver.state)
@@ -179,7 +179,7 @@ class Hand:
         found = []
         while self.driver.to_seats:
             seat, item = self.driver.to_seats.popleft()
-            found.append((seat, letters.read(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
+            found.append((seat, seat_messages.read(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
         return found
 
     def to_seats(self) -> list[tuple[str, Envelope]]:

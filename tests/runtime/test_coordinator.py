@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from council.agents.exchange import Reply
+from council.agents.messaging.mailbox import Reply
 from council.agents.mind import Case, Opinion, Ruling, as_mind
-from council.agents.seat import SeatHost
+from council.agents.seat.host import SeatHost
+from council.api.inline import InlineTransport
 from council.core.events import DeadlinePassed
 from council.core.state import Moment, Rules, Tally
 from council.journal.record import MemoryJournal, Record
@@ -31,10 +32,11 @@ from council.protocol.errors import (
 )
 from council.runtime import coordinator as coordinator_module
 from council.runtime import messages
-from council.runtime.coordinator import LINGERS_MAX, SESSION_IDLE_S, Coordinator
-from council.runtime.inline import InlineTransport
-from council.runtime.messages import Acknowledged, Failed, Told
+from council.runtime.commit import LINGERS_MAX
+from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
+from council.runtime.messages import Acknowledged, Failed, Stalled, Told
 from council.runtime.surroundings import Clock
+from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, greeting, key_of, run, until
 
 
@@ -113,6 +115,7 @@ class Bench:
         journal: Any = None,
         clock: Clock | None = None,
         fitting: Any = None,
+        council_id: str = COUNCIL_ID,
         **rules: Any,
     ) -> None:
         minds = minds or {"prime": Chair, "lite": agree, "codemind": agree}
@@ -126,7 +129,7 @@ class Bench:
                 name,
                 as_mind(mind, seat=name),
                 keys[name],
-                COUNCIL_ID,
+                council_id,
                 wall=lambda: datetime.now(UTC),
                 uptime=time.monotonic,
                 new_id=self.new_id,
@@ -136,7 +139,7 @@ class Bench:
         self.transport = InlineTransport(self.hosts)
         self.coordinator = Coordinator(
             Rules(seats=tuple(minds), prime="prime", **rules),
-            COUNCIL_ID,
+            council_id,
             keys,
             self.transport,
             journal or MemoryJournal(),
@@ -195,7 +198,7 @@ class Client:
 
     def answers(self, items: Sequence[bytes]) -> list[messages.Message]:
         opened = [self.opened(item) for item in items]
-        return [each for each in opened if not isinstance(each, messages.Stalled)]
+        return [each for each in opened if not isinstance(each, Stalled)]
 
     def opened(self, item: bytes) -> messages.Message:
         return messages.from_bytes(signing.open_to(item, key_of(self.name), COUNCIL_ID, self.name))
@@ -340,7 +343,7 @@ def test_a_letter_that_fails_before_its_seat_is_attended_to_is_not_forgotten() -
             await failed.wait()  # while the start's record is still being kept, and nobody is attended to
             await asyncio.sleep(0)
             journal.gate.set()
-            (told,) = await asyncio.wait_for(call, 5)
+            (told,) = await asyncio.wait_for(call, HANG_S)
             assert isinstance(told, Told)
             ((seat, why),) = told.decision.missing
             assert (seat, "the line broke" in why) == ("codemind", True)
@@ -382,7 +385,7 @@ def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
             client = await bench.client()
             call = asyncio.ensure_future(client.exchange(client.proposal()))
             await until(lambda: bench.coordinator._driver.counts or bench.coordinator._driver.state.closed)
-            seats, kept_before = bench.coordinator._seats, bench.coordinator._kept_position
+            seats, kept_before = bench.coordinator._seats, bench.coordinator._commit.kept_position
             end = seats.end
 
             async def ends_meanwhile() -> None:
@@ -393,8 +396,8 @@ def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
 
             monkeypatch.setattr(seats, "end", ends_meanwhile)
             await bench.coordinator.close()
-            assert bench.coordinator._kept_position == kept_before
-            assert bench.coordinator._lingering is None or bench.coordinator._lingering.cancelled()
+            assert bench.coordinator._commit.kept_position == kept_before
+            assert bench.coordinator._timer is None or bench.coordinator._timer.cancelled()
             with pytest.raises(OperatorError, match="closed"):
                 await call
 
@@ -415,6 +418,45 @@ def test_what_comes_in_while_one_append_runs_is_kept_by_the_next() -> None:
             positions = [record.position for record in journal.kept]
             assert positions == list(range(2, len(positions) + 2))  # behind the council's start
             await asyncio.gather(*calls)
+
+    run(scenario())
+
+
+def test_who_waits_hears_once_that_nothing_can_be_kept_and_once_that_it_can_be_again() -> None:
+    """Rules 4.7. Mutation: it is told at each look, twice a second, for as long as the disk is full."""
+
+    async def scenario() -> None:
+        journal = SlowJournal()
+        async with Bench(journal=journal) as bench:
+            coordinator, client = bench.coordinator, await bench.client()
+            call = asyncio.ensure_future(coordinator.exchange(client.session, [client.proposal()]))
+            await until(lambda: journal.batches)
+            told: list[messages.Message] = []
+
+            async def look() -> None:
+                """As the timer does; what the session is told by it."""
+                nonlocal call
+                coordinator._look_for_stall()
+                coordinator._sessions[client.session].mailbox.release()
+                _, items = await call
+                told.extend(map(client.opened, items))
+                call = asyncio.ensure_future(coordinator.exchange(client.session, []))
+                await asyncio.sleep(0)
+
+            await look()
+            assert told == []
+            journal.trouble = StoreFull("no room is left", where="here")
+            for _ in range(3):
+                await look()
+            assert [each.why is not None for each in told if isinstance(each, Stalled)] == [True]
+            journal.trouble = None
+            for _ in range(3):
+                await look()
+            assert [each.why is not None for each in told if isinstance(each, Stalled)] == [True, False]
+            assert len(told) == 2
+            journal.gate.set()
+            _, items = await call
+            assert any(isinstance(each, Told) for each in client.answers(items))
 
     run(scenario())
 
@@ -527,7 +569,7 @@ def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -> None
             await vote(decided, "prime", "lite", "codemind")
             await vote(late, "prime", "lite")
             await vote(to_decide, "prime")
-            await until(lambda: not driver.awaits_saving and not coordinator._writing)
+            await until(lambda: not driver.awaits_saving and not coordinator._commit.writing)
             assert (driver.state.with_human, len(driver.state.closed)) == (2, 2)
             before = {each: driver.decision(each) for each in (decided, late, open_, waiting, answered)}
 
@@ -555,20 +597,27 @@ def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -> None
             for proposal_id, then in before.items():
                 if proposal_id == answered:
                     continue
-                packed = await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+                packed = await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
                 told = None if packed is None else messages.from_bytes(packed)
                 assert (told and told.decision) == then, proposal_id  # type: ignore[union-attr]
-            assert messages.from_bytes(await asyncio.wait_for(asked_before, 5)) == Told(before[late])  # type: ignore[arg-type]
+            assert messages.from_bytes(await asyncio.wait_for(asked_before, HANG_S)) == Told(before[late])  # type: ignore[arg-type]
+            packed = await asyncio.wait_for(coordinator.escalations(), HANG_S)
+            asked = [each.proposal_id for each in messages.escalations_from_bytes(packed)]
+            assert asked == [waiting, answered]
+            found = await asyncio.wait_for(coordinator.status(), HANG_S)
+            told_open = [each["proposal_id"] for each in found["open"]]
+            assert sorted(told_open) == sorted((waiting, answered, open_, to_decide, to_escalate))
+            assert (found["with_human"], found["decided"]) == (2, {"approved": 2})
             for proposal_id in (to_decide, to_escalate, answered, new):
                 with pytest.raises(StoreFull, match="no room is left"):
-                    await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+                    await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
             with pytest.raises(Refused, match="never given"):
-                await asyncio.wait_for(coordinator.decision("ffffffff"), 5)
+                await asyncio.wait_for(coordinator.decision("ffffffff"), HANG_S)
 
             journal.trouble = None
             journal.gate.set()
             for proposal_id, outcome in ((answered, "approved"), (to_escalate, None), (late, "approved")):
-                packed = await asyncio.wait_for(coordinator.decision(proposal_id), 5)
+                packed = await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
                 assert messages.from_bytes(packed or b"") == Told(driver.decision(proposal_id))  # type: ignore[arg-type]
                 assert driver.decision(proposal_id).outcome == outcome  # type: ignore[union-attr]
             for call in calls:
@@ -709,7 +758,7 @@ def test_an_escalation_expires_by_the_wall_clock() -> None:
 
 
 def test_a_wall_clock_that_jumps_ahead_is_noticed_within_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_module, "WALL_CHECK_S", 0.05)
+    monkeypatch.setattr("council.core.step.WALL_CHECK_S", 0.05)
     jump = 0.0
     began = time.monotonic()
     clock = Clock(uptime=lambda: time.monotonic() - began, wall=lambda: WALL_0 + jump)
@@ -764,6 +813,28 @@ def test_an_idle_session_expires_and_its_proposal_stays_open() -> None:
             back = asyncio.ensure_future(again.exchange(sealed, again.info("aaaaaaaa", "cancel")))
             kinds = {type(message) for message in await back}
             assert Acknowledged in kinds
+
+    run(scenario())
+
+
+def test_a_session_is_not_idle_while_a_call_of_its_own_is_parked() -> None:
+    """It is as old as the end of its last call. Mutation: as that call's beginning; then a client is forgotten
+    that has waited for long and is about to ask for more.
+    """
+
+    async def scenario() -> None:
+        hand = HandClock()
+        async with Bench({"prime": Chair, "lite": hang, "codemind": hang}, clock=hand.clock) as bench:
+            client = await bench.client()
+            sealed = client.proposal("aaaaaaaa", time_budget_s=80_000.0)
+            call = asyncio.ensure_future(bench.coordinator.exchange(client.session, [sealed]))
+            await until(lambda: "aaaaaaaa" in bench.coordinator._driver.state.open)
+            hand.t += SESSION_IDLE_S
+            bench.coordinator._sessions[client.session].mailbox.release()
+            await call
+            hand.t += 1.0
+            await bench.client("other")
+            assert "client" in (await bench.coordinator.status())["sessions"]
 
     run(scenario())
 
@@ -1166,8 +1237,8 @@ class Patient(SlowJournal):
 
 def left_s(coordinator: Coordinator) -> float:
     """How long what lingers may still do so."""
-    assert coordinator._lingering is not None
-    return coordinator._lingering.when() - asyncio.get_running_loop().time()
+    assert coordinator._commit.lingers
+    return coordinator._commit.next_due - asyncio.get_running_loop().time()
 
 
 def once(gate: asyncio.Event) -> Callable[[Case], Awaitable[Opinion]]:
@@ -1180,54 +1251,34 @@ def once(gate: asyncio.Event) -> Callable[[Case], Awaitable[Opinion]]:
     return review
 
 
-def test_what_nobody_waits_for_lingers_while_more_comes() -> None:
-    """Mutation: it is written a fixed time after the first came, and the next decision waits until that is over."""
+def test_what_nobody_waits_for_is_written_once_somebody_does() -> None:
+    """What ``test_commit`` says of lingering, performed. Mutation: who asks waits until the linger is over."""
 
     async def scenario() -> None:
         journal = Patient()
         journal.gate.set()
         async with Bench(minds={"prime": hang, "lite": hang, "codemind": hang}, journal=journal) as bench:
-            coordinator, loop = bench.coordinator, asyncio.get_running_loop()
-            client = await bench.client()
-
-            def ends(position: int, since_s: float) -> None:
-                assert coordinator._lingering is not None
-                coordinator._lingering.cancel()
-                coordinator._lingered(position, since_s)
-
-            def position() -> int:
-                return coordinator._driver.position
-
-            ends(position(), loop.time())  # the council's start
+            coordinator, client = bench.coordinator, await bench.client()
+            await coordinator.status()  # the council's start is kept
             calls = [asyncio.ensure_future(client.exchange(client.proposal()))]
             await until(lambda: coordinator._driver.state.open)
             assert left_s(coordinator) > 900
-            ends(position() - 1, loop.time())  # more has come since
             assert journal.batches == []
-            assert left_s(coordinator) > 900
-            ends(position(), loop.time())
-            assert [len(batch) for batch in journal.batches] == [position() - 1]
-            await until(lambda: not coordinator._writing)
-            calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
-            await until(lambda: len(coordinator._driver.state.open) == 2)
-            ends(position() - 1, loop.time() - LINGERS_MAX * Patient.linger_s - 1)  # for too long already
-            assert len(journal.batches) == 2
-            await until(lambda: not coordinator._writing)
-            calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
-            await until(lambda: len(coordinator._driver.state.open) == 3)
             await coordinator.escalations()  # somebody waits now
-            assert len(journal.batches) == 3
+            assert len(journal.batches) == 1
+            assert not coordinator._commit.lingers
             journal.gate.clear()
-            for count in (4, 5):  # the second comes in while the first is being written
+            for count in (2, 3):  # the second comes in while the first is being written
                 calls.append(asyncio.ensure_future(client.exchange(client.proposal())))
                 await until(lambda count=count: len(coordinator._driver.state.open) == count)
-                if count == 4:
-                    ends(position(), loop.time())
+                if count == 2:
+                    coordinator._hurry(coordinator._driver.position)
             asked = asyncio.ensure_future(coordinator.status())
             await asyncio.sleep(0)
+            assert len(journal.batches) == 2
             journal.gate.set()
-            await asyncio.wait_for(asked, 5)
-            assert len(journal.batches) == 5
+            await asyncio.wait_for(asked, HANG_S)
+            assert len(journal.batches) == 3
             for call in calls:
                 call.cancel()
 
@@ -1250,7 +1301,7 @@ def test_a_late_ballot_goes_to_disk_with_the_next_decision() -> None:
             assert isinstance(told, Told)
             before = len(journal.batches)
             late.set()
-            await until(lambda: coordinator._lingering is not None)
+            await until(lambda: coordinator._commit.lingers)
             assert left_s(coordinator) == pytest.approx(LINGERS_MAX * Patient.linger_s, rel=0.01)
             (told,) = await client.exchange(client.proposal())
             assert isinstance(told, Told)
@@ -1294,9 +1345,9 @@ def test_who_waits_for_a_human_holds_up_no_decision_of_others() -> None:
             assert coordinator._driver.state.with_human == 1
             (told,) = await client.exchange(client.proposal())
             assert isinstance(told, Told)
-            await until(lambda: not coordinator._writing)
+            await until(lambda: not coordinator._commit.writing)
             late.set()
-            await until(lambda: coordinator._lingering is not None)
+            await until(lambda: coordinator._commit.lingers)
             assert left_s(coordinator) > (LINGERS_MAX - 1) * Patient.linger_s
 
     run(scenario())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from council.protocol.errors import (
     PositionLost,
     Refused,
 )
-from council.protocol.jsondata import plain
+from council.protocol.values import plain
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
@@ -29,6 +30,7 @@ from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, ref
 from council.runtime.outbox import SHOWN_REASON_MAX
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
 from council.runtime.status import status as status_of
+from tests.cases import each
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
 
 
@@ -365,8 +367,7 @@ def test_a_fact_that_does_not_fit_is_quoted_shortly(hand: Hand, field: str, valu
 ROLES = ("proposer", "voter", "observer", "coordinator", "human")
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("sender", ["lite", "client", "ada"])
+@each(("role", "sender"), product(ROLES, ["lite", "client", "ada"]))
 def test_a_part_that_does_not_fit_how_its_sender_joined_is_refused(sender: str, role: str) -> None:
     """rules 1.1. Mutation: a client whose envelopes say ``coordinator`` or ``human`` reads like one on record."""
     hand = Hand()

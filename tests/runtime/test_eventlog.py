@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from council.core import effects as do
 from council.core.state import ActionReport, IdentityChange, KeptIdentity
-from council.runtime import eventlog
 from council.runtime.driver import Driver
-from council.runtime.eventlog import EventLog
+from council.telemetry import eventlog
+from council.telemetry.eventlog import EventLog
 from tests.runtime.harness import Hand
 
 CANARY = "canary"

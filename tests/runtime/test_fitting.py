@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council.agents.mind import Case
-from council.agents.prompt_builder import case_text
-from council.agents.tokens import TokenCounter
-from council.importing import prompter_of
+from council.agents.prompting.builder import case_text
+from council.agents.prompting.tokens import TokenCounter
+from council.config.build_minds import prompter_of
+from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
+from council.runtime.build import fitting_of
 from council.runtime.fitting import PIECE_CHARS, Rooms
-from council.runtime.parts import fitting_of
-from council.settings import CouncilConfig, SeatConfig
 from tests.agents.test_tokens import FILES
 
 KEY, COUNCIL = b"k" * 32, "c.1"

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.mind import Case, Observation, Opinion, Stream
-from council.agents.purse import Cost, Purse
-from council.agents.voice import HALTS_MAX, PIECE_CHARS, Voice
+from council.agents.mind import Case, Cost, Observation, Opinion, Purse, Stream, Voice
+from council.agents.seat.plan_stream import HALTS_MAX, PIECE_CHARS
+from council.config.settings import CouncilConfig, SeatConfig
 from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
 from council.core.state import Budget, Caps
 from council.protocol.errors import MindError
+from council.runtime.build import new_seat, rules_of
 from council.runtime.messages import Told
-from council.runtime.parts import new_seat, rules_of
-from council.settings import CouncilConfig, SeatConfig
+from tests.patience import HANG_S
 from tests.runtime.harness import run, until
 from tests.runtime.test_coordinator import Bench, Chair, SlowJournal
 
@@ -76,7 +76,7 @@ class Watch:
         def well(plan: str) -> bool:
             said = [
                 each
-                for each in bench.coordinator._driver.feed.last(1_000)
+                for _, each in bench.coordinator._driver.feed.told(1_000)
                 if type(each) is AnnounceObservation
             ]
             whole = [each for each in self.seen if each.is_whole and each.text == f"{plan} "]
@@ -95,7 +95,7 @@ def decided(planner: Planner, watch: Watch, **options: Any) -> tuple[Told, list[
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
-            return told, bench.coordinator._driver.feed.last(1_000)
+            return told, [each for _, each in bench.coordinator._driver.feed.told(1_000)]
 
     return run(scenario())
 
@@ -156,7 +156,7 @@ def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> N
             await self.pay(case, "plan")
             self.voice.say(case.proposal_id, "plan", "look at the diff")
             self.voice.end(case.proposal_id, "plan")
-            await asyncio.wait_for(asked.wait(), 30)
+            await asyncio.wait_for(asked.wait(), HANG_S)
             await self.pay(case, "ballot")
             return Opinion.no("it deletes the index")
 
@@ -196,7 +196,7 @@ def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
             assert told.decision.outcome == "approved"
-            kinds = [type(each) for each in bench.coordinator._driver.feed.last(100)]
+            kinds = [type(each) for _, each in bench.coordinator._driver.feed.told(100)]
             assert AnnounceObservation not in kinds
 
     run(scenario())

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from council.humans import state_dir
+from council.api.inline import start
+from council.config.human_keys import state_dir
+from council.config.settings import MEMORY, CouncilConfig
 from council.journal.record import MemoryJournal
 from council.journal.store import PacketStore
 from council.journal.writer import DurableJournal
 from council.protocol.errors import JournalHeld, OperatorError, Refused
-from council.runtime.inline import start
 from council.runtime.journals import (
     checkpoint_file,
     council_id_of,
@@ -20,7 +21,6 @@ from council.runtime.journals import (
     settled,
     store_address,
 )
-from council.settings import MEMORY, CouncilConfig
 from tests.journal.journals import begun
 from tests.journal.writing import write
 from tests.runtime.harness import COUNCIL_ID, run

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from council import metrics
 from council.core.state import Budget, Caps
-from council.metrics import METRICS, Meter, Registry, decided_by
 from council.runtime.driver import Driver
+from council.runtime.feed import decided_by
+from council.telemetry import metrics
+from council.telemetry.metrics import METRICS, Meter, Registry
 from tests.runtime.harness import Hand
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from council.core.state import REASON_TOLD_MAX
-from council.metrics import Meter, Registry
 from council.protocol import signing
+from council.telemetry.metrics import Meter, Registry
 from tests.runtime.harness import Hand, key_of
 
 

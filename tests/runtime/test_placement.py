@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from council.cluster.placement import Node, fits, lacking, pinned, place, refuse_unequal
+from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol.errors import OperatorError, VersionMismatch
-from council.runtime.placement import Node, fits, lacking, pinned, place, refuse_unequal
-from council.settings import CouncilConfig, SeatConfig
 
 MIND = "council.agents.lite:Lite"
 PLAIN = SeatConfig(name="lite", mind=MIND)

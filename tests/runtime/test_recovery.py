@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.ids import new_id
+from council.agents.messaging.ids import new_id
 from council.agents.mind import Case, Opinion, as_mind
-from council.agents.seat import SeatHost
+from council.agents.seat.host import SeatHost
+from council.api.inline import InlineTransport
 from council.core.state import Rules
 from council.journal.packets import unpacked
 from council.journal.store import PacketStore
@@ -30,12 +31,12 @@ from council.protocol.errors import EpochFenced, NameTaken, StoreLocked
 from council.runtime import messages
 from council.runtime.coordinator import Coordinator
 from council.runtime.driver import Driver
-from council.runtime.inline import InlineTransport
 from council.runtime.messages import Acknowledged, Failed, Told
 from council.runtime.session import Session
 from council.runtime.surroundings import Clock
 from tests.core.invariants import check
 from tests.journal.writing import NAME, locked, opened, recovered, unlocked, whole
+from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, WALL_0, greeting, key_of, run, until
 from tests.runtime.test_coordinator import Chair, Client, agree, hang
 from tests.runtime.test_session import Line, Wire
@@ -388,7 +389,7 @@ def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: letters counted by the new limit lose every seat that is told of what is open, over and over."""
-    monkeypatch.setattr("council.agents.exchange.BATCH_ITEMS_MAX", 5)
+    monkeypatch.setattr("council.agents.messaging.mailbox.BATCH_ITEMS_MAX", 5)
     lost = {"prime": hang, "lite": hang, "codemind": hang}
 
     async def scenario() -> None:
@@ -413,7 +414,7 @@ def test_less_room_than_was_taken_is_no_reason_to_give_seats_up(
 
 async def stalled(living: Life) -> Any:
     """Has the journal's writer kept out, once all is kept; gives what keeps it out."""
-    await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
+    await until(lambda: not living.driver.awaits_saving and not living.coordinator._commit.writing)
     return locked(living.address)
 
 
@@ -439,7 +440,9 @@ def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
             await until(lambda: living.journal.trouble is not None)
             status = await asyncio.wait_for(living.coordinator.status(), 5)
             assert "somebody else holds it" in status["journal_trouble"]
-            assert status["journal_lag"] == living.driver.position - living.coordinator._kept_position > 0
+            assert (
+                status["journal_lag"] == living.driver.position - living.coordinator._commit.kept_position > 0
+            )
             assert (status["decided"], status["untold"]) == ({"approved": 1}, 2)
             assert (status["open_count"], status["with_human"]) == (0, 1)
             assert [each["proposal_id"] for each in status["waiting"]] == ["eeeeeeee"]
@@ -482,12 +485,12 @@ def test_who_asked_before_nothing_could_be_kept_hears_why_too(address: str) -> N
             append_rows = store.append_rows
 
             def then(*rows: Any) -> Any:
-                assert all_asked.wait(30)
+                assert all_asked.wait(HANG_S)
                 return append_rows(*rows)
 
             store.append_rows = then  # type: ignore[method-assign]
             call = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb")))
-            await until(lambda: living.driver.awaits_saving or living.coordinator._writing)
+            await until(lambda: living.driver.awaits_saving or living.coordinator._commit.writing)
             asked = [
                 asyncio.ensure_future(living.coordinator.status()),
                 asyncio.ensure_future(living.coordinator.decision("bbbbbbbb")),
@@ -538,7 +541,7 @@ def test_who_waits_when_nothing_can_be_kept_hears_why_within_the_time_that_it_ga
                 await asyncio.wait_for(session.propose(wire.draft("cccccccc")), 5)
             assert "may still" not in refused.value.message
             unlocked(other)
-            assert (await asyncio.wait_for(long, 10)).outcome == "approved"
+            assert (await asyncio.wait_for(long, HANG_S)).outcome == "approved"
             assert (await session.propose(draft)).outcome == "approved"
             assert not human.done()
             human.cancel()
@@ -582,7 +585,7 @@ def test_a_quiet_council_signs_what_came_last(
         async with life(address, checkpoint=file) as living:
             client = await living.client()
             await told(client, client.proposal("aaaaaaaa"))
-            await until(lambda: not living.driver.awaits_saving and not living.coordinator._writing)
+            await until(lambda: not living.driver.awaits_saving and not living.coordinator._commit.writing)
             assert not file.exists()
             monkeypatch.setattr("council.journal.writer.CHECKPOINT_S", 0.0)
             content = {"beat": 10_000, "busy_with": None, "uptime_s": 1.0}

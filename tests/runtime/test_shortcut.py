@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents.exchange import Reply
+from council.agents.messaging.mailbox import Reply
 from council.agents.mind import Case, Opinion
+from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol import signing
 from council.protocol.errors import CouncilDied, NoAnswer, Refused, StoreFull, StoreLocked, Unreachable
-from council.runtime import shortcut
+from council.runtime import blocking_session
+from council.runtime.blocking_session import Shortcut
 from council.runtime.messages import Stalled, failure, to_bytes
-from council.runtime.shortcut import Shortcut
-from council.settings import CouncilConfig, SeatConfig
+from tests.patience import HANG_S
 from tests.runtime.harness import until
 
 NAMES = ("prime", "lite", "codemind")
@@ -85,7 +86,7 @@ def council(**settings: Any) -> Iterator[tuple[Council, ThreadPort, list[str]]]:
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that the short way sees from here on, to be set."""
     now_s = [0.0]
-    monkeypatch.setattr(shortcut, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(blocking_session, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     return now_s
 
 
@@ -116,7 +117,7 @@ def test_callers_beside_it_take_the_long_way(tmp_path: Path) -> None:
         assert made.propose("quick")
         assert made.status()["open_count"] == 1
         gate.touch()
-        first.join(60.0)
+        first.join(HANG_S)
         assert not first.is_alive()
         assert long_way == ["quick"]
 
@@ -226,7 +227,7 @@ def test_whoever_waits_when_the_connection_is_closed_is_told_so() -> None:
         while not made.status()["open"]:
             pass
         made.close()
-        waiting.join(60.0)
+        waiting.join(HANG_S)
         assert [type(error) for error in told] == [CouncilDied]
 
 

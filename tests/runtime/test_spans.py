@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from council.agents.recording import Spans
+from council.agents.messaging.span_recording import Spans
 from council.protocol.metadata import Metadata
 from council.runtime import driver
 from council.runtime.driver import Driver
-from council.runtime.spans import DecisionSpans
+from council.telemetry.decision_spans import DecisionSpans
 from tests.runtime.harness import COUNCIL_ID, Hand
 
 

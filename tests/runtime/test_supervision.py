@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from council.agents.exchange import Reply
-from council.agents.seat import SeatHost
+from council.agents.messaging.mailbox import Reply
+from council.agents.seat.host import SeatHost
+from council.api.inline import InlineTransport
 from council.protocol.errors import EpochFenced
 from council.runtime import supervision
-from council.runtime.inline import InlineTransport
 from council.runtime.supervision import REVIVE_FIRST_S, REVIVE_LAST_S
 from tests.runtime.harness import run, until
 from tests.runtime.test_coordinator import Bench, HandClock
@@ -160,5 +160,39 @@ def test_no_attendance_goes_on_once_another_coordinator_has_the_seats(
             for _ in range(20):
                 await asyncio.sleep(0)
             assert (transport.running, transport.running_at_revival) == ([], [])
+
+    run(scenario())
+
+
+def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few letters may be large. Mutation: they are counted alone, and a stuck seat fills the memory."""
+    monkeypatch.setattr(supervision, "LETTER_BYTES_MAX", 100_000)
+
+    async def scenario() -> None:
+        bench, transport = attended()
+        exchange, stuck = transport.exchange, asyncio.Event()
+
+        async def blocked(seat: str, batch: list[bytes]) -> Reply:
+            if seat == "codemind":
+                await stuck.wait()
+            return await exchange(seat, batch)
+
+        transport.exchange = blocked  # type: ignore[method-assign]
+        async with bench:
+            await until(lambda: len(transport.running) == 3)
+            client = await bench.client()
+            seats, courier = (
+                bench.coordinator._driver.state.seats,
+                bench.coordinator._seats._couriers["codemind"],
+            )
+            most = 0
+            while seats["codemind"].boot == 0:
+                await client.exchange(client.proposal(body="x" * 30_000))
+                most = max(most, courier.waiting_bytes)
+                assert most < 200_000
+            assert len(courier) < bench.coordinator._seats._letters_max
+            assert most > 60_000
+            assert "it takes no letters" in seats["codemind"].why
+            stuck.set()
 
     run(scenario())

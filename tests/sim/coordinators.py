@@ -1,6 +1,7 @@
 """The coordinators of a simulated council, one after another and beside each other: how they live, die and recover.
 
-Knows nothing of rules: what a coordinator does is the real driver's, what it should do the oracle's.
+Knows nothing of rules: what a coordinator does is the real driver's, when it writes and tells is for the real
+``Commit`` to say, and what it should do for the oracle.
 """
 
 from __future__ import annotations
@@ -11,34 +12,43 @@ from collections.abc import Callable
 from typing import Any
 
 from council.core.effects import (
-    AnnounceBallot,
     AnnounceDecision,
     AnnounceEscalation,
-    AnnounceOutcome,
-    AnnounceStart,
+    DenyCall,
+    GrantCall,
+    InterruptSeat,
+    RaiseAlert,
+    RequestRuling,
 )
 from council.core.events import CoordinatorStarted
-from council.core.proposals import how_it_stands
 from council.core.state import Rules
 from council.journal.packets import Packer, packet_id, unpacked
 from council.protocol.errors import EpochFenced, NameTaken
+from council.runtime.commit import Commit
 from council.runtime.driver import Driver
-from council.runtime.messages import Acknowledged, Failed, Told, reference
+from council.runtime.messages import reference
 from tests.core.invariants import check
 from tests.sim import compare, people
 from tests.sim.life import Life, Writing, name_of
 from tests.sim.memory import Memory
 from tests.sim.mortality import Mortality
-from tests.sim.patience import Patience
-from tests.sim.plan import pick
+from tests.sim.telling import Telling
 from tests.sim.truth import Said, Violation
 
-# A human's deadline is looked at this often at least, since wall time may jump (as the coordinator does).
-WALL_CHECK_S = 60.0
 DISK_FULL_RETRY_S = 0.3
+# Of what is told once it is kept, that which a client, a human, Prime or another seat waits for, or should look at.
+WAITED_FOR = (
+    AnnounceDecision,
+    AnnounceEscalation,
+    RaiseAlert,
+    RequestRuling,
+    InterruptSeat,
+    GrantCall,
+    DenyCall,
+)
 
 
-class Coordinators(Mortality, Patience):
+class Coordinators(Telling, Mortality):
     """The part of the world that runs the council itself."""
 
     rules: Rules
@@ -63,9 +73,6 @@ class Coordinators(Mortality, Patience):
     _died_in: dict[str, int]
 
     memory: Memory
-    shadow: Driver  # what a replay of the journal on disk comes to
-    feed_told: dict[int, Any]
-    acknowledged: list[Said]  # answers and cancellations that their senders were told were taken
     _starts: int
     _labels: Counter[str]
 
@@ -112,8 +119,9 @@ class Coordinators(Mortality, Patience):
             f"it goes on from {uptime_s} s of uptime, the last record is of {last_s}",
         )
         packer = Packer(self.council_id, self.disk.lines)
-        life = Life(start, epoch, driver, packer, self.disk.head, self.t, uptime_s)
-        life.feed_seen = driver.feed.position - len(driver.feed.last(10**9))
+        commit = Commit(driver.position, self.plan.linger_s)
+        life = Life(start, epoch, driver, commit, packer, self.disk.head, self.t, uptime_s)
+        life.feed_seen = driver.feed.position - len(driver.feed.told(10**9))
         life.heard_s = dict.fromkeys(self.plan.seats, self.t)
         self.life = life
         self._admit(life)
@@ -145,8 +153,8 @@ class Coordinators(Mortality, Patience):
         for record in self.disk.records(after):
             driver.replay(record)
         compare.recovered(driver, self.shadow)
-        announced = driver.feed.last(10**9)
-        for position, effect in enumerate(announced, driver.feed.position - len(announced) + 1):
+        announced = driver.feed.told(10**9)
+        for position, (_, effect) in enumerate(announced, driver.feed.position - len(announced) + 1):
             told = self.feed_told.get(position, effect)
             if told != effect:
                 raise Violation("1.12", f"event {position} was told as {told}, and is {effect} now")
@@ -300,6 +308,10 @@ class Coordinators(Mortality, Patience):
 
     def _wake(self, life: Life) -> None:
         life.wake_at = math.inf
+        if life.commit.lingers:
+            self._may_die(life, "kill_lingering", self._label(life.driver))
+        if life.commit.looks(self.t):
+            self._look_for_stall(life)
         before, now = life.driver.position, self._now(life)
         life.driver.wake(now)
         if life is not self.life:
@@ -329,16 +341,6 @@ class Coordinators(Mortality, Patience):
             compare.hold("1.10", not wronged, f"{name} is inactive after {silent_s} s of real silence")
         life.inactive = inactive
 
-    def _poll(self, life: Life) -> None:
-        """Somebody asks, at the worst moment, how a proposal stands."""
-        position = life.driver.position
-        if not self.oracle.cases or not self.fires("poll", f"{life.number}/{position}"):
-            return
-        pid = pick(sorted(self.oracle.cases), self.plan.seed, "asks for", position)
-        told = life.driver.decision(pid)
-        if told is not None or life.driver.unsaved:  # rules 4.7: it is told once the newest record is kept
-            life.asked.append((position, pid, told))
-
     # Keeping and telling
 
     def _settle(self, life: Life) -> None:
@@ -350,9 +352,22 @@ class Coordinators(Mortality, Patience):
         if life is self.life:
             forgotten = self.oracle.to_hand | self.oracle.to_relay
             compare.hold("1.10", not forgotten, f"seats were not handed what is open, or said: {forgotten}")
-        if (driver.awaits_saving or life.asked) and life.writing is None and not self._lingers(life, label):
+        while self._writes(life, label):
             self._write(life, label)
+        if driver.awaits_saving and not life.commit.writing:
+            waited_for = [effect for effect in driver.untold() if isinstance(effect, WAITED_FOR)]
+            waited_for += [asked for asked in life.asked if asked[0] > life.commit.kept_position]
+            compare.hold("hurry", not waited_for, f"the write lingers that somebody waits for: {waited_for}")
+        self._tell_who_asked(life)
         self._arm(life)
+
+    def _writes(self, life: Life, label: str) -> bool:
+        """Whether a write begins, as the council's own policy has it; a story may go without a linger."""
+        driver, commit, lingered = life.driver, life.commit, life.commit.lingers
+        begins = not commit.writes(driver, self.t) and commit.lingers and not lingered
+        if begins and not self.happens(f"linger:{label}"):
+            commit.hurry(driver.position)
+        return commit.writes(driver, self.t)
 
     def _label(self, driver: Driver) -> str:
         """What is to be written now, in words that are said once."""
@@ -365,24 +380,24 @@ class Coordinators(Mortality, Patience):
     def _write(self, life: Life, label: str) -> None:
         if label:
             self._may_die(life, "kill_unwritten", label)
-        driver, life.lingering = life.driver, None
-        records, driver.unsaved = driver.unsaved, []
-        life.writing = writing = Writing(
-            driver.position, records, label=label, idle_s=life.idle_s, begun_s=self.t
-        )
-        delay_s = 0.0
-        if records:
-            rows = [life.packer.packed(record) for record in records]
-            most = self.plan.transaction_max
-            writing.transactions = [rows[at : at + most] for at in range(0, len(rows), most)]
-            if self.fires("snapshot", label):
-                writing.snapshot = driver.snapshot(), life.uptime(self.t)
-            delay_s = 0.0005 + 0.002 * self.u("fsync", label)
-            if self.fires("slow_journal", label):
-                delay_s += 5.0 * self.u("slow", label) ** 3
-            several = len(writing.transactions) > 1
-            if self.fires("kill_syncing", label) or (several and self.fires("torn", label)):
-                self.after(delay_s * self.u("in its fsync", label), self._die_if, life, writing, label)
+        driver = life.driver
+        writing = Writing(driver.position, driver.take(), label=label, idle_s=life.idle_s, begun_s=self.t)
+        if not writing.records:
+            self._told_of(life, writing)
+            return
+        life.writing = writing
+        life.commit.began(writing.position, self.t)
+        rows = [life.packer.packed(record) for record in writing.records]
+        most = self.plan.transaction_max
+        writing.transactions = [rows[at : at + most] for at in range(0, len(rows), most)]
+        if self.fires("snapshot", label):
+            writing.snapshot = driver.snapshot(), life.uptime(self.t)
+        delay_s = 0.0005 + 0.002 * self.u("fsync", label)
+        if self.fires("slow_journal", label):
+            delay_s += 5.0 * self.u("slow", label) ** 3
+        several = len(writing.transactions) > 1
+        if self.fires("kill_syncing", label) or (several and self.fires("torn", label)):
+            self.after(delay_s * self.u("in its fsync", label), self._die_if, life, writing, label)
         self.after(delay_s, self._synced, life, writing)
 
     def _synced(self, life: Life, writing: Writing) -> None:
@@ -394,6 +409,7 @@ class Coordinators(Mortality, Patience):
             return
         if self.disk.full and writing.done < len(writing.transactions):
             self.oracle.reached.add("full")
+            life.troubled = True
             self.after(DISK_FULL_RETRY_S, self._synced, life, writing)
             return
         try:
@@ -405,6 +421,7 @@ class Coordinators(Mortality, Patience):
             return
         if writing.label:
             self._may_die(life, "kill_untold", writing.label)
+        life.writing, life.troubled = None, False
         self._told_of(life, writing)
         if writing.label:
             self._may_die(life, "kill_told", writing.label)
@@ -430,7 +447,8 @@ class Coordinators(Mortality, Patience):
             writing.snapshot = None
 
     def _told_of(self, life: Life, writing: Writing) -> None:
-        driver, life.writing, life.saved, life.idle_s = life.driver, None, writing.position, self.t
+        driver, life.idle_s = life.driver, self.t
+        life.commit.kept(writing.position, self.t)
         if life is self.life and not driver.unsaved and driver.position == self.disk.position:
             compare.live(driver, self.shadow)
         driver.saved(writing.position)
@@ -438,12 +456,7 @@ class Coordinators(Mortality, Patience):
             self._told(life, writing, *driver.to_sessions.popleft())
         self._read_feed(life)
         self._hand_out(life, kept=True)
-        waiting, life.asked = life.asked, []
-        for position, pid, told in waiting:
-            if position > writing.position:
-                life.asked.append((position, pid, told))
-            elif told is not None:
-                compare.words(self.oracle, told, how_it_stands(self.shadow.state, pid), "who asked was")
+        self._tell_who_asked(life)
         if life is self.life and not driver.unsaved:
             live = self.oracle.live  # one that went on to a human meanwhile needs no ruling any more
             forgotten = {p for p in self.oracle.to_ask if p in live and live[p].phase == "prime"}
@@ -456,68 +469,10 @@ class Coordinators(Mortality, Patience):
         for act in ready:
             act()
 
-    def _told(self, life: Life, writing: Writing, session: str, message: Any) -> None:
-        if isinstance(message, Told):
-            decision = message.decision
-            pid = decision.proposal_id
-            self.tell("{} is told: {} is {}", session, pid, decision.outcome or "escalated")
-            compare.words(self.oracle, decision, how_it_stands(self.shadow.state, pid), session)
-            if decision.final:
-                life.answered.add((session, pid))
-                for key, said in list(self.unanswered.items()):
-                    if key[0] == session and said.kind == "proposal" and said.pid == pid:
-                        del self.unanswered[key]
-            else:
-                end_known = (session, pid) in life.answered
-                compare.hold("1.9", not end_known, f"{session} was told the end of it before")
-            return
-        assert isinstance(message, (Acknowledged, Failed))
-        due = life.due_reply.get(message.ref)
-        compare.hold("4.7", due is not None, f"{session} is answered what it never asked")
-        assert due is not None
-        kept = life.saved
-        compare.hold("4.7", kept >= due, f"{session} is told of record {due}, kept are {kept}")
-        waited_s = writing.begun_s - max(writing.idle_s, life.arrived_s[message.ref])
-        compare.hold("hurry", waited_s <= 0.0, f"{session} waited {waited_s} s for a write that lingered")
-        said = self.unanswered.pop((session, message.ref), None)
-        if said is not None and isinstance(message, Acknowledged):
-            self.acknowledged.append(said)
-
-    def _read_feed(self, life: Life) -> None:
-        feed = life.driver.feed
-        new = feed.position - life.feed_seen
-        for position, effect in enumerate(feed.last(new), life.feed_seen + 1):
-            told = self.feed_told.setdefault(position, effect)
-            if told != effect:
-                raise Violation("1.12", f"event {position} was told as {told}, and as {effect}")
-            if isinstance(effect, AnnounceDecision):
-                pid = effect.decision.proposal_id
-                compare.words(self.oracle, effect.decision, how_it_stands(self.shadow.state, pid), "the feed")
-                self.tell("decided: {} {} ({})", pid, effect.decision.outcome, effect.decision.reason)
-                self._act_on(pid)
-            elif isinstance(effect, AnnounceOutcome):
-                closed = self.shadow.state.closed.get(effect.report.proposal_id)
-                told = [digest for _, _, digest in closed.reports] if closed is not None else []
-                is_kept = effect.report.digest in told
-                compare.hold("4.7", is_kept, f"the feed shows {effect.report}, which is not kept")
-            elif isinstance(effect, AnnounceStart):
-                known = 1 < effect.epoch <= self.disk.epoch
-                compare.hold("4.6", known, f"a start of epoch {effect.epoch} is told")
-            elif isinstance(effect, AnnounceEscalation):
-                self._ask_humans(effect.escalation)
-            elif isinstance(effect, AnnounceBallot):
-                kept = self.shadow.state.open.get(effect.ballot.proposal_id)
-                ballots = kept.ballots + kept.late if kept is not None else None
-                is_kept = ballots is None or effect.ballot in ballots
-                compare.hold("4.7", is_kept, f"the feed shows {effect.ballot.msg_id}, which is not kept")
-        life.feed_seen = feed.position
-
     def _arm(self, life: Life) -> None:
-        deadlines = life.driver.deadlines()
-        at_s = life.time_of(deadlines.uptime_s) if deadlines.uptime_s is not None else math.inf
-        if deadlines.wall_s is not None:
-            at_s = min(at_s, self.t + min(max(deadlines.wall_s - self.wall_s, 0.0), WALL_CHECK_S))
-        if at_s >= life.wake_at or at_s == math.inf:
+        at_s = life.time_of(life.driver.deadlines().wake_at(*self._now(life)))
+        at_s = min(at_s, life.commit.next_due)
+        if at_s >= life.wake_at:
             return
         life.wake_at = at_s
         late_s = 2.9 * self.u("late", at_s) ** 2 if self.fires("late_timer", at_s) else 0.0

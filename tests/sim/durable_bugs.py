@@ -38,6 +38,68 @@ DURABLE_BUGS = (
         "self._urgent_at = self._position",
         "pass",
     ),
+    # When a coordinator writes, and what it tells while it can't.
+    Bug(
+        "what somebody asks for may linger",
+        "runtime.commit:Commit.writes",
+        "work.hurries or self._wanted > self.kept_position",
+        "work.hurries",
+    ),
+    Bug(
+        "two writes run at a time",
+        "runtime.commit:Commit.writes",
+        "self.failed or self.writing",
+        "self.failed",
+    ),
+    Bug(
+        "a write is never over",
+        "runtime.commit:Commit.kept",
+        "self._began_s = self._lingering = None",
+        "self._lingering = None",
+    ),
+    Bug(
+        "a linger has no limit",
+        "runtime.commit:Commit._put_off",
+        " or now - since_s >= LINGERS_MAX * self._linger_s",
+        "",
+        "tests/sim/test_patience.py::test_writes_linger_while_more_comes_and_no_longer_than_their_limit",
+    ),
+    Bug(
+        "a stall is told each time",
+        "runtime.commit:Commit.looked",
+        "set(owed) - self._stalled",
+        "set(owed)",
+    ),
+    Bug(
+        "the end of a stall is not told",
+        "runtime.commit:Commit.looked",
+        "if stalls else self._stalled",
+        "if stalls else set()",
+    ),
+    Bug(
+        "what is written counts as kept",
+        "runtime.driver:Driver.take",
+        "self._taken = Kept.of(self)",
+        "self.kept = self._taken = Kept.of(self)",
+    ),
+    Bug(
+        "what is open is told before it is kept",
+        "runtime.driver:Driver.take",
+        "Kept.of(self)",
+        "Kept.of(self)._replace(open=self.state.open)",
+    ),
+    Bug(
+        "what came later to a decision is told before it is kept",
+        "runtime.snapshot:Archive.__setitem__",
+        "self._earlier.was.setdefault(proposal_id, self.get(proposal_id))",
+        "pass",
+    ),
+    Bug(
+        "a proposal stands as it did though it does not",
+        "runtime.kept:Kept.decision",
+        "if before != after:",
+        "if False:",
+    ),
     Bug(
         "who was inactive stays so",
         "core.roll:anew",

@@ -12,20 +12,13 @@ from council.journal.chain import Head
 from council.journal.packets import Packer
 from council.journal.record import Record, Snapshot
 from council.journal.rows import Prepared
+from council.runtime.commit import Commit
 from council.runtime.driver import Driver
 from tests.sim.truth import Said
 
 
 class Killed(Exception):
     """The coordinator died in the middle of what it did."""
-
-
-@dataclass(eq=False, slots=True)
-class Lingering:
-    """A write that is put off, since when; ``position`` was the newest record's when that was looked at last."""
-
-    since_s: float
-    position: int
 
 
 @dataclass(eq=False, slots=True)
@@ -52,16 +45,17 @@ class Life:
     number: int
     epoch: int
     driver: Driver
+    commit: Commit
     packer: Packer
     head: Head
     began_s: float
     from_s: float
-    saved: int = 0  # as far as it knows its records are kept
     gone: bool = False
     frozen: bool = False
     writing: Writing | None = None
-    lingering: Lingering | None = None
     idle_s: float = 0.0  # since when it writes nothing
+    troubled: bool = False  # it found no room on the disk
+    stalled: set[str] = field(default_factory=set)  # the sessions that it told so
     synced_while_frozen: bool = False
     inbox: list[tuple[Said, str | None, str]] = field(default_factory=list)
     when_kept: list[tuple[int, Callable[[], None]]] = field(default_factory=list)

@@ -43,7 +43,7 @@ class Mortality:
         """The coordinator's process is killed; another starts after a while."""
         self.tell("the coordinator dies: {}", identity)
         self.oracle.reached.add("killed")
-        if life.lingering is not None:
+        if life.commit.lingers:
             lost = [type(record.event) for record in life.driver.unsaved]
             self.oracle.reached.add("lost unwritten")
             if lost.count(ProposalSubmitted) > 1:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from council.agents import letters
+from council.agents.messaging import seat_messages
 from council.protocol import signing
 from council.runtime.messages import reference
 from tests.sim import compare, people
@@ -34,7 +34,7 @@ class Network:
     _arrive: Callable[..., None]
     _usurp: Callable[..., None]
     _sent: Counter[bytes]
-    _read: dict[bytes, letters.Letter]
+    _read: dict[bytes, seat_messages.Letter]
     _muted: dict[str, float]
     spoken: dict[tuple[str, str], set[str]]  # what was said aloud, by speaker and proposal
     # What clients and humans have sent and not been answered: they send it again to a new coordinator.
@@ -172,11 +172,11 @@ class Network:
             compare.hold("3.1", content.text in oracle.to_relay, f"{content.text} should come to nothing")
             oracle.to_relay.discard(content.text)
 
-    def read(self, payload: bytes) -> letters.Letter:
+    def read(self, payload: bytes) -> seat_messages.Letter:
         """The letter in these bytes; each proposal goes to many seats and is read once."""
         letter = self._read.get(payload)
         if letter is None:
-            letter = self._read[payload] = letters.read(payload)
+            letter = self._read[payload] = seat_messages.read(payload)
         return letter
 
     def _reach(self, name: str, sealed: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Who speaks in a simulated council: seats that promise what agents/seat.py does, clients, humans, intruders.
+"""Who speaks in a simulated council: seats that promise what agents/seat/host.py does, clients, humans, intruders.
 
 They write real envelopes and sign them with real keys. They know the world's time only through their own
 skewed clocks, and nothing of what the council makes of their words.

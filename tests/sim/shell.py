@@ -13,10 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from council.agents.exchange import Reply
-from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream, Turn
-from council.agents.seat import SeatHost
-from council.agents.voice import Voice
+from council.agents.messaging.mailbox import Reply
+from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream, Turn, Voice
+from council.agents.seat.host import SeatHost
 from council.core.events import StreamObserved
 from council.core.state import Rules
 from council.journal.record import MemoryJournal, Record

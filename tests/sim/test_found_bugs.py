@@ -6,7 +6,6 @@ import pytest
 
 from council.runtime.driver import Driver
 from tests.runtime.harness import COUNCIL_ID, Hand, key_of
-from tests.sim.life import Writing
 from tests.sim.people import propose
 from tests.sim.plan import Motion, make
 from tests.sim.truth import Said
@@ -29,10 +28,10 @@ def test_a_session_is_told_things_in_their_order() -> None:
         cancellation = world.pens["ann"].info("cancel", proposal.pid, "cancel/0", "no more", {})
         life = world.life
         assert life is not None
-        life.writing = Writing(life.driver.position)
+        life.commit.began(life.driver.position, world.t)
         world._arrive(proposal, "ann", "retry")
         world._arrive(cancellation, "ann", "cancel")
-        life.writing = None
+        life.commit.kept(life.commit.kept_position, world.t)
         world._settle(life)
 
     world.at(3.0, retry_and_cancel)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
-from tests.sim.bugs import BUGS, Bug
+from tests.sim.bugs import BUGS, FINDING_SEEDS, Bug
 from tests.sim.durable_bugs import DURABLE_BUGS, STORE_BUGS
 from tests.sim.many import hunted
 from tests.sim.planted import planted
@@ -16,8 +16,6 @@ from tests.sim.shrink import broken_rule, shrink
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS_MAX = 300
 SIMULATED = [bug for bug in (*BUGS, *DURABLE_BUGS) if not bug.found_by]
-# The first seed that finds each bug. It is tried first; where it finds the bug no more, all seeds are.
-FINDING_SEEDS: dict[str, int] = json.loads((Path(__file__).parent / "finding_seeds.json").read_text())
 NAMED = [bug for bug in (*DURABLE_BUGS, *STORE_BUGS) if bug.found_by]
 
 
@@ -29,32 +27,55 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
         pytest.fail(f"{bug.name}: no seed of {SEEDS_MAX} found it", pytrace=False)
 
 
-def test_without_a_bug_the_tests_that_are_there_for_one_pass() -> None:
-    assert _pass(*dict.fromkeys(bug.found_by for bug in NAMED))
+class Planting:
+    """A plugin for pytest that runs the named tests without a bug, then each of them with the bug it is there for."""
+
+    def __init__(self) -> None:
+        self.sound: dict[str, bool] = {}  # whether a test passes without a bug
+        self.found: dict[str, bool] = {}  # whether a bug's test fails with the bug
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.sound = {test: _pass(session, test) for test in dict.fromkeys(bug.found_by for bug in NAMED)}
+        for bug in NAMED:
+            with planted(bug):
+                self.found[bug.name] = not _pass(session, bug.found_by)
+        return True
+
+
+def _pass(session: pytest.Session, test: str) -> bool:
+    items = [item for item in session.items if item.nodeid == test or item.nodeid.startswith(f"{test}[")]
+    assert items, f"{test} is not there"
+    reports = (report for item in items for report in runtestprotocol(item, log=False))
+    return not any(report.failed for report in reports)
+
+
+@pytest.fixture(scope="module")
+def named() -> Planting:
+    """What one run of pytest in this process, where bugs are planted, says of all that have a named test."""
+    planting = Planting()
+    options = ["-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:timeout", "-qq"]
+    tests = [f"{ROOT / test}" for test in dict.fromkeys(bug.found_by for bug in NAMED)]
+    code = pytest.main([*options, f"--rootdir={ROOT}", *tests], plugins=[planting])
+    assert code is pytest.ExitCode.OK
+    return planting
+
+
+def test_without_a_bug_the_tests_that_are_there_for_one_pass(named: Planting) -> None:
+    assert [test for test, passes in named.sound.items() if not passes] == []
 
 
 @pytest.mark.parametrize("bug", NAMED, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found_by_the_test_that_is_there_for_it(bug: Bug) -> None:
-    with planted(bug):
-        assert not _pass(bug.found_by)
-
-
-def _pass(*tests: str) -> bool:
-    """Runs tests in this process, where the bug is."""
-    options = ["-x", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:timeout"]
-    code = pytest.main(
-        [*options, "-qq", "--no-header", "--no-summary", *(f"{ROOT / test}" for test in tests)]
-    )
-    assert code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), f"{tests} could not be run: {code}"
-    return code is pytest.ExitCode.OK
+def test_a_planted_bug_is_found_by_the_test_that_is_there_for_it(bug: Bug, named: Planting) -> None:
+    assert named.found[bug.name]
 
 
 def test_a_failing_seed_is_made_small() -> None:
     """Of the many things that happen in a seed, those that break the rule remain."""
     bug = next(bug for bug in BUGS if bug.name == "early though all are awaited")
     with planted(bug):
-        seed = next(seed for seed in range(SEEDS_MAX) if broken_rule(seed, frozenset())[0] is not None)
+        seed = FINDING_SEEDS[bug.name]
         rule, before = broken_rule(seed, frozenset())
+        assert rule is not None
         drop = shrink(seed)
         still, after = broken_rule(seed, drop)
     assert still == rule

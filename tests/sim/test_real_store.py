@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ class OnStore(World):
             compare.recovered(driver, self.shadow)
             found = journal._snapshots.newest(journal._row_hash)
             announced = base_of(found.base).announced if found is not None else 0
-            assert driver.feed.position - len(driver.feed.last(10**9)) == announced, (
+            assert driver.feed.position - len(driver.feed.told(10**9)) == announced, (
                 "a snapshot was passed over"
             )
         super()._recovered(start, epoch)
@@ -86,27 +89,39 @@ def begun(council: OnStore, journal: DurableJournal, driver: Driver) -> None:
     """A coordinator has recovered, and begins."""
     assert council.life is not None
     driver.begin(journal.epoch, council.rules, council._now(council.life))
-    records, driver.unsaved = driver.unsaved, []
-    written(journal, records)
+    written(journal, driver.take())
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> OnStore:
+    """A council at its end, that had its share of troubles."""
+    world = OnStore(SEEDS[0], tmp_path_factory.mktemp("lived"))
+    world.run()
+    world.close()
+    return world
 
 
 @pytest.fixture
-def council(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OnStore]:
-    """A council at its end, that had its share of troubles."""
-    world = OnStore(getattr(request, "param", SEEDS[0]), tmp_path)
-    yield world.run()  # type: ignore[misc]  # it is one of these
-    world.close()
+def council(lived: OnStore, tmp_path: Path) -> Iterator[OnStore]:
+    """This council with a copy of its store."""
+    council = copy.copy(lived)
+    council.folder = shutil.copytree(lived.folder, tmp_path / "copy")
+    council.journals = {}
+    yield council
+    council.close()
 
 
-@pytest.mark.parametrize("council", SEEDS, indirect=True)
-def test_a_simulated_council_on_a_real_store(council: OnStore) -> None:
-    newest = council.open()
-    rows = newest._store.records("sim", 0, 10_000)
-    assert rows == council.disk.rows
-    driver = council._driver(0.0)
-    newest.recover(driver)
-    compare.recovered(driver, council.shadow)
-    assert newest._tree.size == len(rows)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_simulated_council_on_a_real_store(seed: int, tmp_path: Path) -> None:
+    with closing(OnStore(seed, tmp_path)) as council:
+        council.run()
+        newest = council.open()
+        rows = newest._store.records("sim", 0, 10_000)
+        assert rows == council.disk.rows
+        driver = council._driver(0.0)
+        newest.recover(driver)
+        compare.recovered(driver, council.shadow)
+        assert newest._tree.size == len(rows)
 
 
 def test_these_councils_had_their_share_of_troubles(tmp_path: Path) -> None:
@@ -189,7 +204,7 @@ def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     journal._executor.submit(journal._keep, driver.snapshot()).result()
     by_snapshot, by_records = council._driver(0.0), council._driver(0.0)
     council.open().recover(by_snapshot)
-    assert not by_snapshot.feed.last(1)  # nothing was replayed
+    assert not by_snapshot.feed.told(1)  # nothing was replayed
     other = council.open()
     monkeypatch.setattr(other._snapshots, "newest", lambda row_hash: None)
     other.recover(by_records)

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.answers import CONFIDENCES, SCHEMA_TEXTS
-from council.agents.calls import ModelCalls
-from council.agents.endpoint import Endpoint
-from council.agents.ladder import TEMPLATE_TOKENS
+from council.agents.llm.calls import ModelCalls
+from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.agents.model import ModelMind
-from council.agents.prompt_builder import PromptBuilder
-from council.agents.tokens import counter_for
+from council.agents.prompting.answer_schema import CONFIDENCES, SCHEMA_TEXTS
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.shorten import TEMPLATE_TOKENS
+from council.agents.prompting.tokens import counter_for
 from council.cli import servers
 from council.protocol.errors import ModelError
 from tests.models.llama import weights

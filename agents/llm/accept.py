@@ -1,0 +1,160 @@
+"""What an answer must be to count as a ballot or a ruling: what the model said, whole, or none. Asks no model.
+
+How an answer is read says ``council.protocol.answer.read``; what the other stages' must be, ``stages``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from council.agents.llm.calls import Answer
+from council.agents.mind import Case, Opinion, Ruling, RulingWord
+from council.agents.prompting.prompt import Prompt
+from council.protocol.answer import find_json, read
+from council.protocol.answer.mangle import Schema
+from council.protocol.values import quoted
+
+T = TypeVar("T")
+# What takes a ballot, a ruling or another thing from an answer to a prompt. Raises Unusable.
+Taking = Callable[[Case, Answer, Prompt], T]
+
+# Of the faults in an answer; a model that mends these is read again anyway.
+PROBLEMS_MAX = 5
+# A ruling is read and weighed like a ballot (rules 6.6), of which these are the words.
+_RULINGS: dict[RulingWord, str] = {"confirm": "yes", "reject": "no", "human": "abstain"}
+_RULING_OF = {vote: ruling for ruling, vote in _RULINGS.items()}
+
+# How servers say that a model stopped by itself.
+DONE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
+
+_ESCAPE = re.compile(r"(?<!\\)\\++u00([0-7][0-9a-f])", re.IGNORECASE)
+# Some models think aloud before they answer; no server then tells the one from the other.
+THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+
+
+class Unusable(Exception):
+    """Why an answer can't be taken; ``final`` where asking again is of no use."""
+
+    def __init__(self, problem: str, *, final: bool = False) -> None:
+        super().__init__(problem)
+        self.final = final
+
+
+def checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
+    """What is taken from an answer that is whole and the model's own. Raises Unusable."""
+    answer = replace(answer, text=THOUGHTS.sub("", answer.text))
+    if shows(prompt.canary, answer.text):
+        raise Unusable("it repeats a mark that no answer holds: it may follow what it was shown", final=True)
+    if answer.refusal or answer.finish == "content_filter":
+        why = f": {quoted(answer.refusal)}" if answer.refusal else " by its server's filter"
+        raise Unusable(f"the model refused{why}", final=True)
+    if not answer.text.strip():
+        more = (
+            ": all its tokens went into thinking; raise max_output_tokens"
+            if answer.finish == "length"
+            else ""
+        )
+        raise Unusable(f"it is empty{more}")
+    if answer.finish == "length":
+        raise Unusable("it was cut off at max_output_tokens: answer more shortly")
+    if (answer.finish or "").casefold() not in DONE:
+        raise Unusable(f"the model stopped for {quoted(answer.finish)}, not because it was done")
+    return taken(case, answer, prompt)
+
+
+def shows(canary: str, text: str) -> bool:
+    """Whether the canary is in a text, in any case, also with its letters written as JSON escapes."""
+    return bool(canary) and canary.casefold() in _unescaped(text).casefold()
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def bare(text: str) -> str:
+    """An answer without the fence that many models put around all of it."""
+    text = text.strip()
+    first, _, rest = text.partition("\n")
+    body, _, last = rest.rpartition("\n")
+    fenced = first.startswith("```") and "`" not in first.lstrip("`") and last.strip().strip("`") == ""
+    return body.strip() if fenced and last.strip().startswith("```") else text
+
+
+def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -> dict[str, Any]:
+    """The one JSON object that an answer is. Raises Unusable where anything else is there, or it is an echo.
+
+    Words around it may take it back, quote it or only weigh it: what a model means by them no reader can tell. One
+    that ``may_echo`` is of so few words that it can't but stand in what was shown, too.
+    """
+    text = bare(text)
+    found = _objects(text)
+    if len(found) != 1 or (found[0].start, found[0].end) != (0, len(text)):
+        raise Unusable(f'it is not one JSON object with a "{key}", and nothing else')
+    value = dict(found[0].value)
+    shown = (message.text for message in prompt.messages if message.role != "system")
+    if not may_echo and any(_holds(text, value) for text in shown):
+        raise Unusable("it is word for word an answer that stands in what it was shown")
+    return value
+
+
+def _objects(text: str) -> tuple[find_json.Found, ...]:
+    return find_json.find_objects(text, lambda value: True, read.DEPTH_MAX).found
+
+
+def _holds(text: str, value: dict[str, Any]) -> bool:
+    """Whether this object stands in a text: by itself, in another one, or in a text within that."""
+    waiting: list[Any] = [text]
+    while waiting:
+        shown = waiting.pop()
+        if isinstance(shown, dict):
+            if shown == value:
+                return True
+            waiting.extend(shown.values())
+        elif isinstance(shown, list):
+            waiting.extend(shown)
+        elif isinstance(shown, str):
+            waiting.extend(found.value for found in _objects(shown))
+    return False
+
+
+def opinion(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Opinion:
+    """The ballot in an answer, as it counts (rules 6.6). Raises Unusable where there is none that is surely it."""
+    one_object(answer.text, "ballot", prompt)
+    reading = read.read(bare(answer.text), predicates)
+    weighed = _weighed(case, reading, "ballot")
+    packet = reading.packet.data()
+    return Opinion(weighed.vote, weighed.reason, weighed.confidence, weighed.risk_level, packet or None)
+
+
+def _weighed(case: Case, reading: read.Reading, key: str) -> read.Weighed:
+    weighed = read.weigh(reading)
+    if weighed is None or reading.ballot is None:
+        own = [problem.replace("ballot", key) for problem in reading.warnings if problem.startswith("ballot")]
+        told = own or [f'it has no "{key}"', *reading.warnings]
+        raise Unusable(f"it holds no {key} that can be read ({'; '.join(told[:PROBLEMS_MAX])})")
+    if reading.ballot.proposal_id not in (None, case.proposal_id):
+        raise Unusable(f"it is for another proposal, {quoted(reading.ballot.proposal_id)}")
+    return weighed
+
+
+def ruling(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Ruling:
+    """The ruling in an answer, weighed as a ballot is. Raises Unusable; nothing but the JSON object may be there."""
+    value = one_object(answer.text, "ruling", prompt)
+    if "ruling" not in value:
+        raise Unusable('it has no "ruling"')
+    given = value.pop("ruling")
+    word = given.get("ruling") if isinstance(given, dict) else None
+    if word not in _RULINGS:
+        raise Unusable(f'its "ruling" has no word that is one of {", ".join(_RULINGS)}')
+    value["ballot"] = {
+        **{key: part for key, part in given.items() if key != "ruling"},
+        "vote": _RULINGS[word],
+    }
+    as_ballot = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
+    weighed = _weighed(case, read.read(as_ballot, predicates), "ruling")
+    final: RulingWord = "human" if weighed.asks_human else _RULING_OF[weighed.vote]
+    return Ruling(final, weighed.reason, weighed.confidence, weighed.risk_level)

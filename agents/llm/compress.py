@@ -1,0 +1,69 @@
+"""Asks a seat's model to write a text shorter, for another seat or its own: a step of the ladder (rules 2.4).
+
+It is asked as its own mind would ask it, at its own endpoint with that one's key, and paid for by the seat whose
+prompt it is for: reserved before the call, settled after it (rules 2.6). What it wrote is text, whatever it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from council.agents.llm.accept import DONE, THOUGHTS
+from council.agents.llm.calls import ModelCalls, calls_for
+from council.agents.llm.endpoint import Endpoint
+from council.agents.mind import Purse
+from council.agents.prompting.prompt import Prompt
+from council.agents.prompting.shorten import Request
+from council.agents.prompting.special_tokens import without_specials
+from council.protocol.errors import MindError
+
+
+class Compressor:
+    """What a step asks: the model at ``endpoint``. It asks nothing before it has a purse, and pickles without one."""
+
+    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.endpoint = endpoint
+        self._pause = pause
+        self._calls: ModelCalls | None = None  # kept: they learn what the server understands
+        self._purse: Purse | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.endpoint, self._pause)
+
+    def take_purse(self, purse: Purse) -> None:
+        """Whoever's prompt it is for pays."""
+        self._purse = purse
+
+    async def __call__(self, request: Request) -> str:
+        """What the model wrote. Raises ModelError, also for what is cut off or refused, and CallDenied."""
+        if self._purse is None:
+            raise MindError(
+                f"{self.endpoint}: there is no purse to pay it from: hand the mind one by take_purse, as a seat does",
+                mind=str(self.endpoint),
+            )
+        if self._calls is None:
+            self._calls = calls_for(self.endpoint, self._pause)
+        prompt = Prompt(
+            "compress",
+            request.proposal_id,
+            request.messages,
+            {},
+            request.tokens,
+            sources=request.sources,
+            sent=request.sent,
+            output_tokens_max=request.output_tokens_max,
+        )
+        troubles: list[str] = []
+        try:
+            async with asyncio.timeout_at(None if request.until_s == math.inf else request.until_s):
+                answer = await self._calls.answer(prompt, self._purse, request.until_s, troubles)
+        except TimeoutError:
+            before = f"; before that: {troubles[-1]}" if troubles else ""
+            raise self.endpoint.error(f"it did not answer in time{before}") from None
+        if answer.refusal or (answer.finish or "").casefold() not in DONE:
+            why = "the model refused" if answer.refusal else f"it stopped for {answer.finish!r:.40}"
+            raise self.endpoint.error(f"{why}, not because it was done")
+        return without_specials(THOUGHTS.sub("", answer.text))

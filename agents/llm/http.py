@@ -1,0 +1,96 @@
+"""The HTTP client of one endpoint: whom it trusts, how long it waits, how much it takes. Knows nothing of models.
+
+No connection outlives the calls that need it, and no client travels: each process makes its own.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from council.agents.llm.endpoint import Endpoint, is_loopback
+
+if TYPE_CHECKING:
+    import httpx2
+
+# A token comes as an event of its own, with names and ids around it: some hundred bytes.
+BYTES_A_TOKEN_MAX = 2_048
+BYTES_MAX = 2**20
+CONNECT_S = 10.0
+# What is sent. SDKs add what variables hold for one server, which may be a key, to requests to any.
+HEADERS = frozenset({"accept", "accept-encoding", "authorization", "connection", "content-length"})
+HEADERS |= {"content-type", "host", "transfer-encoding", "user-agent"}
+
+
+class TooMuch(Exception):
+    """A server sends without an end."""
+
+
+def trusted(base_url: str) -> ssl.SSLContext | bool:
+    """The certificates that are trusted, where there is need of any; reading them takes a while."""
+    import httpx2
+
+    return httpx2.create_ssl_context() if urlsplit(base_url).scheme == "https" else False
+
+
+def new_client(
+    endpoint: Endpoint, tls: ssl.SSLContext | bool, prepare: Callable[[httpx2.Request], None]
+) -> httpx2.AsyncClient:
+    """A client for this endpoint alone. ``prepare`` has the last word on what is sent."""
+    import httpx2
+
+    bytes_max = BYTES_MAX + BYTES_A_TOKEN_MAX * endpoint.max_output_tokens
+
+    async def bounded(response: httpx2.Response) -> None:
+        response.stream = Bounded(response.stream, bytes_max)
+
+    async def prepared(request: httpx2.Request) -> None:
+        prepare(request)
+
+    class Bounded(httpx2.AsyncByteStream):
+        """A body that ends, in an error if need be."""
+
+        def __init__(self, body: Any, left: int) -> None:
+            self._body, self._left = body, left
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for data in self._body:
+                self._left -= len(data)
+                if self._left < 0:
+                    raise TooMuch
+                yield data
+
+        async def aclose(self) -> None:
+            await self._body.aclose()
+
+    return httpx2.AsyncClient(
+        verify=tls,
+        timeout=httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_S, endpoint.timeout_s), pool=None),
+        follow_redirects=False,  # a key goes where it was meant to, and nowhere else
+        trust_env=not is_loopback(endpoint.base_url),  # whose servers no proxy knows
+        event_hooks={"request": [prepared], "response": [bounded]},
+        headers={"accept-encoding": "identity"},  # so that what is counted is what comes
+    )
+
+
+def retry_after_s(headers: Any) -> float | None:
+    """How long the server wants to be left alone, if it says so: in milliseconds, seconds, or until a date."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        text = headers.get(name)
+        if text is None:
+            continue
+        try:
+            seconds = float(text) * unit
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, OverflowError):
+                continue
+        if not math.isnan(seconds):
+            return max(seconds, 0.0)
+    return None

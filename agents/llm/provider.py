@@ -1,0 +1,237 @@
+"""Calls a model whose server has an API of its own, by pydantic-ai (the extra ``pydantic-ai``).
+
+Attempts, reservations, limits and what goes wrong are those of ``calls``. Knows pydantic-ai's words, and no API of
+any provider. One is taken where it can be held to what holds for all: its key and address come from the seat alone,
+its requests leave by our client, and its SDK tries nothing again by itself, for each attempt is reserved (rules 2.6).
+"""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from council.agents.llm import http as wire
+from council.agents.llm.calls import (
+    CHARS_A_TOKEN_MAX,
+    NOTHING,
+    Answer,
+    Dialect,
+    Failed,
+    Hear,
+    Heard,
+    ModelCalls,
+)
+from council.agents.llm.endpoint import Endpoint
+from council.agents.mind import Cost
+from council.agents.prompting.prompt import Prompt
+
+if TYPE_CHECKING:
+    import httpx2
+    from pydantic_ai.messages import ModelMessage
+    from pydantic_ai.models import Model, ModelRequestParameters
+
+_INSTALL = "pip install 'council-runtime[pydantic-ai]'"
+# Where providers want their key; another's, from a variable that their SDK reads, goes to nobody.
+_KEYS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
+_SENT = wire.HEADERS | _KEYS | {"anthropic-beta", "anthropic-version"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A model of pydantic-ai's, and what its requests leave by."""
+
+    model: Model
+    http: httpx2.AsyncClient
+
+    async def close(self) -> None:
+        await self.http.aclose()
+
+
+class ProviderCalls(ModelCalls):
+    """The calls to an endpoint that names a provider, as ``ModelCalls`` makes them."""
+
+    def _prepare(self) -> ssl.SSLContext | bool:
+        _provider_class(self.endpoint)
+        return wire.trusted(self.endpoint.base_url)
+
+    def _new_client(self, tls: ssl.SSLContext | bool) -> _Client:
+        key = self.endpoint.key()
+
+        def ours_alone(request: httpx2.Request) -> None:
+            for name, value in list(request.headers.items()):
+                if name not in _SENT or (name in _KEYS and key not in value):
+                    del request.headers[name]
+
+        http = wire.new_client(self.endpoint, tls, ours_alone)
+        model = self._model(key, http)
+        takes_schema = model.profile.get("supports_json_schema_output", False)
+        if self.endpoint.answer_format == "auto" and not takes_schema:
+            self._dialect = replace(self._dialect, form="text")
+        return _Client(model, http)
+
+    def _model(self, key: str, http: httpx2.AsyncClient) -> Model:
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+
+        endpoint = self.endpoint
+        made = _provider_class(endpoint)
+        try:
+            return infer_model(
+                f"{endpoint.provider}:{endpoint.model}",
+                lambda _: made(api_key=key, base_url=endpoint.base_url, http_client=http),
+            )
+        except (UserError, ValueError, TypeError, ImportError) as error:
+            what = f"pydantic-ai can't make it of provider {endpoint.provider}: {error}"
+            raise endpoint.error(self._keyless(what)) from None
+
+    async def _call(
+        self, client: _Client, dialect: Dialect, prompt: Prompt, hear: Hear | None
+    ) -> tuple[Answer, Cost | None]:
+        from pydantic_ai import exceptions
+
+        if dialect.form == "json_object":
+            what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
+            raise Failed(what, again=False, used=NOTHING, status=501)
+        heard = Heard(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
+        try:
+            await self._hear(client.model, dialect, prompt, heard, hear)
+        except (exceptions.AgentRunError, exceptions.UserError) as error:
+            if _is_from(error, wire.TooMuch):
+                raise self._endless(prompt, heard) from None
+            if heard.finish is None:
+                raise self._meant(error) from None
+        except wire.TooMuch:
+            raise self._endless(prompt, heard) from None
+        except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
+            if heard.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
+                # Its words may be the prompt's, or the key.
+                at = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
+                what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
+                again = not isinstance(error, AssertionError | NotImplementedError)
+                raise Failed(what, again=again, used=None) from None
+        return self._whole(prompt, heard)
+
+    async def _hear(
+        self, model: Model, dialect: Dialect, prompt: Prompt, heard: Heard, hear: Hear | None
+    ) -> None:
+        """Has the model answer, and keeps what comes."""
+        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+        from pydantic_ai.settings import ModelSettings
+
+        endpoint = self.endpoint
+        most = prompt.written_max(endpoint.max_output_tokens)
+        settings = ModelSettings(max_tokens=most, timeout=endpoint.timeout_s, max_retries=0)
+        if endpoint.temperature is not None:
+            settings["temperature"] = endpoint.temperature
+        if endpoint.top_p is not None:
+            settings["top_p"] = endpoint.top_p
+        form = _form(dialect, prompt)
+        async with model.request_stream(_messages(prompt), settings, form) as stream:
+            async for event in stream:
+                piece = ""
+                if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                    piece = event.part.content
+                elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                    piece = event.delta.content_delta
+                heard.add(piece)
+                if piece and hear is not None:
+                    hear(piece)
+            heard.finish = stream.finish_reason
+            told = stream.usage
+            heard.usage = SimpleNamespace(
+                prompt_tokens=told.input_tokens,
+                completion_tokens=told.output_tokens,
+                total_tokens=told.total_tokens,
+            )
+
+    def _meant(self, error: Exception) -> Failed:
+        """What an error of pydantic-ai's means, what it cost, and whether to try again."""
+        from pydantic_ai import exceptions
+
+        if isinstance(error, exceptions.UserError):
+            what = self._keyless(f"pydantic-ai won't ask it: {error}")
+            return Failed(what, again=False, used=NOTHING, status=501)
+        if isinstance(error, exceptions.ModelConnectionError):
+            began = error.phase not in ("pool", "connect")
+            return self._unreached(began=began, silent=isinstance(error, exceptions.ModelTimeoutError))
+        body = getattr(error, "body", None)
+        said = SimpleNamespace(
+            body=body.get("error", body) if isinstance(body, dict) else None,
+            message="",
+            code=getattr(error, "provider_error_code", None),
+        )
+        # What its server said by the status of its answer the SDK knows; pydantic-ai gives errors within one, too.
+        status = getattr(error.__cause__, "status_code", None)
+        if status is None and not getattr(error, "in_stream", False):
+            status = getattr(error, "status_code", None)
+        if status is not None and status >= 300:
+            said.status_code = status
+            said.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
+            return self._refusal(said)
+        return self._broken(said)
+
+
+def _provider_class(endpoint: Endpoint) -> Any:
+    """The class that asks the endpoint's provider; imports its SDK. Raises ModelError where there is none for us."""
+    try:
+        from pydantic_ai.providers import infer_provider_class
+    except ImportError:
+        raise endpoint.error(f"to ask it as {endpoint.provider}, {_INSTALL}") from None
+    assert endpoint.provider is not None
+    try:
+        found = infer_provider_class(endpoint.provider)
+    except ImportError as error:
+        what = f"to ask it as {endpoint.provider}, install that provider's SDK too: {error}"
+        raise endpoint.error(what) from None
+    except ValueError:
+        raise endpoint.error(
+            f"pydantic-ai knows no provider {endpoint.provider!r}: check its spelling"
+        ) from None
+    taken = inspect.signature(found).parameters
+    missing = [name for name in ("api_key", "base_url", "http_client") if name not in taken]
+    if missing or str(taken["http_client"].annotation).startswith("httpx."):
+        raise endpoint.error(
+            f"provider {endpoint.provider} can't be held to its seat's address, key and limits, which pydantic-ai "
+            "hands it no way to be told: ask the model by an OpenAI-compatible server"
+        )
+    return found
+
+
+def _messages(prompt: Prompt) -> list[ModelMessage]:
+    """The prompt in pydantic-ai's messages, word for word."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+
+    found: list[ModelMessage] = []
+    for each in prompt.messages:
+        if each.role == "assistant":
+            found.append(ModelResponse(parts=[TextPart(each.text)]))
+        else:
+            part = SystemPromptPart(each.text) if each.role == "system" else UserPromptPart(each.text)
+            found.append(ModelRequest(parts=[part]))
+    return found
+
+
+def _form(dialect: Dialect, prompt: Prompt) -> ModelRequestParameters:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
+
+    if dialect.form != "json_schema" or not prompt.schema:
+        return ModelRequestParameters()
+    schema = OutputObjectDefinition(dict(prompt.schema), name=prompt.task, strict=True)
+    return ModelRequestParameters(output_mode="native", output_object=schema)
+
+
+def _is_from(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error came of another; SDKs wrap what is raised below them."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, kind):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

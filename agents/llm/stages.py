@@ -1,0 +1,268 @@
+"""The stages of a seat's work (GCP 6, rules 3.1): which of them a case needs, and what the answer of each must be.
+
+    stages_for(case)  # ("plan", "refine"): two calls of a model, where something is to be run
+
+For a vote these are Plan and Refine, whose answer is the ballot (``accept``). Observe is another seat's, Act and
+Verify follow an approved action. Knows no model: whoever asks one hands in what it answered. Where a prompt has a
+nonce, an answer is blocks, and what stands behind another marker than the stage's counts for nothing; else it is one
+JSON object. Either way foreign text that it repeats does nothing (rules 3.2).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from council.agents.llm.accept import Unusable, one_object
+from council.agents.llm.calls import Answer
+from council.agents.mind import Case, Observation
+from council.agents.prompting.prompt import Prompt
+from council.protocol.answer.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification
+from council.protocol.errors import CouncilError
+from council.protocol.values import quoted
+
+Setting = Literal["auto", "one", "two"]
+VoteStage = Literal["plan", "refine"]
+
+# Of the time for a ballot; the other half is for the call that gives it.
+PLAN_SHARE = 0.5
+# What a reason, told to a seat that is to mend it or to Prime, needs; an envelope carries more.
+REASON_CHARS_MAX = 1_000
+# A step is a sentence or two. One that goes on for so long is said when the plan is there, not as it comes.
+_STEP_CHARS_MAX = 8_000
+_HEAD_CHARS_MAX = 200
+_BROKE_OFF = "\n[this broke off; it begins anew]\n"
+_BLANKS = " \t\r\n"  # what a block has none of around it
+_THINKS, _THOUGHT = "<think>", "</think>"
+# What an observer in blocks answers where it calls no halt (``observe_marked.txt``), in whatever dress.
+_GOES_ON = re.compile(r"[\s*_`\"'“”]*it may go on[\s.!*_`\"'“”]*", re.IGNORECASE)
+# A reason that says that there is none: whether that is a halt, its model alone knows.
+_NO_REASON = re.compile(
+    r"[\W_]*+(?:null|none|nil|no|n/?a|false|nothing|ok|fine|it may go on)?[\W_]*", re.IGNORECASE
+)
+# How a plan as one JSON object begins, and what stands between its steps; of a step what more there is of it.
+_LIST = re.compile(r'(?:```[^\n`]*\n)?\s*\{\s*"plan"\s*:\s*\[')
+_BETWEEN = re.compile(r"[\s,]*")
+_MORE = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
+
+
+def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
+    """The calls for a vote: a plan first for an action, or a risk above low (rules 3.1), for it doubles the cost.
+
+    ``setting`` is the seat's own: always "one", always "two", or "auto".
+    """
+    is_grave = case.action is not None or case.risk_level != "low"
+    plans = is_grave if setting == "auto" else setting == "two"
+    return ("plan", "refine") if plans else ("refine",)
+
+
+# What an answer must be
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether what was run did what was wanted, by the state that is found afterwards. Never true by default."""
+
+    outcome: Outcome
+    summary: str
+
+    def __bool__(self) -> bool:
+        return self.outcome == "success"
+
+
+def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
+    """The plan in an answer, as numbered steps. Raises Unusable where there is none."""
+    if prompt.nonce is not None:
+        return _block("PLAN", answer, prompt.nonce)
+    value = one_object(answer.text, "plan", prompt)
+    more = sorted(value.keys() - {"plan"})
+    if more:  # a ballot, say, which is to come when the plan has been observed
+        raise Unusable(f'it has more in it than the "plan": {quoted(", ".join(more))}')
+    steps = value.get("plan")
+    if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+        raise Unusable('its "plan" is no list of texts')
+    steps = [step.strip() for step in steps if step.strip()]
+    if not steps:
+        raise Unusable("its plan has no step")
+    return "\n".join(_numbered(at, step) for at, step in enumerate(steps, 1))
+
+
+def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
+    """What an observer's answer says of a stream. Raises Unusable, which is no observation, and no interrupt."""
+    if prompt.nonce is not None:
+        blocks = [block.text for block in _blocks(answer, prompt.nonce) if block.marker == "INTERRUPT"]
+        # A halt whose mark is wrong is no leave to go on.
+        if not blocks and not _GOES_ON.fullmatch(answer.text):
+            raise Unusable('it is neither an INTERRUPT block behind its mark nor "It may go on."')
+        why = "\n".join(blocks).strip()
+        if blocks and _NO_REASON.fullmatch(why):
+            raise Unusable("its INTERRUPT says no reason")
+        return Observation(bool(blocks), why[:REASON_CHARS_MAX])
+    value = one_object(answer.text, "interrupt", prompt, may_echo=True)
+    said = value.get("interrupt", False)
+    if said is None:
+        return Observation(False)
+    if not isinstance(said, str) or _NO_REASON.fullmatch(said):
+        raise Unusable('its "interrupt" is neither null nor a reason')
+    return Observation(True, said.strip()[:REASON_CHARS_MAX])
+
+
+def response(case: Case, answer: Answer, prompt: Prompt) -> str:
+    """What the user is told. Raises Unusable."""
+    if prompt.nonce is not None:
+        return _block("RESPONSE", answer, prompt.nonce)
+    said = one_object(answer.text, "response", prompt).get("response")
+    if not isinstance(said, str) or not said.strip():
+        raise Unusable('its "response" is no text')
+    return said.strip()
+
+
+def verification(case: Case, answer: Answer, prompt: Prompt) -> Verification:
+    """Whether it was a success. Raises Unusable where the answer does not say so or the reverse."""
+    if prompt.nonce is not None:
+        blocks = _blocks(answer, prompt.nonce)
+        outcome = read_verification(blocks)
+        summary = "\n".join(block.text for block in blocks if block.marker == "VERIFY")
+    else:
+        value = one_object(answer.text, "verify", prompt)
+        word, said = value.get("verify"), value.get("summary")
+        outcome = word if word == "success" or word == "fail" else None
+        summary = said if isinstance(said, str) else ""
+    if outcome is None:
+        raise Unusable("it does not say success or fail")
+    return Verification(outcome, summary.strip()[:REASON_CHARS_MAX])
+
+
+def _numbered(at: int, step: str) -> str:
+    return f"{at}. {step}"
+
+
+def _blocks(answer: Answer, nonce: str) -> tuple[Block, ...]:
+    try:
+        return parse(answer.text, nonce=nonce)
+    except CouncilError as error:
+        raise Unusable(error.message) from error
+
+
+def _block(marker: Marker, answer: Answer, nonce: str) -> str:
+    """All that stands behind this marker. Raises Unusable where that is nothing."""
+    found = "\n".join(block.text for block in _blocks(answer, nonce) if block.marker == marker)
+    if not found.strip():
+        raise Unusable(f"it has no {marker} block behind the mark that the system message shows")
+    return found
+
+
+# What is said of a plan as it comes
+
+
+def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
+    """Where what matches at this place ends; it may be nothing."""
+    found = pattern.match(text, begin)
+    return begin if found is None else found.end()
+
+
+class Telling:
+    """Says a plan's steps as they come from a model, and nothing else of what it writes: what will count, counts.
+
+    ``hear`` is handed to the call. What has not been said when the plan is there is said by ``rest``.
+    """
+
+    def __init__(self, nonce: str | None, say: Callable[[str], None]) -> None:
+        self._nonce = nonce
+        self._say = say
+        self._begin()
+
+    def _begin(self) -> None:
+        self._said = ""
+        self._held = ""  # what it may think aloud before its answer, then the beginning of a step
+        self._answers = False
+        self._deaf = False
+        self._steps: int | None = None  # of its list so many were told; None before it has begun
+        self._at = 0  # so much of what is held was read, of a step that has not ended
+        self._markers = None if self._nonce is None else MarkerStream(self._nonce)
+
+    def hear(self, piece: str | None) -> None:
+        """A piece of the answer; None where all of it so far is void."""
+        if piece is None:
+            if self._said:
+                self._say(_BROKE_OFF)
+            self._begin()
+        elif not self._deaf:
+            try:
+                self._deaf = not self._heard(piece)
+            except (CouncilError, ValueError):  # endless, or no JSON: whoever reads it whole says so
+                self._deaf = True
+
+    def rest(self, plan: str) -> None:
+        """What of the plan was not said yet; all of it, where something else was."""
+        said = self._said.strip(_BLANKS)
+        left = plan.removeprefix(said) if plan.startswith(said) else f"{_BROKE_OFF}{plan}"
+        if left.strip():
+            self._tell(left)
+
+    def _heard(self, piece: str) -> bool:
+        """Whether there may be more to hear."""
+        if not self._answers:
+            piece = self._behind_thoughts(piece)
+        if not piece:
+            return True
+        if self._markers is None:
+            return self._heard_json(piece)
+        for part in self._markers.feed(piece):
+            if part.marker == "PLAN":
+                self._tell(part.text)
+        return True
+
+    def _behind_thoughts(self, piece: str) -> str:
+        """What of the piece is answer: thoughts that come before it are none."""
+        self._held = (self._held + piece).lstrip() if len(self._held) < len(_THINKS) else self._held + piece
+        if _THINKS.startswith(self._held):
+            return ""
+        if self._held.startswith(_THINKS):
+            thoughts, ends, answer = self._held.partition(_THOUGHT)
+            if not ends:
+                self._held = _THINKS + thoughts.removeprefix(_THINKS)[-len(_THOUGHT) :]
+                return ""
+        else:
+            answer = self._held
+        self._answers, self._held = True, ""
+        return answer
+
+    def _heard_json(self, piece: str) -> bool:
+        self._held += piece
+        if self._steps is None:
+            begins = _LIST.match(self._held)
+            if begins is None:
+                return len(self._held) <= _HEAD_CHARS_MAX
+            self._steps, self._held = 0, self._held[begins.end() :]
+        return self._heard_steps()
+
+    def _heard_steps(self) -> bool:
+        """Tells the steps that are whole by now, up to the list's end."""
+        held, begin = self._held, 0
+        while True:
+            if not self._at:
+                begin = _end(_BETWEEN, held, begin)
+                if begin == len(held):
+                    break
+                if held[begin] != '"':
+                    return False  # the list is over, or no list of texts
+                self._at = begin + 1
+            end = _end(_MORE, held, self._at)
+            self._at = end
+            if not held.startswith('"', end):
+                break
+            step = json.loads(held[begin : end + 1], strict=False).strip()
+            begin, self._at = end + 1, 0
+            if step:
+                self._steps = (self._steps or 0) + 1
+                self._tell(_numbered(self._steps, step) + "\n")
+        self._held, self._at = held[begin:], max(self._at - begin, 0)
+        return len(self._held) <= _STEP_CHARS_MAX
+
+    def _tell(self, text: str) -> None:
+        self._said += text
+        self._say(text)

@@ -1,0 +1,200 @@
+"""Moves items between two peers in calls that carry what waits and return when there is something to say.
+
+One side calls (``Courier``), the other is called (``Mailbox``). A call takes everything that waits, and is
+parked at the other side until that has something to give back, so that one round trip serves one question
+and a thousand alike. At most two calls are under way: a new one releases the parked one, whose return then
+lets the next leave. Knows nothing of what the items are, nor of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from council.protocol.errors import EnvelopeError
+from council.protocol.values import too_large
+
+# A parked call returns by itself after so long, so that no wait is without a limit; far above any round
+# trip, far below the time after which a peer is given up.
+PARK_S = 20.0
+# Items and bytes of one call: above, a call's latency and memory grow with no gain in throughput.
+BATCH_ITEMS_MAX = 512
+BATCH_BYTES_MAX = 4 * 2**20
+
+# Items are bytes wherever they may cross a border; within a process they may be anything.
+Reply = tuple[bool, list[Any]]
+
+
+def take(waiting: deque[Any]) -> list[Any]:
+    """Removes what fits one call from the front of ``waiting``; at least one item if there is any."""
+    batch: list[Any] = []
+    size = 0
+    while waiting and len(batch) < BATCH_ITEMS_MAX:
+        item = waiting[0]
+        size += len(item) if isinstance(item, bytes) else 0
+        if batch and size > BATCH_BYTES_MAX:
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
+def frame(items: Sequence[bytes]) -> bytes:
+    """Items as one string of bytes, which Ray carries as it is; a list of them it would pickle."""
+    return b"".join((struct.pack(f">I{len(items)}I", len(items), *map(len, items)), *items))
+
+
+def unframe(data: bytes) -> list[bytes]:
+    """The items that ``frame`` joined.
+
+    Raises EnvelopeError where the lengths do not fit what is there, and EnvelopeTooLarge for more items than
+    a call carries, its session's name beside them.
+    """
+    try:
+        (count,) = struct.unpack_from(">I", data)
+        if count > BATCH_ITEMS_MAX + 1:
+            raise too_large("frame", "items in one call", BATCH_ITEMS_MAX + 1, count)
+        lengths = struct.unpack_from(f">{count}I", data, 4)
+    except (struct.error, TypeError):
+        raise EnvelopeError("frame: its head does not fit what follows", field="frame") from None
+    bounds = list(accumulate(lengths, initial=4 + 4 * count))
+    if bounds[-1] != len(data):
+        raise EnvelopeError(
+            f"frame: {len(data):,} bytes, where its items should end after {bounds[-1]:,}", field="frame"
+        )
+    return [data[begin:end] for begin, end in pairwise(bounds)]
+
+
+def frame_reply(reply: Reply) -> bytes:
+    """A reply as one string of bytes: whether more will come, then the items."""
+    more, items = reply
+    return (b"\1" if more else b"\0") + frame(items)
+
+
+def unframe_reply(data: bytes) -> Reply:
+    """The reply that ``frame_reply`` packed. Raises EnvelopeError."""
+    return data[:1] == b"\1", unframe(data[1:])
+
+
+class Mailbox:
+    """What waits for a peer that calls, and the one call of its that is parked here."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Any] = deque()
+        self._parked: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, item: Any) -> None:
+        """Leaves ``item`` for the peer; a parked call takes it, and all put in the same turn, along."""
+        self._waiting.append(item)
+        self.release()
+
+    def release(self) -> None:
+        """Lets the parked call return, with what there is."""
+        if self._parked is not None and not self._parked.done():
+            self._parked.set_result(None)
+
+    async def collect(self, busy: Callable[[], bool], park_s: float = PARK_S) -> Reply:
+        """What waits, and whether more is to come; parks first while nothing waits but ``busy()`` is true."""
+        self.release()
+        if not self._waiting and busy():
+            parked = self._parked = asyncio.get_running_loop().create_future()
+            timer = asyncio.get_running_loop().call_later(park_s, self.release)
+            try:
+                await parked
+            finally:
+                timer.cancel()
+        batch = take(self._waiting)
+        return bool(self._waiting) or busy(), batch
+
+
+class Courier:
+    """Carries items to a peer and hands on what comes back.
+
+    ``call`` makes one call; ``receive`` is given each reply's items; ``failed`` the items of a call that
+    raised, and the error: whether and when to send them again is its to say.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[list[bytes]], Awaitable[Reply]],
+        receive: Callable[[Sequence[Any]], None],
+        failed: Callable[[list[bytes], Exception], None],
+    ) -> None:
+        self._call = call
+        self._receive = receive
+        self._failed = failed
+        self._waiting: deque[bytes] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._more = False
+        self._launched = self._heard = 0
+        self.waiting_bytes = 0
+        self._pumping = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._flights and not self._waiting
+
+    def send(self, item: bytes) -> None:
+        """Queues ``item``; all that is sent in the same turn of the loop leaves in one call."""
+        self._waiting.append(item)
+        self.waiting_bytes += len(item)
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def flush(self) -> None:
+        """Lets what waits leave now, where the sender knows that no more comes in this turn."""
+        if self._waiting:
+            self._pump()
+
+    def expect(self) -> None:
+        """Goes on calling, after a call that failed: the peer still has something to give."""
+        self._more = True
+
+    def drop(self) -> list[bytes]:
+        """Forgets and gives back what waits, and gives up the calls that are under way."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._more = False
+        self.waiting_bytes = 0
+        for flight in list(self._flights):
+            flight.cancel()
+        return waiting
+
+    def _pump(self) -> None:
+        self._pumping = False
+        while len(self._flights) < 2 and (self._waiting or (self._more and not self._flights)):
+            self._launched += 1
+            batch = take(self._waiting)
+            self.waiting_bytes -= sum(map(len, batch))
+            flight = asyncio.get_running_loop().create_task(self._fly(self._launched, batch))
+            self._flights.add(flight)
+            flight.add_done_callback(self._landed)  # also one that is cancelled before its first step
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        self._flights.discard(flight)
+        if self._waiting or self._more:
+            self._pump()
+
+    async def _fly(self, number: int, batch: list[bytes]) -> None:
+        try:
+            more, items = await self._call(batch)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a transport may raise is its own affair
+            self._more = False
+            self._failed(batch, error)
+        else:
+            # An earlier call's reply that is heard later must not hide that a later one has more to give.
+            self._more = more or (self._more and number < self._heard)
+            self._heard = max(self._heard, number)
+            self._receive(items)

@@ -1,0 +1,171 @@
+"""Makes spans with OpenTelemetry, for whoever has a tracer of its; imported only where there is one.
+
+Knows no settings and nothing of where spans go; what they are called, and what they may hold, says ``spans``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextvars import Token
+from typing import Any, TypeVar
+
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    TraceState,
+)
+
+from council.agents.messaging import spans as names
+from council.protocol.envelope import Envelope
+from council.protocol.metadata import TRACESTATE_CHARS_MAX, Metadata
+
+D = TypeVar("D")
+
+_FLAGS = [TraceFlags(flags) for flags in range(0x100)]
+# Proposals whose trace a seat remembers: more than a council has open.
+REMEMBERED_MAX = 10_000
+
+
+class Spans:
+    """Makes the spans of one council's part by ``tracer``; ``sampler`` is that of the tracer's provider, if any."""
+
+    def __init__(self, tracer: Tracer, council_id: str, sampler: Any = None) -> None:
+        self.tracer = tracer
+        self._council_id = council_id
+        self._sampler = sampler
+        # An ordered one: a plain dict looks for its oldest among all the places of those that are gone.
+        self._traced: OrderedDict[str, Metadata | None] = OrderedDict()
+
+    def remember(self, proposal_id: str, metadata: Metadata | None) -> None:
+        """Which trace a proposal belongs to, for the work on it that comes."""
+        self._traced[proposal_id] = metadata
+        if len(self._traced) > REMEMBERED_MAX:
+            self._traced.popitem(last=False)
+
+    def parent(self, proposal_id: str, metadata: Metadata | None) -> Context:
+        """What the spans of a proposal are children of: the span that it was sent in.
+
+        For one that was sent in none it is a span that nobody has seen, the same in each process, so that they are in
+        one trace all the same; whether that is sampled is its sampler's to say, as for any trace that begins.
+        """
+        if metadata is None:
+            found = self._unseen(proposal_id)
+        else:
+            text = metadata.traceparent  # 00-<32 digits>-<16 digits>-<2 digits>
+            state = TraceState.from_header([metadata.tracestate]) if metadata.tracestate else None
+            flags = _FLAGS[int(text[53:], 16)]
+            found = SpanContext(int(text[3:35], 16), int(text[36:52], 16), True, flags, state)
+        return trace.set_span_in_context(NonRecordingSpan(found), Context())
+
+    def _unseen(self, proposal_id: str) -> SpanContext:
+        both = hashlib.blake2b(f"{self._council_id}\0{proposal_id}".encode(), digest_size=24).digest()
+        trace_id, span_id = int.from_bytes(both[:16], "big"), int.from_bytes(both[16:], "big")
+        sampled = self._sampler is None or (
+            self._sampler.should_sample(Context(), trace_id, names.DECIDE).decision.is_sampled()
+        )
+        return SpanContext(trace_id, span_id, True, TraceFlags(int(sampled)))
+
+    def span(
+        self,
+        name: str,
+        attributes: Mapping[str, Any],
+        parent: Context | None = None,
+        *,
+        is_call: bool = False,
+    ) -> Within:
+        """A span around what is done within it; of what is raised there it tells the class alone.
+
+        ``parent``: None for the span that this is done in. ``is_call``: of another process.
+        """
+        kind = SpanKind.CLIENT if is_call else SpanKind.INTERNAL
+        return Within(self, self.tracer.start_span(name, parent, kind, attributes), parent)
+
+    def work(self, seat: str, proposal_id: str, kind: str) -> Within:
+        """A seat's mind at work on a proposal: a ballot, a ruling or an observation."""
+        parent = self.parent(proposal_id, self._traced.get(proposal_id))
+        return self.span(names.WORK[kind], {names.SEAT: seat, names.PROPOSAL: proposal_id}, parent)
+
+    def proposing(self, proposal: str | Envelope, around: Context | None) -> Proposing:
+        """See ``spans.proposing``."""
+        if isinstance(proposal, Envelope):
+            around = self.parent(proposal.msg_id, proposal.metadata)
+        return Proposing(self, self.tracer.start_span(names.PROPOSE, around, SpanKind.CLIENT), around)
+
+    def here(self) -> Context:
+        """What spans that are made elsewhere, for a caller here, are children of."""
+        return contexts.get_current()
+
+    def tell(self, facts: Mapping[str, Any]) -> None:
+        """Tells the span that this is done in."""
+        trace.get_current_span().set_attributes(facts)
+
+    def carried(self) -> Metadata | None:
+        """The span that this is done in, for a message to carry; None where there is none."""
+        found = trace.get_current_span().get_span_context()
+        if not found.is_valid:
+            return None
+        parent = f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags & 0xFF:02x}"
+        if not found.trace_state:
+            return Metadata(traceparent=parent)
+        state = found.trace_state.to_header()
+        try:
+            return Metadata(
+                traceparent=parent, tracestate=state if len(state) <= TRACESTATE_CHARS_MAX else ""
+            )
+        except ValueError:  # a state that is none is not worth a proposal
+            return Metadata(traceparent=parent)
+
+
+class Within:
+    """What a span is around, from when it is entered until it is left."""
+
+    __slots__ = ("_attached", "_before", "_parent", "_span", "_spans")
+    _attached: Token[Context]
+    _before: Token[Spans | None]
+
+    def __init__(self, spans: Spans, span: Span, parent: Context | None) -> None:
+        self._spans, self._span, self._parent = spans, span, parent
+
+    def __enter__(self) -> Any:
+        self._attached = contexts.attach(trace.set_span_in_context(self._span, self._parent))
+        self._before = names.current.set(self._spans)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        names.current.reset(self._before)
+        contexts.detach(self._attached)
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            self._span.set_attribute(names.CANCELLED, True)
+        elif error is not None:
+            told = getattr(error, "error_type", None)
+            what = told if isinstance(told, str) else type(error).__qualname__
+            self._span.set_attribute(names.ERROR_TYPE, what)
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end()
+
+
+class Proposing(Within):
+    """As ``Within``; gives what is told the decision."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> names.Telling:
+        super().__enter__()
+        return self._told
+
+    def _told(self, decision: D) -> D:
+        known: Any = decision
+        outcome = known.outcome or known.standing
+        self._span.set_attributes({names.PROPOSAL: known.proposal_id, names.OUTCOME: outcome})
+        return decision

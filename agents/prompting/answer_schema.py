@@ -1,0 +1,89 @@
+"""The form of a model's answer, as JSON Schema: the three keys of rules 6.6, with ``ruling`` for a ruling's ballot,
+and what the other stages answer.
+
+Knows nothing of models and readers. It asks for as little as the council can use: ``protocol/answer/read.py`` reads
+more, and whatever keeps to these schemas, and holds no NUL, is read by it without a ballot lost.
+
+Thoughts come before votes, for a model writes in the order of its keys. Every object is closed and all its keys are
+required, as the strict mode of some servers wants it; no keyword is used that common servers don't know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, get_args
+
+from council.agents.mind import RulingWord
+from council.agents.prompting.prompt import Task
+from council.protocol.answer.markers import Outcome
+from council.protocol.answer.sections import VERBS, ImpactAnalysis, MemoryOperation, Section
+from council.protocol.envelope import RiskLevel, VoteWord
+
+# A model's second digit says nothing; steps keep a number within 0 to 1 where grammars know no bounds. Both sides
+# of 0.3, which escalates (rules 1.8), can be said.
+CONFIDENCES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
+
+_TEXT: dict[str, Any] = {"type": "string"}
+# Not ["string", "null"]: some servers and SDKs know one type for each part alone.
+_TEXT_OR_NULL: dict[str, Any] = {"anyOf": [_TEXT, {"type": "null"}]}
+
+
+def _one_of(words: Iterable[Any], kind: str = "string") -> dict[str, Any]:
+    return {"type": kind, "enum": list(words)}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _many(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _words_of(section: type[Section], field: str) -> dict[str, Any]:
+    """The words that a section's field may be; of one that may also be left out, these."""
+    found = get_args(section.model_fields[field].annotation)
+    return _one_of(found if isinstance(found[0], str) else get_args(found[0]))
+
+
+_PACKET = _object(
+    intent_classification=_object(category=_one_of(VERBS), verb=_TEXT),
+    mangle_updates=_many(_TEXT),
+    memory_operations=_many(_object(op=_words_of(MemoryOperation, "op"), key=_TEXT, value=_TEXT)),
+    impact_analysis=_object(estimated_scope=_words_of(ImpactAnalysis, "estimated_scope")),
+    safety_gates=_object(requires_user_approval={"type": "boolean"}, dangerous_action_blocked=_TEXT_OR_NULL),
+)
+
+
+def _answer(key: Task, **word: dict[str, Any]) -> dict[str, Any]:
+    act = _object(
+        reason=_TEXT,
+        **word,
+        confidence=_one_of(CONFIDENCES, "number"),
+        risk_level=_one_of(get_args(RiskLevel)),
+    )
+    return _object(control_packet=_PACKET, surface_response=_TEXT, **{key: act})
+
+
+SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
+    {
+        "ballot": _answer("ballot", vote=_one_of(get_args(VoteWord))),
+        "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
+        # Of the other stages (GCP 6), as their blocks would be.
+        "plan": _object(plan=_many(_TEXT)),
+        "observe": _object(interrupt=_TEXT_OR_NULL),
+        "act": _object(response=_TEXT),
+        "verify": _object(summary=_TEXT, verify=_one_of(get_args(Outcome))),
+    }
+)
+# A schema as a server may put it into the prompt that it was sent beside.
+SCHEMA_TEXTS: Mapping[Task, str] = MappingProxyType(
+    {task: json.dumps(schema) for task, schema in SCHEMAS.items()}
+)

@@ -1,0 +1,433 @@
+"""One prompt on its way: its fields in their order, each in its limit, and the whole within the MTU (rules 2.1-2.4).
+
+Knows fields, fences and the ladder. What a prompt is to hold it is handed as a ``Draft``; which that is for a stage,
+and what is the same in every prompt, ``builder`` knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from council.agents.mind import Case, ShownBallot
+from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
+from council.agents.prompting.prompt import Message, Overrun, Prompt, Task, bounded
+from council.agents.prompting.shorten import Field, Request, Step, fresh_nonce, shorten
+from council.agents.prompting.special_tokens import SPELL_IT, special_in, without_specials
+from council.agents.prompting.summary import MARK
+from council.protocol.answer.markers import Marker, marker_head
+from council.protocol.cognition import CognitionPacket
+from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
+from council.protocol.identity.charter import (
+    Counter,
+    Persona,
+    check_persona,
+    history_limit,
+    identity_limit,
+    persona_limit,
+)
+from council.protocol.packet import canonical_json
+from council.protocol.values import plain
+
+if TYPE_CHECKING:
+    from council.agents.prompting.builder import PromptBuilder
+
+# Texts joined have some tokens more than each by itself.
+SEAM_TOKENS = 8
+# Of a longer history the newest is taken: these are 300,000 tokens, and weighing them takes seconds.
+HISTORY_CHARS_MAX = 2**20
+# What a packet holds for programs: the prompt once more, and the proposal's id.
+_NOT_SHOWN = frozenset({"user_message", "proposal"})
+
+# Reasons of a ruling's ballots that models are asked for: each is a call to pay and to wait for, and Prime is shown
+# every vote whole. Those beyond are cut here.
+REASONS_ASKED_MAX = 3
+CHARS_A_TOKEN = 8  # of a text of words hardly more
+
+Section = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a prompt is to hold, before any of it is shortened; sections are given by name and text.
+
+    ``asked`` is kept word for word (rules 2.2). ``own`` is what a seat said or saw before, and comes before the
+    history, which it shares the room with; where ``is_watched``, it is what the prompt is about: it may have all
+    that the proposal leaves, there is no history, and nothing of it is no prompt. ``told`` is short, and whole.
+    ``frames`` are the texts that say how to answer, ``instruction`` the directive's name, ``closing`` what stands
+    behind all sections. With a ``marker`` the answer is that block, else one JSON object. ``until_s`` of the loop's
+    clock the work that it is for is over; None: as long from now as the case says.
+    """
+
+    task: Task
+    case: Case
+    packet: CognitionPacket
+    asked: tuple[Section, ...]
+    frames: tuple[str, ...]
+    instruction: str
+    ballots: tuple[ShownBallot, ...] = ()
+    own: tuple[Section, ...] = ()
+    is_watched: bool = False
+    told: tuple[Section, ...] = ()
+    marker: Marker | None = None
+    closing: str = "closing"
+    until_s: float | None = field(default=None, compare=False)
+
+    def history(self) -> str:
+        """What may be shortened: what came with the prompt, then the turns, oldest first."""
+        if self.is_watched:
+            return ""
+        given = [
+            f"{one.key}: {one.value if isinstance(one.value, str) else canonical_json(plain(one.value))}"
+            for one in self.packet.content.data_fields
+            if one.key not in _NOT_SHOWN
+        ]
+        turns = (f"{turn.role}: {turn.summary}" for turn in self.packet.context.relevant_history_snippet)
+        return "\n".join([*given, *turns])
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled(Prompt):
+    """A prompt, and what it was made of, so that it can be made again."""
+
+    draft: Draft | None = field(default=None, repr=False)
+
+
+class Assembly:
+    """One prompt on its way, and the steps that were taken for it."""
+
+    def __init__(self, builder: PromptBuilder, draft: Draft) -> None:
+        self.overruns: list[Overrun] = []
+        self._models_asked = self._prime_asked = False
+        self._asked = self._reasons_asked = 0
+        now_s = asyncio.get_running_loop().time()
+        if draft.until_s is None:  # kept with the draft: of what is made of it again the time goes on
+            time_s = min(draft.case.time_left_s, builder.time_s or draft.case.time_left_s)
+            draft = replace(draft, until_s=now_s + time_s)
+        assert draft.until_s is not None
+        # For the answer itself as much is left as the steps' models may take.
+        self._until_s = now_s + max(0.0, draft.until_s - now_s) / 2
+        self._history = draft.history()
+        if builder.special_tokens == "refuse":
+            _refuse_specials(draft.asked)
+            draft, self._history = _without_specials(draft), without_specials(self._history)
+        self._builder, self._draft, self._count = builder, draft, builder.count
+        fixed = (
+            builder.identity,
+            builder.charter.persona.prompt(),
+            builder.instructions[draft.instruction][0],
+        )
+        ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
+        shown = (text for _, text in (*draft.asked, *draft.own, *draft.told))
+        everything = "\n".join((*fixed, self._history, *shown, *ballots))
+        self._nonce = fresh_nonce(builder.new_nonce, everything)
+        self._canary = fresh_nonce(builder.new_nonce, f"{everything}\n{self._nonce}")
+        texts = builder.texts
+        # rules 3.2: a marker counts with this call's nonce alone, which nothing that it was shown holds.
+        marker = {"marker": marker_head(draft.marker, self._nonce)} if draft.marker else {}
+        self._head = "\n\n".join(
+            [
+                texts.of_role(builder.role),
+                texts.fill("sections", nonce=self._nonce, canary=self._canary),
+                *(texts.fill(name, **marker) for name in draft.frames),
+            ]
+        )
+        # What the server adds to what is sent.
+        self._added = builder.template_tokens
+        self._added += (
+            self._count(SCHEMA_TEXTS[draft.task]) if builder.shows_schema and not draft.marker else 0
+        )
+
+    async def fitted(self) -> Prompt:
+        """The prompt, within the MTU. Raises TokenBudgetError."""
+        left = self._behind_frame()
+        # A history that is left out needs no fence.
+        fence = self._count(f"--{self._nonce} history\n\n") if self._history else 0
+        left -= fence
+        identity = self._identity()
+        left -= self._count(identity)
+        persona = await self._persona(left)
+        instruction, _ = self._builder.instructions[self._draft.instruction]
+        left -= self._count(persona) + self._count(instruction)
+        needed = sum(self._count(text) for _, text in self._draft.asked)
+        if needed > left + fence:
+            raise self._prompt_too_long(needed, left + fence)
+        system = "\n\n".join(filter(None, (self._head, identity, persona, instruction)))
+        # rules 2.2: what history may have, beside the prompt, which comes first.
+        room = left - needed if self._draft.is_watched else min(history_limit(left), left - needed)
+        for is_last in (False, False, True):
+            room = 0 if is_last else room
+            reasons = await self._reasons(room)
+            spent = max(0, self._reasons_tokens(reasons))
+            own, spent = await self._own(room, spent)
+            history = await self._short("history", self._history, room - spent, self._count)
+            user = self._user(history, reasons, own, self._draft.asked)
+            tokens = self._count(system) + self._count(user) + self._added
+            over = tokens - self._builder.mtu
+            if over <= 0:
+                return self._done(system, user, tokens)
+            spent += self._count(history)
+            room = max(0, min(room, spent) - over - SEAM_TOKENS)
+        raise self._prompt_too_long(needed, needed - over)
+
+    def _behind_frame(self) -> int:
+        """What the frame leaves of the MTU: what says how to read and answer, the fences, the template."""
+        own = [(name, MARK if text else "") for name, text in self._draft.own]
+        empty = [(name, "") for name, _ in self._draft.asked]
+        bare = self._user("", self._bare_reasons(), own, empty)
+        frame = self._added + self._count(self._head) + self._count(bare)
+        if frame >= self._builder.mtu:
+            raise too_much(
+                "frame", frame, self._builder.mtu, "take shorter prompts, or give the seat a larger MTU"
+            )
+        return self._builder.mtu - frame
+
+    def _user(
+        self, history: str, reasons: Sequence[str], own: Iterable[Section], asked: Iterable[Section]
+    ) -> str:
+        draft = self._draft
+        sections = [("history", history)] if history else []
+        if draft.task == "ruling":
+            sections.append(("ballots", _lines(draft.ballots, reasons)))
+        end = ("end", self._builder.texts.fill(draft.closing))
+        return "\n".join(
+            f"--{self._nonce} {name}\n{text}" for name, text in (*sections, *asked, *own, *draft.told, end)
+        )
+
+    def _done(self, system: str, user: str, tokens: int) -> Assembled:
+        builder, draft = self._builder, self._draft
+        names = [
+            builder.role,
+            "sections",
+            *draft.frames,
+            draft.closing,
+            builder.instructions[draft.instruction][1],
+        ]
+        names += ["compressor"] if self._models_asked else []
+        return Assembled(
+            task=draft.task,
+            proposal_id=draft.case.proposal_id,
+            messages=(Message("system", system), Message("user", user)),
+            schema={} if draft.marker else SCHEMAS[draft.task],
+            tokens=tokens,
+            canary=self._canary,
+            sources=builder.texts.sources(*filter(None, names)),
+            overruns=bounded(self.overruns),
+            nonce=self._nonce if draft.marker else None,
+            draft=draft,
+            sent=0 if getattr(self._count, "is_estimate", True) else self._count(system) + self._count(user),
+        )
+
+    def _prompt_too_long(self, needed: int, limit: int) -> TokenBudgetError:
+        mtu = self._builder.mtu
+        return too_much(
+            "prompt",
+            needed,
+            max(0, limit),
+            f"of the MTU of {mtu:,} tokens the frame and the fields before it take the rest, and it is never "
+            "shortened (rules 2.2); propose less at once, or give the seat a larger MTU",
+        )
+
+    # The fields that may be shortened
+
+    def _identity(self) -> str:
+        builder = self._builder
+        if builder.identity_how:
+            whole = self._field("identity", builder.charter.identity.prompt(), self._count)
+            after = self._count(builder.identity)
+            self.overruns.append(whole.overrun(identity_limit(builder.mtu), after, builder.identity_how))
+        return builder.identity
+
+    async def _persona(self, left: int) -> str:
+        text, limit = self._builder.charter.persona.prompt(), persona_limit(left)
+        if self._count(text) <= limit:
+            return text
+        whole = replace(self._field("persona", text, self._count), problem=self._no_persona)
+        known, how = self._builder.persona or ("", "")
+        if known and (after := self._count(known)) <= limit:
+            self.overruns.append(whole.overrun(limit, after, f"{how}, before"))
+            return known
+        found = await self._shorten(whole, limit)
+        if (how := self.overruns[-1].how) in ("lite", "prime"):
+            self._builder.persona = found, how
+        return found
+
+    def _no_persona(self, said: str) -> str:
+        """Why what a model made of the persona is none that this identity bears (rules 7.1); empty where it is."""
+        try:
+            check_persona(Persona.build({"style_notes": said}), self._builder.charter.identity)
+        except (Refused, EnvelopeError) as error:
+            return error.message
+        return ""
+
+    async def _own(self, room: int, spent: int) -> tuple[list[Section], int]:
+        """The seat's own sections in what is left of the room, and what is spent with them; else the mark stands."""
+        found = []
+        for name, text in self._draft.own:
+            short = await self._short(name, text, room - spent, self._count)
+            if text and not short and self._draft.is_watched:
+                raise too_much(
+                    name, self._count(text), max(0, room - spent), "there is no room for what it is about"
+                )
+            spent += self._count(short)
+            found.append((name, short or (MARK if text else "")))
+        return found, spent
+
+    async def _reasons(self, room: int) -> list[str]:
+        """The ballots' reasons in so many tokens; the longest are shortened first."""
+        reasons, bare = [ballot.reason for ballot in self._draft.ballots], self._bare_reasons()
+        if self._reasons_tokens(reasons) <= room:
+            return reasons
+        sizes = [_in_json(self._count, reason) for reason in reasons]
+        level = _level(sizes, room)
+        for at, ballot in enumerate(self._draft.ballots):
+            name, count, before = f"ballots.{ballot.seat}.reason", partial(_in_json, self._count), self._asked
+            asks = self._reasons_asked < REASONS_ASKED_MAX
+            short = await self._short(name, ballot.reason, level, count, cuts=True, asks=asks)
+            self._reasons_asked += self._asked > before
+            reasons[at] = short or bare[at]
+        for at in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+            if self._reasons_tokens(reasons) > room:
+                reasons[at] = bare[at]
+        return reasons
+
+    def _bare_reasons(self) -> list[str]:
+        """What stands for reasons that are left out: the mark, so that none is taken for a ballot without one."""
+        return [MARK if ballot.reason else "" for ballot in self._draft.ballots]
+
+    def _reasons_tokens(self, reasons: Sequence[str]) -> int:
+        """What the reasons take, beside the typed fields and marks that are the frame's."""
+        ballots = self._draft.ballots
+        return self._count(_lines(ballots, reasons)) - self._count(_lines(ballots, self._bare_reasons()))
+
+    async def _short(
+        self, name: str, text: str, limit: int, count: Counter, *, cuts: bool = False, asks: bool = True
+    ) -> str:
+        """A text that may be left out, within its limit; its beginning is kept where it ``cuts``, and nothing else.
+
+        No model is asked unless it ``asks``.
+        """
+        if count(text) <= max(0, limit):
+            return text
+        whole = self._field(name, text, count)
+        if len(text) > HISTORY_CHARS_MAX:
+            text = text[-HISTORY_CHARS_MAX:].partition("\n")[2] or text[-HISTORY_CHARS_MAX:]
+            newest = f"{MARK}\n{text}"
+            self.overruns.append(whole.overrun(limit, count(newest), "local, the newest"))
+            if count(newest) <= limit:
+                return newest
+        try:
+            if limit > 0:
+                return await self._shorten(self._field(name, text, count), limit, asks=asks)
+        except TokenBudgetError as error:
+            self.overruns.extend(error.overruns)
+        if cuts and (begun := _beginning(text, limit, count)):
+            self.overruns.append(whole.overrun(limit, count(begun), "local, its beginning"))
+            return begun
+        # rules 2.2: down to nothing.
+        self.overruns.append(whole.overrun(max(0, limit), 0, "left out"))
+        return ""
+
+    async def _shorten(self, whole: Field, limit: int, *, asks: bool = True) -> str:
+        builder = self._builder
+        text, taken = await shorten(
+            whole,
+            limit,
+            texts=builder.texts,
+            steps=self._steps() if asks else (),
+            new_nonce=builder.new_nonce,
+            way=builder.way,
+            until_s=self._until_s,
+        )
+        self.overruns.extend(taken)
+        self._models_asked |= len(taken) > 1
+        return text
+
+    def _steps(self) -> list[Step]:
+        """rules 2.4: Lite, as often as something is too long; Prime once for a prompt."""
+
+        def counted(step: Step) -> Step:
+            def ask(request: Request) -> Awaitable[str]:
+                self._asked += 1
+                self._prime_asked |= step.how == "prime"
+                return step.ask(request)
+
+            return replace(step, ask=ask)
+
+        return [counted(step) for step in self._builder.steps if step.how != "prime" or not self._prime_asked]
+
+    def _field(self, name: str, text: str, count: Counter) -> Field:
+        return Field(self._draft.packet.header.packet_id, self._draft.case.proposal_id, name, text, count)
+
+
+def _refuse_specials(asked: Iterable[Section]) -> None:
+    """Raises Refused for what may not be changed and can't be shown as it is."""
+    for name, text in asked:
+        if (word := special_in(text)) is not None:
+            raise Refused(
+                f"the {name} holds {word!r}, with which chat templates end or begin a message: the model's server "
+                f"may read it so, and what follows as the system's or the model's own words. {SPELL_IT}",
+                code="special_token",
+                field=name,
+            )
+
+
+def _without_specials(draft: Draft) -> Draft:
+    """What need not stay word for word, without the words of chat templates."""
+    ballots = tuple(replace(each, reason=without_specials(each.reason)) for each in draft.ballots)
+    own, told = (
+        tuple((name, without_specials(text)) for name, text in sections)
+        for sections in (draft.own, draft.told)
+    )
+    return replace(draft, ballots=ballots, own=own, told=told)
+
+
+def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:
+    """Each ballot as a line of JSON, which no reason can break."""
+    return "\n".join(
+        json.dumps(
+            {
+                "seat": ballot.seat,
+                "vote": ballot.vote,
+                "confidence": ballot.confidence,
+                "risk_level": ballot.risk_level,
+                "reason": reason,
+            },
+            ensure_ascii=False,
+        )
+        for ballot, reason in zip(ballots, reasons, strict=True)
+    )
+
+
+def _in_json(count: Counter, text: str) -> int:
+    return count(json.dumps(text, ensure_ascii=False))
+
+
+def _beginning(text: str, limit: int, count: Counter) -> str:
+    """How a text begins, to the end of a word, in so many tokens with the mark; nothing where none fits."""
+    chars = min(len(text), CHARS_A_TOKEN * max(0, limit))
+    while begun := text[:chars].rpartition(" ")[0].strip():
+        if count(found := f"{MARK}\n{begun} …") <= limit:
+            return found
+        chars = len(begun) * 3 // 4
+    return ""
+
+
+def _level(sizes: Sequence[int], room: int) -> int:
+    """The most that each may have so that all fit, where the small ones leave what they don't need."""
+    left = max(0, room)
+    for at, size in enumerate(sorted(sizes)):
+        if size * (len(sizes) - at) > left:
+            return left // (len(sizes) - at)
+        left -= size
+    return max(sizes, default=0)
+
+
+def too_much(name: str, found: int, limit: int, advice: str) -> TokenBudgetError:
+    return TokenBudgetError(
+        f"{name}: {found:,} tokens, where {limit:,} fit; {advice}", field=name, limit=limit, found=found
+    )

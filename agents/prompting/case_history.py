@@ -1,0 +1,70 @@
+"""Which of the turns that came with a proposal a seat is shown. Knows no tokens, prompts or limits of either.
+
+    packet = with_history(packet, case.history)
+
+The rule: what people and agents said is taken whole, turn by turn. Of what tools printed those sentences are taken
+that bear on the proposal: the newest, and the older ones that share rare words with it, as a packet's third step
+chooses them (``add_knowledge``). A tool's turn is one whose role begins with ``tool`` or ``function``. All of it
+stands in its order, is data from outside (rules 1.14), and still has to be brought within the seat's tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from council.agents.mind import Turn
+from council.agents.prompting.summary import split
+from council.protocol.cognition import CognitionPacket, add_knowledge
+from council.protocol.cognition.parts import RelevantHistorySnippet
+
+_TOOLS = ("tool", "function")
+# Of a longer sentence, a listing or a log without full stops, each line is one.
+SENTENCE_CHARS_MAX = 400
+# More lines than a day's log of a build has; looking through them takes some tenths of a second.
+SENTENCES_MAX = 20_000
+# What a turn's further lines begin with, so that none of them can be taken for another's turn.
+_INDENT = "\n  "
+
+
+def with_history(packet: CognitionPacket, turns: Iterable[Turn]) -> CognitionPacket:
+    """The packet, and behind the history that it has what of these turns bears on its prompt, oldest first."""
+    said: list[tuple[int, str, str]] = []
+    printed: dict[str, tuple[int, str, str]] = {}
+    for place, (role, text) in enumerate(_pieces(turns)):
+        if not (shown := _INDENT.join(text.strip().splitlines())):
+            continue
+        if role.startswith(_TOOLS):
+            printed.pop(shown, None)  # what is printed again and again is shown once, where it was last
+            printed[shown] = place, role, shown
+        else:
+            said.append((place, role, shown))
+    own = packet.context.relevant_history_snippet
+    known = _holding(packet, (*own, *_snippets(said))) if said else packet
+    if not printed:
+        return known
+    newest = list(printed.values())[-SENTENCES_MAX:]
+    found = add_knowledge(known, _snippets(newest)).context.relevant_history_snippet[len(own) :]
+    return _holding(packet, (*own, *sorted(found, key=lambda turn: turn.id)))
+
+
+def _pieces(turns: Iterable[Turn]) -> Iterator[tuple[str, str]]:
+    """The turns; a tool's in sentences."""
+    for role, text in turns:
+        if not role.startswith(_TOOLS):
+            yield role, text
+            continue
+        for sentence in split(text):
+            for line in [sentence] if len(sentence) <= SENTENCE_CHARS_MAX else sentence.splitlines():
+                for start in range(0, len(line), SENTENCE_CHARS_MAX):
+                    yield role, line[start : start + SENTENCE_CHARS_MAX]
+
+
+def _snippets(pieces: Iterable[tuple[int, str, str]]) -> tuple[RelevantHistorySnippet, ...]:
+    return tuple(
+        RelevantHistorySnippet(id=f"turn {place:07}", role=role, summary=text) for place, role, text in pieces
+    )
+
+
+def _holding(packet: CognitionPacket, turns: tuple[RelevantHistorySnippet, ...]) -> CognitionPacket:
+    context = packet.context.model_copy(update={"relevant_history_snippet": turns})
+    return packet.model_copy(update={"context": context})

@@ -1,0 +1,164 @@
+"""The ladder of rules 2.4: a text over its limit is shortened by a local step, then by Lite, then once by Prime.
+
+Knows no model: whoever asks one is handed in. Says of each step taken what it came to; what no step brings within
+the limit is a TokenBudgetError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from council.agents.prompting.prompt import Message, Overrun
+from council.agents.prompting.special_tokens import without_specials
+from council.agents.prompting.summary import MARK, Way, summarize
+from council.agents.prompting.texts import Texts
+from council.protocol.answer.markers import as_text
+from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetError
+from council.protocol.identity.charter import Counter
+from council.protocol.values import quoted, text_problem
+
+# No model says anything in fewer, behind the mark: then what need not stay is left out.
+ASKED_TOKENS_MIN = 32
+# One that writes on past its limit is stopped here, so that what it wrote is too long and never a torn text.
+OUTPUT_TIMES_LIMIT = 2
+# What a chat template puts around two messages, all counted. ChatML and Llama take 11 to 37 with their dates;
+# Harmony, which tells of channels, some 90.
+TEMPLATE_TOKENS = 96
+_TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes.
+
+    Its answer is of no use after ``until_s`` of the loop's clock. ``sources`` and ``sent``: as a prompt's.
+    """
+
+    proposal_id: str
+    messages: tuple[Message, ...]
+    tokens: int
+    output_tokens_max: int
+    until_s: float = math.inf
+    sources: tuple[tuple[str, str], ...] = ()
+    sent: int = 0
+
+
+def _nothing(_: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A model's step. ``ask`` gives what the model wrote, or raises a CouncilError: then the next step is due."""
+
+    how: Literal["lite", "prime"]
+    ask: Callable[[Request], Awaitable[str]]
+    count: Counter
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A text that is to be shortened, and where it belongs; ``count`` counts it as it will stand in the prompt.
+
+    ``problem`` says why what a model made of it can't stand there; empty where it can.
+    """
+
+    packet: str
+    proposal_id: str
+    name: str
+    text: str
+    count: Counter
+    problem: Callable[[str], str] = _nothing
+
+    def overrun(self, limit: int, after: int, how: str) -> Overrun:
+        return Overrun(self.packet, self.name, limit, self.count(self.text), after, how)
+
+
+async def shorten(
+    field: Field,
+    limit: int,
+    *,
+    texts: Texts,
+    steps: Sequence[Step],
+    new_nonce: Callable[[], str],
+    way: Way | None = None,
+    until_s: float = math.inf,
+) -> tuple[str, tuple[Overrun, ...]]:
+    """The field's text in at most ``limit`` tokens, marked as a summary, and the steps taken.
+
+    A step that did not help leaves as many tokens as there were. Models may take until ``until_s`` of the loop's
+    clock, each as long as those behind it. Raises TokenBudgetError with ``overruns`` where none did.
+    """
+    # Off the event loop: of a long history it takes a quarter of a second, and MiniLM seconds.
+    summary = await asyncio.to_thread(summarize, field.text, max(limit, 0), field.count, way=way)
+    before = summary.tokens_before
+    taken = [field.overrun(limit, summary.tokens if summary.text else before, f"local {summary.way}")]
+    if summary.text:
+        return summary.text, tuple(taken)
+    for at, step in enumerate(steps):
+        now_s = asyncio.get_running_loop().time()
+        ends_s = now_s + (until_s - now_s) / (len(steps) - at)
+        found, problem = await _asked(step, field, limit, texts, fresh_nonce(new_nonce, field.text), ends_s)
+        tokens = field.count(found) if found else before
+        taken.append(field.overrun(limit, tokens, f"{step.how}, in vain: {problem}" if problem else step.how))
+        if found:
+            return found, tuple(taken)
+    raise TokenBudgetError(
+        f"{field.name}: {before:,} tokens, where {limit:,} fit, and neither a whole sentence nor "
+        f"{' nor '.join(step.how for step in steps) or 'a model, for there is none,'} brought it within; write less",
+        field=field.name,
+        limit=limit,
+        found=before,
+        overruns=tuple(taken),
+    )
+
+
+async def _asked(
+    step: Step, field: Field, limit: int, texts: Texts, nonce: str, until_s: float
+) -> tuple[str, str]:
+    """What the step's model made of the text, with the mark; or nothing, and why."""
+    target = limit - field.count(f"{MARK}\n")
+    if target < ASKED_TOKENS_MIN:
+        return "", f"{limit} tokens are too few to ask for"
+    # Its server may read a chat template's words as such, whatever the asker's does.
+    text = without_specials(field.text)
+    asked = texts.fill("compressor", target_tokens=str(target), text=text, nonce=nonce)
+    sent, written = step.count(asked), OUTPUT_TIMES_LIMIT * target
+    tokens = sent + TEMPLATE_TOKENS
+    if tokens > step.mtu:
+        return "", f"it would have to read {tokens:,} tokens, and its MTU is {step.mtu:,}"
+    if asyncio.get_running_loop().time() >= until_s:
+        return "", "no time is left to ask it"
+    sources, messages = texts.sources("compressor"), (Message("user", asked),)
+    try:
+        sent = 0 if getattr(step.count, "is_estimate", True) else sent
+        said = await step.ask(Request(field.proposal_id, messages, tokens, written, until_s, sources, sent))
+    except CouncilError as error:
+        return "", quoted(error.message, 200)
+    said = said.strip()
+    if not said or text_problem(said) is not None:
+        return "", "it wrote nothing" if not said else f"what it wrote {text_problem(said)}"
+    if problem := field.problem(said):
+        return "", f"what it wrote can't be taken: {quoted(problem, 200)}"
+    found = f"{MARK}\n{said}"
+    needed = field.count(found)
+    return (found, "") if needed <= limit else ("", f"what it wrote has {needed:,} tokens")
+
+
+def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
+    """A nonce that does not stand in the text. Raises EnvelopeError for a maker whose every one does, or is unfit."""
+    for _ in range(_TRIES - 1):
+        nonce = new_nonce()
+        try:
+            as_text(text, nonce=nonce)
+        except EnvelopeError:
+            continue
+        return nonce
+    nonce = new_nonce()
+    as_text(text, nonce=nonce)
+    return nonce

@@ -1,0 +1,130 @@
+"""Says whether a JSON, TOML or YAML file is well-formed, and what Python a notebook or .pth file holds."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+CHARS_MAX = 500_000
+DEPTH_MAX = 200  # of collections in YAML: a scanner looks at every open one for each token
+# Of a dotted key: more than people write. tomllib's work grows with their square, and with the table's parts.
+KEY_PARTS_MAX = 20
+TAG_DIRECTIVES_MAX = 100  # libyaml compares each with all before it
+
+# Each alternative matches wherever it starts, also where the end is missing, so that no text is gone through twice.
+_TOML_STRING_OR_COMMENT = re.compile(
+    r'"""(?:[^"\\]|\\.?|"(?!""))*+(?:"{3,5}|\Z)'
+    r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"
+    r'|"(?:[^"\\\n]|\\.?)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|\#[^\n]*+",
+    re.DOTALL,
+)
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_TOML_NO_KEY = re.compile(r"[=\n,\[\]{}]")
+_YAML = {".yaml", ".yml"}
+CARRIERS = (".ipynb", ".pth")  # of Python: a notebook's cells, and lines that Python runs when it starts
+_KNOWN = {".json", ".toml", *_YAML}
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFault:
+    """Where and why a file is not well-formed. Not ``sure``: it may be a dialect, a template, or too long."""
+
+    line: int
+    message: str
+    sure: bool
+
+
+def is_known(path: str) -> bool:
+    """Whether the file's name says that it is of one of these formats."""
+    return PurePosixPath(path).suffix.lower() in _KNOWN
+
+
+def syntax_fault(path: str, text: str) -> SyntaxFault | None:
+    """The first fault of a whole file; None if it is well-formed."""
+    if len(text) > CHARS_MAX:
+        return SyntaxFault(0, f"longer than {CHARS_MAX:,} characters", sure=False)
+    place = PurePosixPath(path)
+    suffix = place.suffix.lower()
+    try:
+        if suffix == ".json":
+            json.loads(text.lstrip("\ufeff"))
+        elif suffix == ".toml":
+            if _has_long_key(text):
+                return SyntaxFault(0, f"a key of more than {KEY_PARTS_MAX} parts", sure=False)
+            tomllib.loads(text)
+        else:
+            return _yaml_fault(text)
+    except json.JSONDecodeError as error:
+        # These programs read JSON with comments from files of this name.
+        is_dialect = place.name.startswith(("tsconfig", "jsconfig")) or ".vscode" in place.parts
+        return SyntaxFault(error.lineno, f"is no JSON: {error.msg}", sure=not is_dialect)
+    except tomllib.TOMLDecodeError as error:
+        return SyntaxFault(1, f"is no TOML: {error}", sure=True)
+    except RecursionError:
+        return SyntaxFault(0, "nested too deeply to be read", sure=False)
+    except ValueError:  # Python converts 4,300 digits at most
+        return SyntaxFault(0, "a number of too many digits", sure=False)
+    return None
+
+
+def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
+    """The Python that a notebook's cells hold or a .pth file runs, and for each of its lines that of the file.
+
+    None for a text that can't be read, or is longer than ``CHARS_MAX``.
+    """
+    if len(text) > CHARS_MAX:
+        return None
+    if path.lower().endswith(".pth"):
+        # Python's own reader of these files splits at more than line feeds.
+        parts = [
+            (part, at) for at, line in enumerate(text.split("\n"), 1) for part in line.splitlines() or [""]
+        ]
+        kept = [part if part.startswith(("import ", "import\t")) else "" for part, _ in parts]
+        return "\n".join(kept), tuple(at for _, at in parts)
+    try:
+        sources = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        code = "\n".join(source if isinstance(source, str) else "".join(source) for source in sources)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    numbers, number, at = [], 1, 0
+    strings = _JSON_STRING.finditer(text)  # gone through once: the cells' strings stand in it in their order
+    for source in sources:
+        for piece in [source] if isinstance(source, str) else source:
+            found = next(string for string in strings if json.loads(string[0]) == piece)
+            number += text.count("\n", at, found.start())
+            at = found.start()
+            numbers += [number] * piece.count("\n")
+        numbers.append(number)
+    return re.sub(r"(?m)^([^\S\n]*)[%!].*", r"\1pass", code), tuple(numbers)  # a notebook's own commands
+
+
+def _has_long_key(text: str) -> bool:
+    bare = _TOML_STRING_OR_COMMENT.sub("_", text)
+    return any(part.count(".") >= KEY_PARTS_MAX for part in _TOML_NO_KEY.split(bare))
+
+
+def _yaml_fault(text: str) -> SyntaxFault | None:
+    import yaml
+
+    # The loader in Python takes 20 s for 16,000 brackets.
+    if not yaml.__with_libyaml__:
+        return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False)
+    if text.count("%TAG") > TAG_DIRECTIVES_MAX:
+        return SyntaxFault(0, f"more than {TAG_DIRECTIVES_MAX} %TAG directives", sure=False)
+    depth = 0
+    try:  # events alone: no tag is looked up, no alias followed
+        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX:
+                return SyntaxFault(0, "nested too deeply to be read", sure=False)
+    except (yaml.YAMLError, UnicodeEncodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "unreadable"
+        is_template = "{{" in text or "{%" in text
+        return SyntaxFault(mark.line + 1 if mark else 0, f"is no YAML: {problem}", sure=not is_template)
+    return None

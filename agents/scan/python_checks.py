@@ -1,0 +1,326 @@
+"""Says which checks stand in a syntax tree, each in one normal form. Compares nothing, reads no files.
+
+A check is a condition under which code does not go on: ``if not user.is_admin: raise``, an ``assert``, a
+decorator such as ``@login_required``, a call such as ``verify_signature(...)``. Each is reduced to its
+*clauses*, so that ``if a or b: raise``, ``if a: raise`` with ``if b: raise``, and
+``if not a and not b: go_on()`` say the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from council.agents.scan.personal import words as table
+from council.agents.scan.python_hunks import Piece
+
+# Beginnings of words that speak of who may do what, and of whether something is genuine.
+_STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
+login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
+whitelist"""
+AUTH_STEMS = tuple(_STEMS.split())
+_ACCESS_STEMS = (*AUTH_STEMS, "own", "guard", "access", "scope", "protect", "secure", "restrict")
+_DECORATOR_STEMS = (*_ACCESS_STEMS, "require", "ratelimit", "limiter")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_CHECK_CALL = re.compile(
+    r"_?(verify|check|validate|authori[sz]e|authenticate|require|ensure|enforce|assert|compare_digest|"
+    r"has_perm|is_valid|is_allowed|must_|sanitize|raise_for_status|full_clean)"
+)
+_PREDICATE = re.compile(
+    r"_?(?:verify|check|validate|is_|has_|can_|may_|authori[sz]e|authenticate|ensure|require)"
+)
+_NO_CHECK_CALLS = table("check_output check_call ensure_future assertion validator")
+_STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
+_REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
+_SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
+_SURROUNDINGS = table("version platform python")  # a check of these guards nothing of the user's
+NEIGHBOURS_MAX = 8  # statements before and after a check by which one tells whether its place is still there
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
+}  # fmt: skip
+_INVERSE = _OPPOSITES | {other: side for side, other in _OPPOSITES.items()}
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One clause of a check. ``words`` are what it speaks of, ``parts`` the normal forms of its conjuncts."""
+
+    key: str
+    kind: str  # guard, assert, decorator or call
+    shown: str
+    words: frozenset[str]
+    line: int
+    inverse: str  # the normal form of the opposite
+    is_plain: bool  # it stops the code by a raise, or speaks of authority: surely a check
+    parts: frozenset[str] = frozenset()
+    after: tuple[ast.stmt, ...] = ()  # the statements it stands before, as far as they tell something
+    before: tuple[ast.stmt, ...] = ()
+    owners: tuple[str, ...] = ()  # the functions and classes around it, the innermost last
+    path: str = ""
+    subject: str = ""  # the one name whose presence it asks for, if that is all it asks
+    clause: ast.expr | None = None
+    raises: str = ""  # the exception, where the code stops by one
+    is_implied: bool = False  # `if good: return it` before a refusal: it may stand in, and need not stay
+
+    @property
+    def function(self) -> str:
+        """The innermost function or class around it; "" where none is in sight."""
+        return self.owners[-1] if self.owners else ""
+
+    @property
+    def is_access(self) -> bool:
+        """Whether it decides who gets in, by the widest reading: of a decorator's name, say."""
+        return any(word.startswith(_ACCESS_STEMS) for word in self.words)
+
+
+def checks_of(piece: Piece) -> Iterator[Check]:
+    """All checks of a piece, with the lines of its file."""
+    for owners, body in _bodies(piece.tree):
+        for at, node in enumerate(body):
+            found = [*_checks_of(node), *_implied(node, body[at + 1 : at + 2])]
+            if not found:
+                continue
+            before = telling(body[max(0, at - NEIGHBOURS_MAX) : at])
+            rest = telling(body[at + 1 : at + 1 + NEIGHBOURS_MAX])
+            for check in found:
+                number = piece.number(check.line)
+                if not number:
+                    continue
+                if check.kind == "decorator" and isinstance(node, _Function | ast.ClassDef):
+                    inner, after = (*owners, node.name), check.after
+                else:
+                    inner, after = owners, rest + check.after
+                yield replace(check, line=number, after=after, before=before, owners=inner, path=piece.path)
+
+
+def hollow(function: _Function) -> bool:
+    """Whether a function answers yes, or nothing, before it has looked at anything."""
+    body = (node for node in function.body if not isinstance(node, ast.Pass) and not _is_remark(node))
+    match next(body, None):
+        case None | ast.Return(value=None) | ast.Return(value=ast.Constant(value=True | 1 | None)):
+            return True
+    return False
+
+
+def _is_remark(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def functions_of(tree: ast.AST) -> Iterator[_Function]:
+    """Every function in a tree, nested ones too."""
+    return (node for node in ast.walk(tree) if isinstance(node, _Function))
+
+
+def deciders(tree: ast.AST) -> Iterator[_Function]:
+    """Those that, by name and body, decide who may do what or whether a thing is genuine."""
+    for function in functions_of(tree):
+        words = split(function.name) | words_of(function)
+        if _PREDICATE.match(function.name) and speaks_of_authority(words):
+            yield function
+
+
+def _checks_of(node: ast.stmt) -> Iterator[Check]:
+    if isinstance(node, ast.If):
+        yield from _conditions(node)
+    elif isinstance(node, ast.Assert):
+        is_narrowing = _is_narrowing(node.test)
+        for clause in _clauses(_negated(node.test)):
+            yield _check(clause, "assert", "assert " + _shown(node.test), node, (), not is_narrowing)
+    elif isinstance(node, _Function | ast.ClassDef):
+        for decorator in node.decorator_list:
+            name = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
+                key, text = f"@{ast.dump(decorator)}", "@" + _shown(decorator)
+                words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
+                yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
+    for call in _check_calls(node):
+        # A check whose answer is thrown away can only be there to stop the code.
+        is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
+        key = f"call {ast.dump(call)}"
+        yield Check(key, "call", _shown(call), words_of(call), call.lineno, "", is_statement)
+
+
+def _conditions(node: ast.If) -> Iterator[Check]:
+    """``if bad: raise`` and ``if good: go_on()`` both forbid to go on when it is bad."""
+    words = words_of(node.test)
+    if words & _SURROUNDINGS:
+        return
+    text = f"if {_shown(node.test)}: …"
+    is_auth = speaks_of_authority(words)
+    stops, refuses = _stops(node.body)
+    _, else_refuses = _stops(node.orelse)
+    if stops:
+        if refuses or is_auth:
+            for clause in _clauses(node.test):
+                yield _check(clause, "guard", text, node, telling(node.orelse), True)
+    elif (else_refuses or is_auth) and telling(node.body):
+        for clause in _clauses(_negated(node.test)):
+            yield _check(clause, "guard", text, node, telling(node.body), True)
+
+
+def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
+    """``if good: return it`` with a refusal right behind it forbids to go on when it is bad."""
+    if not isinstance(node, ast.If) or node.orelse or not _stops(following)[1]:
+        return
+    if _stops(node.body) == (True, False):
+        for clause in _clauses(_negated(node.test)):
+            check = _check(clause, "guard", _shown(node.test), node, telling(node.body), True)
+            yield replace(check, is_implied=True)
+
+
+def _check(
+    clause: ast.expr, kind: str, text: str, node: ast.stmt, after: tuple[ast.stmt, ...], is_plain: bool
+) -> Check:
+    parts = clause.values if isinstance(clause, ast.BoolOp) else [clause]
+    forms, inverse = frozenset(map(ast.dump, parts)), ast.dump(_negated(clause))
+    words, line, subject = words_of(clause), node.lineno, _subject(clause)
+    last = node.body[-1] if isinstance(node, ast.If) else None
+    raised = last.exc if isinstance(last, ast.Raise) else None
+    raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
+    check = Check(ast.dump(clause), kind, text, words, line, inverse, is_plain, forms, after)
+    return replace(check, subject=subject, clause=clause, raises=raises)
+
+
+def _subject(clause: ast.expr) -> str:
+    """``x`` of ``x is None`` and ``not x``."""
+    match clause:
+        case ast.Compare(ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
+            return dotted(clause.left)
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
+            return name
+    return ""
+
+
+def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
+    """Whether a block ends the code's run, and whether it surely does so as a refusal."""
+    match body[-1] if body else None:
+        case ast.Raise():
+            return True, True
+        case ast.Return(value=value):
+            return True, value is not None and bool(_REFUSALS.search(_shown(value)))
+        case ast.Expr(value=ast.Call(func=called)):
+            is_stopping = dotted(called).rsplit(".", 1)[-1] in _STOPPING_CALLS
+            return is_stopping, is_stopping
+        case ast.Continue():
+            return True, False
+    return False, False
+
+
+def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
+    """Calls of this one statement, not of the blocks in it, that check something."""
+    if isinstance(node, ast.If | ast.Assert | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return  # a condition is a clause already, a definition's decorators are seen by themselves
+    for value in (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)):
+        for inner in ast.walk(value):
+            if isinstance(inner, ast.Call):
+                name = dotted(inner.func).rsplit(".", 1)[-1]
+                if _CHECK_CALL.match(name) and name not in _NO_CHECK_CALLS:
+                    yield inner
+
+
+def _is_narrowing(test: ast.expr) -> bool:
+    """`assert x is not None` and `assert isinstance(x, T)` are mostly there for the type checker."""
+    match test:
+        case ast.Compare(ops=[ast.IsNot(), *_], comparators=[ast.Constant(value=None), *_]):
+            return True
+    return isinstance(test, ast.Call) and dotted(test.func) == "isinstance"
+
+
+def telling(statements: Sequence[ast.stmt]) -> tuple[ast.stmt, ...]:
+    """Those by which one can tell whether code is still there: not `pass` or `return None`."""
+    return tuple(filter(_tells, statements))
+
+
+def _tells(node: ast.stmt) -> bool:
+    match node:
+        case ast.Pass() | ast.Continue() | ast.Break() | ast.Return(value=None | ast.Constant()):
+            return False
+    return not _is_remark(node)
+
+
+# Normal forms
+
+
+def _clauses(test: ast.expr) -> Iterator[ast.expr]:
+    """What a condition stops at, each by itself: the parts of its top-level ``or``."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        for value in test.values:
+            yield from _clauses(value)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _negated(test.operand)
+        if isinstance(inner, ast.UnaryOp):
+            yield inner
+        else:
+            yield from _clauses(inner)
+    else:
+        yield test
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.BoolOp):
+        flipped: ast.boolop = ast.And() if isinstance(test.op, ast.Or) else ast.Or()
+        return ast.BoolOp(flipped, [_negated(value) for value in test.values])
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return ast.Compare(test.left, [_INVERSE[type(test.ops[0])]()], test.comparators)
+    return ast.UnaryOp(ast.Not(), test)
+
+
+def _shown(node: ast.AST) -> str:
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def dotted(node: ast.AST | None) -> str:
+    """``a.b.c`` of a name or attribute; what it hangs on is left out where that is no name."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def names_in(node: ast.AST) -> Iterator[str]:
+    """All names and attributes in it."""
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                yield name
+
+
+def split(name: str) -> frozenset[str]:
+    """The words of a name, in lower case."""
+    return frozenset(word.lower() for word in _WORD.findall(name[:200]))
+
+
+def words_of(node: ast.AST) -> frozenset[str]:
+    """The words of all names and short texts in an expression, without those that say nothing."""
+    texts = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
+    names = [*names_in(node), *(text for text in texts if isinstance(text, str) and len(text) <= 40)]
+    return frozenset(word for name in names for word in split(name)) - _SMALL_WORDS
+
+
+def speaks_of_authority(words: Iterable[str]) -> bool:
+    return any(word.startswith(AUTH_STEMS) for word in words)
+
+
+def _bodies(tree: ast.Module) -> Iterator[tuple[tuple[str, ...], list[ast.stmt]]]:
+    """All blocks of statements, each with the names of the functions and classes around it."""
+    pending: list[tuple[tuple[str, ...], ast.AST]] = [((), tree)]
+    while pending:
+        owners, node = pending.pop()
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block = getattr(node, name, None)
+            if not isinstance(block, list):
+                continue
+            if block and isinstance(block[0], ast.stmt):
+                yield owners, block
+            for inner in block:
+                is_named = isinstance(inner, _Function | ast.ClassDef)
+                pending.append(((*owners, inner.name) if is_named else owners, inner))

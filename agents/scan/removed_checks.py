@@ -1,0 +1,218 @@
+"""Finds checks that a change takes away. Knows the checks of both sides (python_checks.py), and nothing of files.
+
+A check that is gone from its function, though the code it stood before is not, is a deleted check, unless
+something stands in for it: a new check on the same subject there, or the same check in a helper, decorator,
+caller or hook that the function is tied to. A function that decided who may do what and now answers yes
+without looking is one as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from council.agents.scan.personal import words
+from council.agents.scan.python_checks import (
+    AUTH_STEMS,
+    Check,
+    checks_of,
+    deciders,
+    dotted,
+    functions_of,
+    hollow,
+    names_in,
+    words_of,
+)
+from council.agents.scan.python_hunks import Piece
+
+# Methods that run before all others of their class: a check that moves there still guards them.
+_HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
+_VALIDATORS = words("validate_call validate_arguments validate_params beartype typechecked")
+_PLAIN = words("int float str bytes bool list dict tuple set Any object None Optional")
+COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; who moves more checks at once is told to split it
+_OUT_OF_SIGHT = ""  # the function of a check whose hunk does not show where it begins
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """A check that is gone. ``sure``: the code that it guarded is still there, and nothing replaces it."""
+
+    path: str
+    line: int
+    shown: str
+    kind: str
+    sure: bool
+
+
+def vanished_checks(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
+    """The checks of the old pieces that the new ones lack. Give it all pieces of a change: code moves."""
+    before = [check for piece in old for check in checks_of(piece)]
+    if not before:
+        return _hollowed(old, new)
+    after = _NewSide(new)
+    found = [_judge(check, after) for check in after.without(before)]
+    return [item for item in found if item is not None] + _hollowed(old, new)
+
+
+def _judge(check: Check, after: _NewSide) -> Vanished | None:
+    if after.compared > COMPARED_MAX:
+        return Vanished(check.path, check.line, check.shown, check.kind, False)
+    if after.stands_in(check):
+        return None
+    alive = check.function in after.functions or after.holds(check.path, check.before)
+    if check.kind == "decorator":
+        survives = check.function in after.functions
+    else:
+        survives = after.holds("", check.after) or (alive and after.holds_edited(check))
+    is_in_sight = bool(check.after or check.function)
+    if is_in_sight and not survives and not alive:
+        return None  # what it guarded is gone too
+    sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
+    return Vanished(check.path, check.line, check.shown, check.kind, sure)
+
+
+def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
+    looked = {function.name for piece in old for function in deciders(piece.tree) if not hollow(function)}
+    return [
+        Vanished(piece.path, number, f"{function.name}(…)", "check", True)
+        for piece in new
+        for function in functions_of(piece.tree)
+        if function.name in looked and hollow(function) and (number := piece.number(function.lineno))
+    ]
+
+
+class _NewSide:
+    """What the change leaves: its checks, its statements, and which function names which."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.checks = [check for piece in pieces for check in checks_of(piece)]
+        self.functions: dict[str, list[ast.AST]] = {}  # and classes
+        self.compared = 0
+        self._fresh = [True] * len(self.checks)
+        self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
+        self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): what it names
+        self._normal: dict[str, set[str]] = {}  # the statements of a file
+        for piece in pieces:
+            statements = [node for node in ast.walk(piece.tree) if isinstance(node, ast.stmt)]
+            simple = (node for node in statements if not hasattr(node, "body"))
+            self._normal.setdefault(piece.path, set()).update(map(ast.dump, statements))
+            self._words.setdefault(piece.path, []).extend(map(words_of, simple))
+            self._names.setdefault("\0" + piece.path, set()).update(names_in(piece.tree))
+            for node in statements:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    self.functions.setdefault(node.name, []).append(node)
+                    self._names.setdefault(node.name, set()).update(names_in(node))
+        self._all = set().union(*self._normal.values())
+
+    def without(self, before: Sequence[Check]) -> list[Check]:
+        """Those of ``before`` that are not where they were: in a function of the same name."""
+        places: dict[tuple[str, str], list[int]] = {}
+        for at, check in enumerate(self.checks):
+            places.setdefault((check.key, check.function), []).append(at)
+        gone = []
+        for check in before:
+            same = places.get((check.key, check.function))
+            if same:
+                self._fresh[same.pop(0)] = False
+            elif not check.is_implied:
+                gone.append(check)
+        return gone
+
+    def stands_in(self, old: Check) -> bool:
+        """Whether some check may stand for one that is gone."""
+        self.compared += len(self.checks)
+        for at, new in enumerate(self.checks):
+            is_same = new.key == old.key
+            if not (is_same or _replaces(new, old)):
+                continue
+            if new.function != old.function and self._tied(new, old):
+                return True
+            if self._fresh[at] and self._may_be_its_place(new, old):
+                if is_same:
+                    self._fresh[at] = False  # it stands for one that is gone, not for two
+                return True
+        return False
+
+    def _tied(self, new: Check, old: Check) -> bool:
+        """Whether a check in another function guards this one too: it is called, worn, calling or a hook."""
+        uses = self._names.get(old.function or "\0" + old.path, set())
+        if uses.intersection(new.owners):
+            return True
+        if old.function and any(old.function in self._names.get(owner, ()) for owner in new.owners):
+            return True
+        return new.function in _HOOKS and new.owners[:-1] == old.owners[:-1]
+
+    def _may_be_its_place(self, new: Check, old: Check) -> bool:
+        if new.function == old.function or old.function not in self.functions:
+            return True
+        return new.function == _OUT_OF_SIGHT and new.path == old.path
+
+    def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
+        """Whether any of the statements is still there: in the file, or with "" anywhere."""
+        known = self._normal.get(path, set()) if path else self._all
+        return any(ast.dump(statement) in known for statement in statements)
+
+    def holds_edited(self, check: Check) -> bool:
+        """Whether a statement of its file does what a guarded one did, and more: it speaks of all the same."""
+        here = self._words.get(check.path, [])
+        told = [words for words in map(words_of, check.after) if len(words) >= 2]
+        self.compared += len(here) * len(told)
+        return any(words <= other for words in told for other in here)
+
+    def guards_otherwise(self, check: Check) -> bool:
+        """Whether what a check looked at is still looked at there: by a lookup that raises the same, or a type."""
+        functions = self.functions.get(check.function, ())
+        self.compared += len(functions)
+        return any(_looks_up(function, check) or _validates(function, check) for function in functions)
+
+    def gets_anew(self, check: Check) -> bool:
+        """Whether what a check asked to be there now comes from elsewhere, which may ask for itself."""
+        sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
+        return bool(sources) and not any(self.holds(check.path, [node]) for node in sources)
+
+
+def _looks_up(function: ast.AST, check: Check) -> bool:
+    """``d[k]`` raises a KeyError by itself, as ``if k not in d: raise KeyError(k)`` did."""
+    match check:
+        case Check(raises="KeyError", clause=ast.Compare(left=key, ops=[ast.NotIn()], comparators=[mapping])):
+            found = (node for node in ast.walk(function) if isinstance(node, ast.Subscript))
+            wanted = ast.dump(mapping), ast.dump(key)
+            return any((ast.dump(node.value), ast.dump(node.slice)) == wanted for node in found)
+    return False
+
+
+def _validates(function: ast.AST, check: Check) -> bool:
+    """Whether a decorator checks the arguments, and the type of one that the check spoke of says more than `int`."""
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or check.clause is None:
+        return False
+    if not any(_VALIDATORS.intersection(names_in(decorator)) for decorator in function.decorator_list):
+        return False
+    spoken = set(names_in(check.clause))
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    types = [argument.annotation for argument in arguments if argument.arg in spoken and argument.annotation]
+    return any(not _PLAIN.issuperset(names_in(annotation)) for annotation in types)
+
+
+def _sets(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(dotted(target) == name for target in node.targets)
+
+
+@lru_cache(maxsize=10_000)
+def _stems(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(stem for stem in AUTH_STEMS if any(word.startswith(stem) for word in words))
+
+
+def _replaces(new: Check, old: Check) -> bool:
+    """Whether a check may stand for one that is gone: it speaks of the same subject."""
+    if new.key == old.inverse or (old.parts and old.parts < new.parts):
+        return False  # it stops in the opposite case, or in fewer cases than the old one did
+    if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
+        return False
+    common = new.words & old.words
+    if stems := _stems(old.words):
+        others = _stems(new.words)
+        is_gate = new.kind == "decorator" and new.is_access
+        return bool(stems & others) or is_gate or bool(others and common)
+    return len(common) * 2 >= len(old.words) > 0 or (new.kind == "call" and bool(common))

@@ -1,0 +1,288 @@
+"""Finds shell text where it hides: scripts, Makefiles, Dockerfiles, CI, package scripts, Python calls, prose.
+
+Knows nothing of which commands are dangerous. Line numbers are kept, so that a finding can be placed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from council.agents.scan.python_checks import dotted
+from council.agents.scan.python_hunks import parse
+from council.agents.scan.python_names import Names, keyword
+
+Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
+Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
+
+PROSE_COMMANDS_MAX = 200  # lines of prose that are tried as commands
+PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
+PYTHON_CHARS_MAX = 200_000  # a hunk longer than this is data
+_SHELL_FILE = re.compile(
+    r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
+)
+_MAKE = re.compile(r"(?:^|/)(?:GNU)?[Mm]akefile[^/]*$|\.mk$")
+_DOCKER = re.compile(r"(?:^|/)(?:Dockerfile|Containerfile)[^/]*$|\.[Dd]ockerfile$")
+_YAML = re.compile(r"\.ya?ml$")
+_CI = re.compile(
+    r"\.github/|\.gitlab-ci|\.circleci/|azure-pipelines|bitbucket-pipelines|\.travis|buildspec|cloudbuild"
+)
+_GITHUB_EXPRESSION = re.compile(r"\$\{\{[^}\n]{0,200}\}\}")
+
+
+def is_shell(path: str, first: str = "") -> bool:
+    """Whether a file is a shell script, by its name or by its first line."""
+    has_shebang = re.match(r"#!.*\b(?:ba|z|da|k|a)?sh\b", first) is not None
+    return bool(_SHELL_FILE.search(path)) or ("." not in path.rsplit("/", 1)[-1] and has_shebang)
+
+
+def is_python(path: str, first: str = "") -> bool:
+    """Whether a file is Python, by its name or by its first line."""
+    if path.lower().endswith((".py", ".pyi", ".pyw")):
+        return True
+    return "." not in path.rsplit("/", 1)[-1] and re.match(r"#!.*\bpython[\d.]*\b", first) is not None
+
+
+def in_lines(path: str, lines: Numbered) -> Iterator[Script]:
+    """The shell text in a file, or in a hunk of it."""
+    first = next((text for number, text in lines if number == 1), "")
+    name = path.rsplit("/", 1)[-1]
+    if is_shell(path, first):
+        yield _script(lines)
+    elif _MAKE.search(path):
+        yield from _makefile(lines)
+    elif _DOCKER.search(path):
+        yield from _dockerfile(lines)
+    elif _YAML.search(path):
+        yield from _yaml(lines, is_ci=bool(_CI.search(path)))
+    elif name == "package.json":
+        yield from _package_json(lines)
+    elif is_python(path, first):
+        yield from _python(lines)
+    elif path.endswith(".sql") and not re.search(r"\bdown\.sql$", path):
+        yield from _sql(lines)
+
+
+def in_block(language: str, code: str) -> Iterator[Script]:
+    """The shell text in a fenced block."""
+    lines = list(enumerate(code.split("\n"), start=1))
+    names = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile",
+             "yaml": "a.yml", "yml": "a.yml", "python": "a.py", "py": "a.py", "python3": "a.py"}  # fmt: skip
+    if language in {"sh", "bash", "shell", "zsh", "console", "shell-session", "terminal"} or (
+        not language and re.search(r"^\s{0,8}[$#] \w", code, re.MULTILINE)
+    ):
+        prompted = [(n, re.sub(r"^\s{0,8}[$#>] ", "", t)) for n, t in lines if re.match(r"\s{0,8}[$#>] ", t)]
+        yield _script(prompted if prompted and language not in {"sh", "bash", "zsh"} else lines)
+    elif language in names:
+        yield from in_lines(names[language], lines)
+
+
+_BULLET = re.compile(
+    r"^\s{0,12}(?:[-*>] |\d{1,3}[.)] )?"
+    r"(?:(?:please )?(?:run|execute|exec|command|cmd|do|then)\b:?\s{0,4})?(?:[$#] )?",
+    re.IGNORECASE,
+)
+_TICKED = re.compile(
+    r"\b(?:run|runs|execute|exec|invoke|do|command|with|via|using)\s{0,4}:?\s{0,4}`{1,2}([^`\n]{3,400})`",
+    re.IGNORECASE,
+)
+_PROGRAM = re.compile(r"(?:sudo |/bin/|/usr/bin/)?[a-z:][a-z0-9_.:+-]{0,30}(?:[ (]|$)")
+_ABOUT = re.compile(
+    r"\b(?:never|don't|do not|doesn't|not|avoid|why|prevent|block|forbid|reject|refuse|detect|warn|"
+    r"instead of|no longer)\b",
+    re.IGNORECASE,
+)
+
+
+def commands_in_prose(text: str) -> Iterator[str]:
+    """Lines and `quoted` parts of prose that tell somebody to run them. What is only spoken of is not told."""
+    count = 0
+    fenced = False
+    for line in text.split("\n"):
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        if fenced or len(line) > PROSE_LINE_CHARS_MAX or not line.strip():
+            continue
+        if count >= PROSE_COMMANDS_MAX:
+            return
+        count += 1
+        told = [m.group(1) for m in _TICKED.finditer(line) if not _ABOUT.search(line, 0, m.start())]
+        yield from told
+        bare = _BULLET.sub("", line, count=1).strip().strip("`")
+        if "`" not in bare and _PROGRAM.match(bare):
+            yield bare
+
+
+def _script(lines: Numbered) -> Script:
+    text = "\n".join(_GITHUB_EXPRESSION.sub("expression", line) for _, line in lines)
+    return text, [number for number, _ in lines] or [0]
+
+
+def _makefile(lines: Numbered) -> Iterator[Script]:
+    """Each recipe line, its continuations joined; make's $(X) is the shell's ${X}."""
+    recipe: list[tuple[int, str]] = []
+    for number, text in lines:
+        if text.startswith("\t") or (recipe and recipe[-1][1].endswith("\\")):
+            line = re.sub(r"^\t[@+\- ]*", "", text)
+            line = re.sub(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)", r"${\1}", line).replace("$$", "$")
+            recipe.append((number, line))
+        elif recipe:
+            yield _script(recipe)
+            recipe = []
+    if recipe:
+        yield _script(recipe)
+
+
+_RUN = re.compile(r"\s*(?:RUN|CMD|ENTRYPOINT)\s+((?:--\S+\s+)*)", re.IGNORECASE)
+
+
+def _dockerfile(lines: Numbered) -> Iterator[Script]:
+    run: list[tuple[int, str]] = []
+    for number, text in lines:
+        if start := _RUN.match(text):
+            text = _exec_form(text[start.end() :])
+        elif not run or text.lstrip().startswith("#"):
+            continue
+        run.append((number, text))
+        if not text.rstrip().endswith("\\"):
+            yield _script(run)
+            run = []
+    if run:
+        yield _script(run)
+
+
+def _exec_form(text: str) -> str:
+    """What an instruction or a key runs; the words of ``["a", "b"]`` as one line."""
+    try:
+        argv = json.loads(text) if text.startswith("[") else None
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(argv, list) and argv and all(isinstance(word, str) for word in argv):
+        return shlex.join(argv)
+    return text
+
+
+_YAML_KEY = re.compile(
+    r"^(\s*)(-\s+)?(run|script|before_script|after_script|cmd|install|bash|"
+    r"(?:ansible\.builtin\.)?(?:shell|command|raw)):\s*(.*)$"
+)
+_ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
+
+
+def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
+    """What stands behind run:, script: and the like; in CI files also lines whose key the hunk does not show."""
+    at = 0
+    loose: list[tuple[int, str]] = []
+    while at < len(lines):
+        number, text = lines[at]
+        at += 1
+        match = _YAML_KEY.match(text)
+        if not match:
+            if is_ci and not _ANY_KEY.match(text) and not text.lstrip().startswith("#"):
+                loose.append((number, re.sub(r"^\s*- ", "", text)))
+            continue
+        indent, rest = len(match.group(1)) + len(match.group(2) or ""), match.group(4).strip()
+        if rest and not re.match(r"[|>][-+0-9]{0,2}(?:\s|$)", rest):
+            yield _script([(number, rest.strip("\"'") if rest[:1] in "\"'" else _exec_form(rest))])
+            continue
+        block: list[tuple[int, str]] = []
+        while at < len(lines):
+            below = lines[at][1]
+            deeper = len(below) - len(below.lstrip())
+            is_item = not rest and deeper == indent and below.lstrip().startswith("- ")
+            if below.strip() and deeper <= indent and not is_item:
+                break
+            item = below if rest else re.sub(r"^\s*- ", "", below)
+            block.append((lines[at][0], item))
+            at += 1
+        if block:
+            yield _script(block)
+    if loose:
+        yield _script(loose)
+
+
+def _package_json(lines: Numbered) -> Iterator[Script]:
+    for number, text in lines:
+        for _, value in package_pairs(text):
+            yield _script([(number, value)])
+
+
+def _sql(lines: Numbered) -> Iterator[Script]:
+    """Each statement, as a client's words; what a migration has for its own undoing is left out."""
+    statement: list[tuple[int, str]] = []
+    for number, text in [*lines, (0, ";")]:
+        if re.match(r"\s{0,8}--.{0,60}\bdown\b", text, re.IGNORECASE):
+            break
+        bare = re.sub(r"--.*", "", re.sub(r"'(?:[^']|'')*'", "''", text) if "'" in text else text)
+        if bare.strip():
+            statement.append((number, bare))
+        if bare.rstrip().endswith(";"):
+            if statement and statement[0][0]:
+                words = "\n".join(line for _, line in statement)
+                yield shlex.join(["psql", "-c", words]), [number for number, _ in statement]
+            statement = []
+
+
+def package_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """The keys and texts on a line of a package.json: its scripts, and whatever else is written like one."""
+    for match in re.finditer(r'"([\w:.-]+)"\s*:\s*("(?:[^"\\]|\\.)*")', text):
+        try:
+            yield match[1], json.loads(match[2])
+        except ValueError:
+            continue  # not JSON after all: somebody else's file of that name
+
+
+def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
+    """(line number, what is called, call) in Python text; a hunk that does not parse is tried line by line."""
+    text = "\n".join(line for _, line in lines)
+    numbers = [number for number, _ in lines]
+    if len(text) > PYTHON_CHARS_MAX:
+        return
+    tree = parse(textwrap.dedent(text))
+    if isinstance(tree, ast.Module):
+        names = Names(tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
+        return
+    for number, line in lines:
+        if "(" in line and len(line) < 2_000:
+            bare = line.strip()
+            trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
+            first = next((tree for tree in trees if isinstance(tree, ast.Module)), None)
+            for node in ast.walk(first) if first else ():
+                if isinstance(node, ast.Call):
+                    yield number, dotted(node.func), node
+
+
+_RUNNERS = {
+    "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
+    "asyncio": "create_subprocess_shell", "commands": "getoutput",
+}  # fmt: skip
+
+
+def _runs(name: str, call: ast.Call) -> bool:
+    """Whether a call runs a command: by its whole name, or by ``shell=True`` where the import is not shown."""
+    module, _, last = name.rpartition(".")
+    shell = keyword(call, "shell")
+    has_shell = isinstance(shell, ast.Constant) and shell.value is True
+    return last in _RUNNERS.get(module, "").split() or (has_shell and last in _RUNNERS["subprocess"].split())
+
+
+def _python(lines: Numbered) -> Iterator[Script]:
+    """Commands that Python code runs, where they stand in it as literals."""
+    for number, name, call in _python_calls(lines):
+        if not _runs(name, call) or not call.args:
+            continue
+        command = call.args[0]
+        if isinstance(command, ast.Constant) and isinstance(command.value, str):
+            count = command.value.count("\n") + 1
+            yield command.value, [number] * count
+        elif isinstance(command, ast.List | ast.Tuple):
+            argv = [item.value if isinstance(item, ast.Constant) else "?" for item in command.elts]
+            if argv and all(isinstance(word, str) for word in argv):
+                yield shlex.join([str(word) for word in argv]), [number]

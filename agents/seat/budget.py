@@ -1,0 +1,157 @@
+"""A mind's purse: what a model call may cost is reserved before it, and settled after it (rules 2.6).
+
+The council grants a reservation or denies it, on the record, before the mind goes on; what nobody settles has
+cost what was reserved. Knows nothing of models, prices or signatures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from council.agents.mind import Cost, SpendingMind
+from council.protocol.errors import CallDenied, MindError
+
+# The question, or its answer, may have been lost with a coordinator; asked again, it is the same question.
+ASK_AGAIN_S = 5.0
+# Where the first question was lost with a coordinator, its call counts as made; one more is asked for.
+ASKED_MAX = 3
+# Calls that were given up before the council answered; a grant that comes late gives them back.
+GIVEN_UP_MAX = 1_000
+# Why a call failed, told in a metric, so that it is one of few: an HTTP status, or a word.
+_ERROR = re.compile(r"[1-5][0-9]{2}|timeout|connection_error")
+OTHER = "other"
+# A council that has not answered for so long is gone, and its mind has better to do than to wait.
+ANSWER_MAX_S = 120.0
+
+
+class Denial(NamedTuple):
+    """Why a call may not be made; ``anew``: under another id it may."""
+
+    why: str
+    anew: bool = False
+
+
+# The piece of work in whose course a call is made; what a mind starts meanwhile belongs to it too.
+work: ContextVar[object] = ContextVar("work", default=None)
+
+
+class SeatPurse:
+    """The purse of a seat: its questions and settlements leave by ``say``.
+
+    ``say`` takes the proposal, the message's kind and facts, and gives its id and what sends it, again and again.
+    """
+
+    def __init__(
+        self, seat: str, say: Callable[[str, str, Mapping[str, Any]], tuple[str, Callable[[], None]]]
+    ) -> None:
+        self.seat = seat
+        self.closed = False
+        self._say = say
+        self._asked: dict[str, asyncio.Future[Denial | None]] = {}
+        self._open: dict[str, tuple[str, object]] = {}  # by id: the proposal, and the work it is made for
+        self._given_up: OrderedDict[str, str] = OrderedDict()
+
+    def hand_to(self, mind: SpendingMind) -> None:
+        """Gives the purse to its mind. Raises MindError where that holds another seat's already."""
+        with contextlib.suppress(TypeError):  # a mind that can't be remembered is its owner's affair
+            before = _holders.setdefault(mind, self)
+            if before is not self and not before.closed:
+                raise MindError(
+                    f"one mind sits on {before.seat} and on {self.seat}, and would pay for both from one purse: "
+                    "give each seat a mind of its own",
+                    seat=self.seat,
+                    mind=repr(mind),
+                )
+            _holders[mind] = self
+        mind.take_purse(self)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the council will hear more of it."""
+        return bool(self._asked or self._open)
+
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
+        facts = {"task": task, "model": model, "tokens": worst.tokens, "microusd": worst.microusd, **told}
+        why = ""
+        for _ in range(ASKED_MAX):
+            call_id, denial = await self._ask(proposal_id, facts)
+            if denial is None:
+                return call_id
+            why = denial.why
+            if not denial.anew:
+                break
+        raise CallDenied(
+            f"{self.seat} may not call {model} for {proposal_id}: {why}", seat=self.seat, model=model
+        )
+
+    async def _ask(self, proposal_id: str, facts: Mapping[str, Any]) -> tuple[str, Denial | None]:
+        call_id, send = self._say(proposal_id, "reserve", facts)
+        answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
+        self._asked[call_id] = answer
+        self._open[call_id] = (
+            proposal_id,
+            work.get(),
+        )  # from here on: it may be granted, whoever waits for that
+        try:
+            for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
+                send()
+                if (await asyncio.wait([answer], timeout=ASK_AGAIN_S))[0]:
+                    break
+        except asyncio.CancelledError:
+            self._give_up(call_id, proposal_id)
+            raise
+        finally:
+            del self._asked[call_id]
+        if not answer.done():
+            self._give_up(call_id, proposal_id)
+            return call_id, Denial(f"the council did not answer within {ANSWER_MAX_S:g} s")
+        denial = answer.result()
+        if denial is not None:
+            del self._open[call_id]
+        return call_id, denial
+
+    def _give_up(self, call_id: str, proposal_id: str) -> None:
+        """The call is never made: it costs nothing, also where the question comes after this."""
+        self._given_up[call_id] = proposal_id
+        while len(self._given_up) > GIVEN_UP_MAX:
+            self._given_up.popitem(last=False)
+        self.settle(call_id, Cost(0))
+
+    def answered(self, call_id: object, denial: Denial | None) -> None:
+        """The council's answer: None grants."""
+        if not isinstance(call_id, str):
+            return
+        answer = self._asked.get(call_id)
+        if answer is not None and not answer.done():
+            answer.set_result(denial)
+        elif denial is None and call_id in self._given_up:  # its settlement came before the question
+            self._open[call_id] = self._given_up[call_id], None
+            self.settle(call_id, Cost(0))
+
+    def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
+        proposal_id, _ = self._open.pop(call_id, (None, None))
+        if proposal_id is None:
+            return
+        cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
+        failed = {"error": error_kind(error)} if error else {}
+        self._say(proposal_id, "settle", {"call": call_id, **cost, **failed})[1]()
+
+    def close(self, ended: object) -> None:
+        """A piece of work is over: what its mind left open is settled as unknown."""
+        for call_id in [each for each, (_, made_for) in self._open.items() if made_for is ended]:
+            self.settle(call_id, None)
+
+
+def error_kind(told: str) -> str:
+    """Of which kind an error is, of those that are told apart."""
+    return told if _ERROR.fullmatch(told) else OTHER
+
+
+_holders: WeakKeyDictionary[SpendingMind, SeatPurse] = WeakKeyDictionary()

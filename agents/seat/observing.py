@@ -1,0 +1,184 @@
+"""What the seat that observes has heard of the others, and what its mind is to look at. Knows nothing of minds.
+
+Pieces are put together by proposal, seat and stage. Whatever is kept is bounded, and only while its proposal can
+still be open; a look costs what a model call costs, so that there are few of them (``OBSERVATIONS_MAX``). Of these as
+many are kept for what is whole as it takes to send a proposal to Prime: a fault may stand at the end of each plan.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from council.agents.mind import Case, Stream
+from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
+
+# So much more must have been said before a mind looks again: a paragraph. What is whole it looks at in any case.
+LOOK_CHARS = 600
+# Of what one seat says about one proposal so many stages are listened to: there are five (rules 3.1).
+STAGES_MAX = 5
+CASES_MAX = 2_000
+# Of cases and of what was heard about them; above, the oldest are forgotten.
+CHARS_MAX = 32 * 2**20
+GAP = "\n[some of it was not heard]\n"
+
+
+@dataclass(slots=True)
+class Looks:
+    """How often the mind has looked at one seat's work on a case, and how many halts in a row it came to."""
+
+    made: int = 0
+    halts: int = 0
+
+    def may(self, *, whole: bool) -> bool:
+        """Whether one more may be made, at what is whole or at its beginning."""
+        kept = 0 if whole else HALTS_MAX - self.halts
+        return self.halts < HALTS_MAX and self.made + kept < OBSERVATIONS_MAX
+
+
+@dataclass(slots=True)
+class Heard:
+    """One stage of one seat's work on a case, as far as it was heard; of its rounds the newest.
+
+    ``at`` is how many characters its seat has said, ``shown`` how much of ``text`` the mind has looked at, which
+    may be ``looking`` now, and ``halted`` that it called a halt to this round. ``looks`` are its seat's.
+    """
+
+    proposal_id: str
+    seat: str
+    stage: str
+    looks: Looks
+    round: int = -1
+    text: str = ""
+    at: int = 0
+    is_whole: bool = False
+    shown: int = 0
+    shown_whole: bool = False
+    looking: bool = False
+    halted: bool = False
+    counted: int = -1  # the last round that was halted: one fault is one halt
+    waits: bool = False  # among those that are due
+
+    def hear(self, number: int, at: int, text: str, whole: bool) -> int:
+        """Adds a piece, unless it is old; gives by how many characters ``text`` has grown."""
+        before = len(self.text)
+        if number > self.round:
+            self.round, self.at, self.text = number, 0, ""
+            self.shown, self.is_whole, self.shown_whole, self.halted = 0, False, False, False
+        if number < self.round or at < self.at or self.is_whole:
+            return 0
+        self.text += (GAP if at > self.at else "") + text
+        self.at, self.is_whole = at + len(text), whole
+        return len(self.text) - before
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the mind is to look now."""
+        if self.looking or self.halted or self.shown_whole or not self.looks.may(whole=self.is_whole):
+            return False
+        return self.is_whole or len(self.text) - self.shown >= LOOK_CHARS
+
+    def look(self) -> Stream:
+        """What the mind is shown; ``looked`` or ``put_off`` may follow."""
+        self.looking, self.shown, self.shown_whole = True, len(self.text), self.is_whole
+        self.looks.made += 1
+        return Stream(self.seat, self.stage, self.text, self.is_whole)
+
+    def looked(self, number: int, *, whole: bool, interrupt: bool) -> None:
+        """What it came to, for a round, which may be over by now."""
+        if interrupt:
+            self.looks.halts += number != self.counted
+            self.counted = number
+            self.halted = self.halted or number == self.round
+        elif whole:
+            self.looks.halts = 0
+
+    def put_off(self) -> None:
+        """The look is given up for more urgent work: what was shown was not seen."""
+        self.shown, self.shown_whole = 0, False
+        self.looks.made -= 1
+
+
+@dataclass(slots=True)
+class _Kept:
+    case: Case
+    until_s: float
+    chars: int
+    heard: dict[tuple[str, str], Heard] = field(default_factory=dict)
+    looks: dict[str, Looks] = field(default_factory=dict)
+
+
+class Hearing:
+    """The cases that a seat was given and may still be open, and what it heard about each, if it ``hears`` at all."""
+
+    def __init__(self, *, hears: bool = True) -> None:
+        self._hears = hears
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._chars = 0
+        self._due: deque[Heard] = deque()
+
+    def keep(self, case: Case, now_s: float) -> None:
+        """Keeps a case, which others may speak about before its time is over.
+
+        One that is handed over again is so because a letter, or the council's coordinator, was lost: and with it,
+        maybe, a halt. What was halted and goes on all the same is looked at again.
+        """
+        if not self._hears:
+            return
+        while self._kept and next(iter(self._kept.values())).until_s <= now_s:
+            self.forget(next(iter(self._kept)))
+        if case.proposal_id not in self._kept:
+            kept = _Kept(case, now_s + case.time_left_s, case.chars)
+            self._kept[case.proposal_id] = kept
+            self._weigh(kept.chars)
+            return
+        for heard in self._kept[case.proposal_id].heard.values():
+            heard.halted = False
+
+    def hear(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
+        """A piece of another seat's stream, as the council relays it."""
+        kept, key = self._kept.get(proposal_id), (data["seat"], data["stage"])
+        if kept is None:
+            return
+        heard = kept.heard.get(key)
+        if heard is None:
+            if sum(seat == key[0] for seat, _ in kept.heard) >= STAGES_MAX:
+                return
+            heard = kept.heard[key] = Heard(proposal_id, *key, kept.looks.setdefault(key[0], Looks()))
+        grown = heard.hear(data["round"], data["at"], text, data["whole"])
+        kept.chars += grown
+        self._wait(heard)
+        self._weigh(grown)
+
+    def next_due(self, now_s: float) -> tuple[Heard, Case] | None:
+        """What the mind is to look at next, and the case, with the time that is left for it; then ``done``."""
+        while self._due:
+            heard = self._due.popleft()
+            heard.waits = False
+            kept = self._kept.get(heard.proposal_id)
+            if heard.is_due and kept is not None and kept.until_s > now_s:
+                return heard, replace(kept.case, time_left_s=kept.until_s - now_s)
+        return None
+
+    def done(self, heard: Heard) -> None:
+        """The mind looks at it no more, however that ended."""
+        heard.looking = False
+        self._wait(heard)
+
+    def forget(self, proposal_id: str) -> None:
+        """The proposal is not open any more."""
+        kept = self._kept.pop(proposal_id, None)
+        if kept is not None:
+            self._chars -= kept.chars
+
+    def _wait(self, heard: Heard) -> None:
+        if heard.is_due and not heard.waits:
+            heard.waits = True
+            self._due.append(heard)
+
+    def _weigh(self, more: int) -> None:
+        self._chars += more
+        while len(self._kept) > CASES_MAX or self._chars > CHARS_MAX:
+            self.forget(next(iter(self._kept)))

@@ -1,0 +1,107 @@
+"""Judges what an action puts at stake: can it be undone, and whom does it reach. Does not vote.
+
+From the verbs at the head of the summary's clauses, the tool's name and the arguments. A claim in the text
+("approved", "has a backup") is no fact and weighs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from council.agents.mind import Case
+from council.agents.scan.personal import words
+from council.agents.scan.remote_rules import reach
+from council.agents.static.actions import read_action
+
+Kind = Literal["none", "destroy", "outward", "money", "weaken", "grant", "change"]
+CLAUSES_MAX = 20  # of a summary; more is a story
+TEXT_CHARS_MAX = 20_000  # of arguments and body that are searched for their reach
+
+_BY_KIND: dict[Kind, str] = {
+    "destroy": "delete drop destroy wipe erase purge truncate remove terminate decommission shred nuke "
+    "deprovision format",
+    "outward": "publish send email e-mail mail post announce tweet broadcast notify",
+    "money": "pay transfer refund wire charge payout reimburse",
+    "weaken": "disable bypass deactivate suspend",
+    "grant": "grant promote authorize",
+    "change": "deploy release rotate revoke migrate restart reboot rollout roll upgrade scale failover merge",
+}
+_VERBS: dict[str, Kind] = {verb: kind for kind, verbs in _BY_KIND.items() for verb in verbs.split()}
+_READING = words(
+    "get list read describe show status query search fetch view count check lookup find inspect diff"
+)
+_DATA = re.compile(
+    r"\b(?:databases?|db|tables?|buckets?|volumes?|disks?|clusters?|namespaces?|backups?|snapshots?|records?|"
+    r"users?|accounts?|customers?|data|repo(?:sitory|sitories)?|branch(?:es)?|servers?|instances?|vms?|environments?|"
+    r"ind(?:ex|exes|ices)|topics?|queues?|stacks?|partitions?|tenants?|schemas?|storage|dns|zones?|domains?|projects?|"
+    r"keys?|certificates?|secrets?|logs?|files?|director(?:y|ies)|folders?|history|main|master|everything)\b"
+)
+_CODE = re.compile(
+    r"\b(?:unused|dead|imports?|variables?|comments?|whitespace|functions?|methods?|class(?:es)?|flags?|support|"
+    r"dependenc(?:y|ies)|typos?|parameters?|arguments?|deprecated|redundant|duplicate|lint|warnings?|prints?|"
+    r"log lines?|debug|todos?|"
+    r"from the (?:docs|readme|code)|in the (?:docs|readme)|stale docs|code|tests?(?! \w{0,20}(?:data|bucket)))\b"
+)
+_GUARDS = re.compile(
+    r"\b(?:firewalls?|mfa|2fa|auth(?:entication|orization)?|audit\w{0,6}|monitoring|alert(?:s|ing)?|backups?|encryption|"
+    r"tls|ssl|certificate|rate.?limit\w{0,4}|validation|csrf|branch protection|security|antivirus|signature)\b"
+)
+_POLITE = words("please we should let's lets now then also just must can to and i want need the")
+_SPLIT = re.compile(r"[.;:!?\n]|,? (?:and|then) |, ")
+
+
+@dataclass(frozen=True, slots=True)
+class Stakes:
+    """``irreversible``: it can't be taken back; ``reach``: whom it touches; ``what``: the verb that says so."""
+
+    kind: Kind = "none"
+    reach: Literal["limited", "wide", "unsaid"] = "unsaid"
+    what: str = ""
+
+    @property
+    def irreversible(self) -> bool:
+        return self.kind in {"destroy", "outward", "money"}
+
+
+_GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", "change", "none")
+
+
+def weigh(case: Case, *, has_change: bool) -> Stakes:
+    """What is at stake. With a change in the body the summary's verbs describe code, and do not count."""
+    found: list[Stakes] = []
+    action = read_action(case.action)
+    args = "\n".join(f"{key} {text}" for key, text, _ in action.args)[:TEXT_CHARS_MAX]
+    around = case.summary[:TEXT_CHARS_MAX] + "\n" + args
+    how_far = reach(around)
+    if how_far == "unsaid" and not has_change and reach(case.body[:TEXT_CHARS_MAX]) == "wide":
+        how_far = "wide"
+    if not has_change:
+        found += [Stakes(kind, how_far, what) for kind, what in _clauses(case.summary)]
+    tokens = re.findall(r"[a-z]{1,200}", action.tool)
+    if not _READING.intersection(tokens):
+        found += [Stakes(_VERBS[token], how_far, token) for token in tokens if token in _VERBS]
+    return min(found, key=lambda stakes: _GRAVITY.index(stakes.kind), default=Stakes(reach=how_far))
+
+
+def _clauses(summary: str) -> list[tuple[Kind, str]]:
+    """The verbs that a summary's clauses order, with the kind of what they put at stake."""
+    out: list[tuple[Kind, str]] = []
+    for clause in _SPLIT.split(summary[:TEXT_CHARS_MAX])[:CLAUSES_MAX]:
+        parts = clause.lower().split()[:60]
+        while parts and parts[0] in _POLITE:
+            parts.pop(0)
+        if not parts:
+            continue
+        verb, rest = parts[0].strip("`\"'()[]*"), " ".join(parts[1:])
+        kind = _VERBS.get(verb)
+        if verb == "turn" and parts[1:2] == ["off"]:
+            kind = "weaken"
+        if kind == "destroy" and (not _DATA.search(rest) or _CODE.search(rest)):
+            continue
+        if kind == "weaken" and not _GUARDS.search(rest):
+            kind = "change"
+        if kind is not None:
+            out.append((kind, verb))
+    return out

@@ -1,0 +1,319 @@
+"""Puts a council in front of a function. Knows nothing of how the council decides.
+
+Arguments are shown to the seats, to who follows the events and to humans, whole or not at all: who approves a
+call approves what he saw of it. A secret is shown as ``<hidden>``; what can only be shown as an address in
+memory is refused, unless ``describe`` tells in words what the call does.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+import string
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import Secret, SecretBytes, SecretStr
+
+from council.api import run_approved
+from council.api.fingerprint import Incomparable, Likeness
+from council.api.keywords import Guarding, refuse_unknown
+from council.core.state import Decision
+from council.protocol.envelope import SUMMARY_CHARS_MAX
+from council.protocol.errors import CallerError, EnvelopeError, NotApproved
+from council.protocol.values import freeze_value, kind_of
+
+if TYPE_CHECKING:
+    from council.api.client import Council
+    from council.api.pool import CouncilPool
+
+# An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
+SHOWN_CHARS_MAX = 200_000
+HIDDEN = "<hidden>"
+_SECRETS = (Secret, SecretBytes, SecretStr)
+_SECRET_NAMED = re.compile(r"\bSecret(Str|Bytes)?\b")
+# What the default repr says of an object, and others' copy; it tells a reader nothing of what it does.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class Guard:
+    """The decorator that ``Council.guard`` gives; works on plain and on async functions."""
+
+    def __init__(
+        self, council: Council | CouncilPool, how: Guarding, *, coroutines_only: bool = False
+    ) -> None:
+        refuse_unknown("guard", how, Guarding)
+        self._council = council
+        self._describe = how.get("describe")
+        hide = how.get("hide", ())
+        self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
+        self._details: dict[str, Any] = {
+            "risk": how.get("risk", "low"),
+            "timeout_s": how.get("timeout_s"),
+            "wait_for_human": how.get("wait_for_human", False),
+        }
+        self._verify, self._revert = how.get("verify"), how.get("revert")
+        for name, given in (("verify", self._verify), ("revert", self._revert)):
+            if given is not None and not callable(given):
+                raise CallerError(f"{name} is {type(given).__name__}, expected a function")
+        self._coroutines_only = coroutines_only
+
+    def __call__(self, function: Any) -> Any:
+        signature = inspect.signature(function)
+        hidden = self._hidden(function, signature)
+        if _is_async(function):
+
+            @functools.wraps(function)
+            async def asked_async(*args: Any, **kwargs: Any) -> Any:
+                call = self._called(function, signature, hidden, args, kwargs)
+                decision = await self._council.aio.propose(**self._proposal(call))
+                call.refuse_unless(decision)
+                course = self._course(call, decision, self._council.aio.report, awaits=True)
+                return await run_approved.run_async(course)
+
+            return asked_async
+        for name, given in (("verify", self._verify), ("revert", self._revert)):
+            if given is not None and _is_async(given):
+                raise CallerError(
+                    f"{name} is an async function, and {_name_of(function)} is none: nobody would await it; "
+                    "make both async, or neither"
+                )
+        if self._coroutines_only:
+            raise CallerError(
+                f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
+                "council decides: make it one, or guard it with the blocking council's guard"
+            )
+
+        @functools.wraps(function)
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            call = self._called(function, signature, hidden, args, kwargs)
+            decision = self._council.propose(**self._proposal(call))
+            call.refuse_unless(decision)
+            return run_approved.run(self._course(call, decision, self._council.report, awaits=False))
+
+        return asked
+
+    def _called(
+        self,
+        function: Any,
+        signature: inspect.Signature,
+        hidden: frozenset[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> _Call:
+        """The call, before anybody is asked. Raises CallerError where it could not be verified or reverted."""
+        call = _Call(function, signature, hidden, args, kwargs)
+        for name, given, takes in (("verify", self._verify, (None, *args)), ("revert", self._revert, args)):
+            if given is None:
+                continue
+            try:
+                inspect.signature(given).bind(*takes, **kwargs)
+            except ValueError:  # one of C's own, which tells of no arguments
+                continue
+            except TypeError as error:
+                result = "its result and " if name == "verify" else ""
+                raise CallerError(
+                    f"{name} of {call.name} can't be called with {result}the arguments of this call: {error}"
+                ) from error
+        return call
+
+    def _course(
+        self, call: _Call, decision: Decision, report: Callable[..., Any], *, awaits: bool
+    ) -> run_approved.Course:
+        """What follows once the call is approved."""
+        verify, revert = self._verify, self._revert
+        return run_approved.Performance(
+            call.name, decision, report, awaits=awaits, discreet=bool(call.hidden)
+        ).course(
+            call.work(call.function),
+            None if verify is None else lambda result: verify(result, *call.args, **call.kwargs),
+            None if revert is None else call.work(revert),
+        )
+
+    def _hidden(self, function: Any, signature: inspect.Signature) -> frozenset[str]:
+        """The arguments not to show: those named so, and those annotated as pydantic's secrets."""
+        unknown = [name for name in self._hide if name not in signature.parameters]
+        if unknown:
+            raise CallerError(
+                f"hide names {', '.join(map(repr, unknown))}, which {_name_of(function)} does not take; its "
+                f"arguments are {', '.join(signature.parameters) or 'none'}"
+            )
+        try:
+            hints = get_type_hints(function, include_extras=True)
+        except Exception:  # noqa: BLE001 - names that only type checkers import; the annotation's words remain
+            hints = {}
+        annotated = {
+            name: repr(hints.get(name, parameter.annotation))
+            for name, parameter in signature.parameters.items()
+        }
+        return frozenset(self._hide).union(
+            name for name, hint in annotated.items() if _SECRET_NAMED.search(hint)
+        )
+
+    def _proposal(self, call: _Call) -> dict[str, Any]:
+        shown = call.shown(described=self._describe is not None)
+        summary = self._summary(call, shown)[:SUMMARY_CHARS_MAX]
+        call.keep()  # now, for to be shown and described may fill a cache of an argument's own
+        return {
+            "proposal": summary,
+            "action": {"tool": call.tool[:200], "args": shown},
+            **self._details,
+        }
+
+    def _summary(self, call: _Call, shown: Mapping[str, Any]) -> str:
+        if callable(self._describe):
+            summary = self._describe(*call.bound.args, **call.bound.kwargs)
+            if not isinstance(summary, str):
+                found = type(summary).__name__
+                raise CallerError(f"describe of {call.name} gave a {found}, expected a text")
+            return summary
+        if self._describe is None:
+            return f"Call {call.name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+        arguments = call.bound.arguments
+        try:
+            return _Words().vformat(
+                self._describe, (), {k: HIDDEN if k in call.hidden else v for k, v in arguments.items()}
+            )
+        except (KeyError, IndexError, AttributeError) as error:
+            raise CallerError(
+                f"describe={self._describe!r} names {error}, which is no argument of {call.name}; "
+                f"its arguments are {', '.join(arguments)}"
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise CallerError(f"describe={self._describe!r} can't be filled in: {error}") from error
+
+
+class _Call:
+    """A call of a guarded function. Raises the function's own TypeError for one that it would not take."""
+
+    def __init__(
+        self, function: Any, signature: inspect.Signature, hidden: frozenset[str], args: Any, kwargs: Any
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.bound = signature.bind(*args, **kwargs)
+        self.bound.apply_defaults()
+        self.name = _name_of(function)
+        self.tool = f"{getattr(function, '__module__', '?')}.{self.name}"
+        arguments = self.bound.arguments
+        self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
+        self._kept: dict[str, Likeness] = {}
+
+    def work(self, function: Any) -> Callable[[], Any]:
+        """A call of ``function`` with the arguments of this one."""
+        return lambda: function(*self.args, **self.kwargs)
+
+    def keep(self) -> None:
+        """Takes note of all that the arguments hold, hidden or not, to know a change by.
+
+        Raises CallerError for one of which that can't be told: what was approved might not be what runs.
+        """
+        self._kept = self._now()
+
+    def _now(self) -> dict[str, Likeness]:
+        found = {}
+        for name, value in self.bound.arguments.items():
+            try:
+                found[name] = Likeness(value)
+            except Incomparable as error:
+                raise CallerError(
+                    f"argument {name} of {self.name} can't be compared with what it is once the council has "
+                    f"decided: {error}. Guard a function that takes what the call depends on (a path, an id, "
+                    "a list), or give the argument's class a __getstate__ that tells it"
+                ) from error
+        return found
+
+    def shown(self, *, described: bool) -> dict[str, Any]:
+        """The arguments as the seats see them. Raises CallerError for one that can't be shown to them."""
+        return {
+            name: HIDDEN if name in self.hidden else _shown(name, value, described=described)
+            for name, value in self.bound.arguments.items()
+        }
+
+    def refuse_unless(self, decision: Decision) -> None:
+        """Raises NotApproved, and CallerError where others changed arguments since, hidden ones included.
+
+        Then it was another call that was approved.
+        """
+        if not decision:
+            if not decision.final:
+                how = f"it waits for a human ({decision.escalation_id}): {decision.reason}"
+            else:
+                dissent = f"; {decision.dissent}" if decision.dissent else ""
+                how = f"{decision.outcome}: {decision.reason}{dissent}"
+            raise NotApproved(f"{self.name} was not run: {how}", decision=decision)
+        if self._kept != self._now():
+            raise CallerError(
+                f"{self.tool} was not run: its arguments changed while the council decided on them"
+            )
+
+
+class _Words(string.Formatter):
+    """Fills a description in; raises ValueError where it would show a value as an address in memory."""
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        converted = super().convert_field(value, conversion)
+        return converted if conversion is None else self._told(value, converted)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return self._told(value, super().format_field(value, format_spec))
+
+    def _told(self, value: Any, text: str) -> str:
+        if not isinstance(value, str) and _ADDRESS.search(text):
+            raise ValueError(f"it shows {kind_of(value)} as an address in memory, not what it is")
+        return text
+
+
+def _shown(name: str, value: Any, *, described: bool) -> Any:
+    """An argument as data, whole: itself where an envelope can hold it, else its repr.
+
+    Raises CallerError for one too large, for seats must not approve what they were not shown; and for a repr
+    that is but an address, unless the call is described, where the address alone is left out.
+    """
+    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:  # told by its length, unread
+        raise _too_long(name, len(value))
+    try:
+        text = json.dumps(value, allow_nan=False)
+        if len(text) <= SHOWN_CHARS_MAX:
+            data = json.loads(text)
+            freeze_value({"": data})  # as deep as it will stand in the proposal
+            return data
+    except (TypeError, ValueError, RecursionError, EnvelopeError):
+        whole = _repr(value)
+        text = _ADDRESS.sub("", whole)
+        if text != whole and not described:
+            raise CallerError(
+                f"argument {name} would be shown as {text[:200]}, which tells nobody what he approves: say what "
+                f"the call does with describe=, keep it from view with hide=({name!r},), or give "
+                "its class a __repr__"
+            ) from None
+    if len(text) > SHOWN_CHARS_MAX:
+        raise _too_long(name, len(text))
+    return text
+
+
+def _too_long(name: str, found: int) -> CallerError:
+    return CallerError(
+        f"argument {name} takes {found:,} characters to show, at most {SHOWN_CHARS_MAX:,} can be: the "
+        "seats must see all that they decide on; guard a function that takes less (a path, an id, a digest)"
+    )
+
+
+def _repr(value: Any) -> str:
+    """A repr that an envelope can hold, also of a value that can't give one."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - a value's own code
+        text = f"<{type(value).__qualname__} at {id(value):#x}, whose repr raised {type(error).__name__}>"
+    return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
+
+
+def _is_async(function: Any) -> bool:
+    """An object that can be called may have an async __call__, which only its class tells."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _name_of(function: Any) -> str:
+    """A function's name; that of its class for an object that can be called."""
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

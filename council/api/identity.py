@@ -1,0 +1,63 @@
+"""Changes a running council's identity, as its creator (rules 7.2). Knows nothing of who may: the council judges."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from council.agents.messaging.ids import new_id
+from council.core.state import Decision
+from council.protocol.envelope import Envelope
+from council.runtime import identity
+
+if TYPE_CHECKING:
+    from council.api.client import Council
+    from council.protocol.identity.charter import Identity
+
+
+def ask(council: Council, before: str, after: Identity, why: str) -> Decision:
+    """What the seats decide on a change: the ballots that Prime and Lite agree with, where they do."""
+    kept = identity.kept(after)
+    return council.propose(identity.summary(before, kept.hash, why), identity.body(kept), wait_for="all")
+
+
+def change_identity(
+    council: Council,
+    after: Identity,
+    why: str,
+    *,
+    before: str,
+    emergency: Literal["", "rollback", "patch"] = "",
+    agreed: str = "",
+    human: str | None = None,
+) -> dict[str, Any]:
+    """Has the identity whose hash is ``before`` changed to ``after``, asked for by ``human``, or the creator.
+
+    ``agreed`` is the proposal that ``ask`` decided. Gives the change with the council's verdict on it; it is in
+    force from the first launch on whose charter has it. With the identity in force as ``after`` a change that is
+    not in force yet is withdrawn. Raises Refused (``identity_refused``) with the reason,
+    which is journaled, and as ``Council.answer`` does.
+    """
+    return council._wait(_changed(council, after, why, before, emergency, agreed, human))
+
+
+async def _changed(
+    council: Council, after: Identity, why: str, before: str, emergency: str, agreed: str, human: str | None
+) -> dict[str, Any]:
+    creator = (await council._status())["identity"]["creator"]
+    session = await council._as_human(human or creator)
+    kept = identity.kept(after)
+    data = {"identity": kept.text, "before": before, "emergency": emergency, "agreed": agreed}
+    await session.act(
+        Envelope.build(
+            msg_id=new_id(),
+            timestamp=datetime.now(UTC),
+            sender=session.name,
+            role="human",
+            type="INFO",
+            content={"kind": identity.KIND, "text": why, "data": data},
+        )
+    )
+    (entry,) = await council._history({"types": ["identity_change"], "limit": 1})
+    found: dict[str, Any] = entry.data["change"]
+    return found

@@ -1,0 +1,109 @@
+"""A council in process: the coordinator and its seats on one event loop, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+from council.agents.messaging.mailbox import Reply
+from council.agents.seat.host import SeatHost
+from council.config.charter_files import chartered
+from council.config.human_keys import enrolled
+from council.config.settings import MEMORY, CouncilConfig
+from council.protocol.errors import CouncilError
+from council.runtime.build import fitting_of, new_council_id, new_seat, rules_of, system_clock
+from council.runtime.coordinator import Coordinator
+from council.runtime.journals import council_id_of, journal_key, open_journal
+from council.telemetry.decision_spans import decision_spans
+from council.telemetry.exports import Exports
+from council.telemetry.tracing import Traces
+
+
+class InlineTransport:
+    """Seats on the coordinator's own loop: a call of theirs is a call."""
+
+    def __init__(self, hosts: dict[str, SeatHost]) -> None:
+        self._hosts = hosts
+        self.coordinator: Coordinator | None = None
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        return await self._hosts[seat].exchange(batch)
+
+    async def attend(self, seat: str, boot: int) -> None:
+        async def send(sealed: bytes, name: str) -> None:
+            assert self.coordinator is not None
+            await self.coordinator.hear(sealed)
+
+        await self._hosts[seat].attend(boot, send)
+
+    async def revive(self, seat: str) -> None:
+        return  # a seat in process is there as long as the process is
+
+    async def close(self) -> None:
+        for host in self._hosts.values():
+            host.close()
+
+
+class InlineCoordinator(Coordinator):
+    """A coordinator and what looks at it, in one process."""
+
+    exports: Exports | None = None
+
+    async def status(self) -> dict[str, Any]:
+        return {**await super().status(), "metrics": self.exports and self.exports.told()}
+
+    async def close(self, why: CouncilError | None = None) -> None:
+        await super().close(why)
+        if self.exports is not None:
+            await self.exports.close()
+
+
+async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCoordinator:
+    """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError.
+
+    ``traces``: where its spans go, for whoever gives it to close.
+    It keeps a journal on disk where a store is named, and none otherwise: it comes and goes with its program.
+    """
+    config = chartered(config)
+    if config.store is None:
+        config = config.model_copy(update={"store": MEMORY})
+    durable = config.store != MEMORY
+    council_id = council_id_of(config, new_council_id(config.name))
+    signing_key = journal_key(config.name) if durable else b""
+    keys = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+    spans = None if traces is None else traces.spans(council_id)
+    hosts = {name: new_seat(config, name, key, council_id, spans) for name, key in keys.items()}
+    transport = InlineTransport(hosts)
+    humans = enrolled(config, council_id)
+
+    def begun() -> InlineCoordinator:
+        journal = open_journal(config, council_id, signing_key)
+        try:
+            return InlineCoordinator(
+                rules_of(config),
+                council_id,
+                keys,
+                transport,
+                journal,
+                system_clock(),
+                humans=humans,
+                events_kept=config.events_kept,
+                in_process=True,
+                fitting=fitting_of(config),
+            )
+        except BaseException:
+            journal.close_now()
+            raise
+
+    coordinator = await asyncio.to_thread(begun) if durable else begun()
+    transport.coordinator = coordinator
+    try:
+        await coordinator.open()
+        watchers = decision_spans(config, coordinator, traces)
+        if config.metrics_port is not None or watchers:
+            coordinator.exports = Exports(config, coordinator, watchers=watchers)
+    except BaseException:
+        await coordinator.close()  # or its journal would be held for as long as this process lives
+        raise
+    return coordinator

@@ -1,0 +1,1 @@
+"""Councils on Ray: all that imports Ray. Decides nothing."""

@@ -1,0 +1,496 @@
+"""The actors, and the coordinator's way to its seats. Everything that a council's own processes ask of Ray.
+
+Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off: a call may
+run twice with them, and retries by envelope id are ours. A seat's actor is restarted by Ray; the
+coordinator's too, where its journal is on disk: it goes on where the journal ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# A dead actor is told from a slow one after so long, in milliseconds; Ray's default is a second.
+os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
+
+import ray
+from ray import exceptions as ray_errors
+
+from council.agents.messaging.logs import get_logger
+from council.agents.messaging.mailbox import Reply, frame, frame_reply, unframe, unframe_reply
+from council.cluster import raw_answers
+from council.cluster.connection import alive, versions
+from council.cluster.metrics import RaySink
+from council.cluster.panel_actor import FOR_GOOD, Panel, Watched, logs_folder
+from council.cluster.placement import Node, lacking, pinned, place
+from council.cluster.raw_answers import in_bytes
+from council.config.settings import CouncilConfig, SeatConfig
+from council.journal.record import PASSING
+from council.protocol.errors import (
+    ConfigError,
+    CouncilDied,
+    CouncilError,
+    MindError,
+    OperatorError,
+    Unreachable,
+)
+from council.runtime.build import fitting_of, new_seat, rules_of, system_clock
+from council.runtime.coordinator import Coordinator
+from council.runtime.journals import open_journal
+from council.runtime.loop_thread import Background
+from council.telemetry.decision_spans import decision_spans
+from council.telemetry.eventlog import EventLog
+from council.telemetry.exports import Exports
+from council.telemetry.tracing import FLUSH_S, Traces, end, traces_here
+
+log = get_logger("council")
+
+# Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
+COORDINATOR_CALLS_MAX = 5_000
+# Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
+START_TIMEOUT_S = 120.0
+# An actor that was restarted calls itself so often, until that is heard.
+REOPEN_S = 0.05
+# A store, or Ray, that is away when a coordinator is restarted: each look that finds the store begins an epoch there.
+AWAY_FIRST_S, AWAY_LAST_S = 0.5, 15.0
+# Every node has this label of Ray's own.
+NODE_LABEL = "ray.io/node-id"
+# A seat that nobody attends to yet looks so often whether its coordinator still lives.
+WATCH_S = 5.0
+
+# Ray's own types know neither concurrency groups nor what a decorated class can do.
+_remote: Any = ray.remote
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _in_group(name: str) -> Callable[[F], F]:
+    """Has an actor's method run on a concurrency group's own thread and event loop."""
+    return cast(Callable[[F], F], cast(Any, ray.method)(concurrency_group=name))
+
+
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 4, "letters": 8})
+class SeatActor:
+    """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own.
+
+    Its methods are plain, and hand over to an event loop of the seat's own: Ray's way to an actor's
+    coroutine and back costs each decision a tenth more than this. They answer in bytes, for a coordinator that was
+    restarted unpickles nothing of the seats that it finds (``raw_answers``).
+    """
+
+    def __init__(
+        self, config: CouncilConfig, name: str, key: bytes, council_id: str, coordinator: Any
+    ) -> None:
+        _spare_the_collector()
+        self._attended = threading.Event()
+        # Before the mind is built, which may take long: the seat is detached, and its coordinator may die.
+        threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
+        self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
+        self._title = f"Seat {name} of {council_id}"
+        self._config, self._name, self._key, self._council_id = config, name, key, council_id
+        self._traces = traces_here(config, name)
+        spans = None if self._traces is None else self._traces.spans(council_id)
+        self._host = new_seat(config, name, key, council_id, spans)
+
+    def __repr__(self) -> str:
+        return self._title
+
+    @_in_group("letters")
+    def exchange(self, batch: bytes) -> bytes:
+        return frame_reply(self._background.wait(self._host.exchange(unframe(batch))))
+
+    def _watch(self, coordinator: Any) -> None:
+        """Ends this actor where its coordinator dies for good while it does not attend to it."""
+        me = ray.get_runtime_context().current_actor
+        watched, pause = Watched(coordinator), threading.Event()
+        while not pause.wait(WATCH_S):
+            if not self._attended.is_set() and watched.ended(WATCH_S):
+                ray.kill(me, no_restart=True)
+                return
+
+    @_in_group("heartbeat")
+    def attend(self, boot: int, coordinator: Any) -> bytes:
+        self._attended.set()
+
+        async def send(sealed: bytes, name: str) -> None:
+            await coordinator.hear.options(name=name).remote(sealed)
+
+        try:
+            asyncio.run(self._host.attend(boot, send))  # on this thread, whatever the mind does to its own
+        except FOR_GOOD:  # not restarting: dead for good, and this seat has nobody to serve
+            cast(Any, ray.actor).exit_actor()
+        except ray_errors.RayError:
+            self._attended.clear()  # it may be restarting: ``_watch`` sees what becomes of it
+            raise
+        return b""
+
+    @_in_group("heartbeat")
+    def pid(self) -> bytes:
+        return b"%d" % os.getpid()
+
+    @_in_group("heartbeat")
+    def flush(self) -> bytes:
+        end(self._traces)
+        return b""
+
+    @_in_group("heartbeat")
+    def node(self) -> bytes:
+        return str(ray.get_runtime_context().get_node_id()).encode()
+
+
+class Keys(NamedTuple):
+    """What a coordinator is launched with, and again when it is restarted: fixed at launch (rules 1.14)."""
+
+    seats: dict[str, bytes]
+    humans: dict[str, bytes]
+    journal: bytes
+
+
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
+class CoordinatorActor:
+    """A council's coordinator; creates its seats, and ends them when it is closed.
+
+    Each method that a client calls answers in bytes, for a client unpickles nothing (``raw_answers``).
+    """
+
+    def __init__(self, config: CouncilConfig, council_id: str, keys: Keys) -> None:
+        _spare_the_collector()
+        self._config = config
+        self._council_id = council_id
+        self._keys = keys
+        self._opening: asyncio.Future[None] | None = None
+        self._coordinator: Coordinator | None = None
+        self._transport: RayTransport | None = None
+        self._panel: Panel | None = None
+        self._exports: Exports | None = None
+        self._traces: Traces | None = None
+        self._again = ray.get_runtime_context().was_current_actor_reconstructed
+        if self._again:  # there may be nobody else who calls
+            me = ray.get_runtime_context().current_actor
+            threading.Thread(target=self._open_again, args=(me,), name="restart", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"Coordinator of {self._council_id}"
+
+    def _open_again(self, me: Any) -> None:
+        """Calls ``open``, until it is heard: Ray fails a call to an actor that it still takes to be restarting."""
+        while self._opening is None:
+            with contextlib.suppress(ray_errors.RayError, CouncilError):
+                ray.get(me.open.remote(), timeout=START_TIMEOUT_S)
+            time.sleep(REOPEN_S)
+
+    @in_bytes
+    async def open(self) -> None:
+        """Starts the seats, or goes on with those there are after a restart. Called again, it is open already.
+
+        Raises MindError for a mind that can't be had, and what is wrong with the journal; at the launch nothing
+        is left running then.
+        """
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        pause_s = AWAY_FIRST_S
+        while self._coordinator is None:
+            try:
+                self._coordinator = await self._begun()
+            except (*PASSING, ray_errors.RayError) as error:
+                if not self._again:
+                    raise
+                # Nobody else would begin it again; who asks meanwhile hears that it is starting.
+                log.warning("coordinator can't begin yet", council=self._council_id, why=str(error))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, AWAY_LAST_S)
+
+    async def _begun(self) -> Coordinator:
+        config, keys = self._config, self._keys
+        me = ray.get_runtime_context().current_actor
+        self._transport = transport = RayTransport(config, keys.seats, self._council_id, me)
+        # Whoever was restarted takes over from the one that died, which may not know it yet.
+        journal = await asyncio.to_thread(
+            open_journal, config, self._council_id, keys.journal, takeover=self._again
+        )
+
+        def begun() -> Coordinator:
+            return Coordinator(
+                rules_of(config),
+                self._council_id,
+                keys.seats,
+                transport,
+                journal,
+                system_clock(),
+                humans=keys.humans,
+                events_kept=config.events_kept,
+                fitting=fitting_of(config),
+            )
+
+        try:
+            if self._again:
+                await transport.find()
+            else:
+                await transport.start()
+            self._panel = Panel(config, self._council_id, me)
+            coordinator = await asyncio.to_thread(begun)
+            events = EventLog(config.name, coordinator, logs_folder() / "council")
+            await coordinator.open()
+            self._traces = traces_here(config, "coordinator")
+            traced = decision_spans(config, coordinator, self._traces)
+            self._exports = Exports(config, coordinator, sinks=[RaySink()], watchers=[events, *traced])
+        except BaseException:
+            if not self._again:
+                await transport.close()
+            await journal.close()
+            raise
+        return coordinator
+
+    @in_bytes
+    async def hello(self) -> dict[str, Any]:
+        """What runs here, for a client to compare itself with."""
+        return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
+
+    @in_bytes
+    async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
+        return await self._opened().join(name, role, key)
+
+    @in_bytes
+    async def leave(self, session: str) -> None:
+        await self._opened().leave(session)
+
+    @in_bytes
+    async def exchange(self, call: bytes) -> bytes:
+        """A client's call: its session's name, then the envelopes; all framed, for Ray carries bytes as they are."""
+        session, *batch = unframe(call) or [b""]
+        return frame_reply(await self._opened().exchange(session.decode("ascii", "replace"), batch))
+
+    async def hear(self, sealed: bytes) -> None:
+        await self._opened().hear(sealed)
+
+    @in_bytes
+    async def status(self) -> dict[str, Any]:
+        status = await self._opened().status()
+        assert self._transport is not None
+        placement = await asyncio.to_thread(self._transport.placement)
+        about = {"name": self._config.name, "pid": os.getpid(), "placement": placement}
+        panel = None if self._panel is None else await self._panel.told()
+        return {**status, **about, "panel": panel, "metrics": self._exports and self._exports.told()}
+
+    @in_bytes
+    async def decision(self, proposal_id: str) -> bytes | None:
+        return await self._opened().decision(proposal_id)
+
+    @in_bytes
+    async def escalations(self) -> bytes:
+        return await self._opened().escalations()
+
+    @in_bytes
+    async def history(self, asked: bytes) -> bytes:
+        return await self._opened().history(asked)
+
+    @in_bytes
+    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
+        return await self._opened().events(after, limit, wait_s)
+
+    @in_bytes
+    async def close(self, crashed: str | None) -> None:
+        """Ends the council; ``crashed`` says why, where nobody wanted it to end."""
+        if self._coordinator is not None:
+            why = crashed and CouncilDied(crashed, name=self._config.name, open_ids=[])
+            await self._coordinator.close(why or None)
+        if self._exports is not None:
+            await self._exports.close()
+        await asyncio.to_thread(end, self._traces)
+
+    def _opened(self) -> Coordinator:
+        if self._coordinator is not None:
+            return self._coordinator
+        if self._opening is not None and self._opening.done():
+            self._opening.result()  # why it can't go on
+        raise Unreachable("the council is still starting; try again", name=self._config.name)
+
+
+async def result(ref: Any) -> Any:
+    """What a Ray call came to."""
+    return await asyncio.wrap_future(ref.future())
+
+
+class RayTransport:
+    """Seats as detached, named actors: they outlive nothing, for whoever closes the council ends them."""
+
+    def __init__(self, config: CouncilConfig, keys: dict[str, bytes], council_id: str, me: Any) -> None:
+        self._config = config
+        self._keys = keys
+        self._council_id = council_id
+        self._me = me
+        self._actors: dict[str, Any] = {}
+        self._exchanges: dict[str, Any] = {}
+        self._places: dict[str, str] = {}
+
+    async def start(self) -> None:
+        end_seats(self._config.name, self._config.ray_namespace)  # of a council that died without closing
+        for seat in self._config.seats:
+            await self._create(seat)
+        for seat in self._config.seats:
+            await self._begun(seat)
+
+    async def find(self) -> None:
+        """Goes on with the seats of a coordinator that died, and makes those anew that are gone."""
+        for seat in self._config.seats:
+            try:
+                actor = raw_answers.find(
+                    actor_name(self._config.name, seat.name), self._config.ray_namespace, SeatActor
+                )
+                self._hold(seat.name, actor)
+            except ValueError:
+                await self._create(seat)
+
+    async def _create(self, seat: SeatConfig) -> None:
+        nodes = await asyncio.to_thread(alive)
+        seats: Any = SeatActor
+        try:
+            options = seats.options(
+                name=actor_name(self._config.name, seat.name),
+                namespace=self._config.ray_namespace,
+                lifetime="detached",
+                **self._wishes(seat, nodes),
+            )
+        except (ValueError, TypeError) as error:
+            why = f"seats.{seat.name}: Ray takes its resources, labels or runtime_env not: {error}"
+            raise ConfigError(why, problems=[why]) from None
+        self._hold(
+            seat.name,
+            options.remote(self._config, seat.name, self._keys[seat.name], self._council_id, self._me),
+        )
+
+    def _hold(self, name: str, actor: Any) -> None:
+        # Ray makes the method anew each time that it is looked up, and each ballot passes here.
+        self._actors[name], self._exchanges[name] = actor, actor.exchange
+
+    def _wishes(self, seat: SeatConfig, nodes: list[Node]) -> dict[str, Any]:
+        """What Ray is asked for a seat: what it needs, and the node that holds the fewest of this council.
+
+        Ray's own SPREAD puts three actors that take no CPU on one node now and then, and its soft affinity is not
+        kept; a node's own label, with a fallback for when it is gone, is (12 of 12 tries with Ray 2.60).
+        """
+        needs: dict[str, Any] = dict(seat.resources)
+        wishes: dict[str, Any] = {
+            "num_cpus": needs.pop("CPU", 0),
+            "num_gpus": needs.pop("GPU", None),
+            "memory": int(needs.pop("memory", 0)) or None,
+            "resources": needs,
+        }
+        if seat.runtime_env:
+            wishes["runtime_env"] = seat.runtime_env
+        own = str(ray.get_runtime_context().get_node_id())
+        found = place(seat, nodes, [own, *self._places.values()]) if len(nodes) > 1 else None
+        if found is not None:
+            self._places[seat.name] = found
+            wishes["label_selector"] = {NODE_LABEL: found}
+            wishes["fallback_strategy"] = [{"label_selector": seat.labels}]
+        elif seat.labels:
+            wishes["label_selector"] = seat.labels
+        return wishes
+
+    async def _begun(self, seat: SeatConfig) -> None:
+        """Waits until the seat's process is up; a mind that can't be built is told as what it is."""
+        name = seat.name
+        try:
+            self._places[name] = await asyncio.wait_for(self._node(name), START_TIMEOUT_S)
+        except TimeoutError:
+            why = lacking(seat, await asyncio.to_thread(alive))
+            raise OperatorError(
+                f"seat {name} did not start within {START_TIMEOUT_S:g} s: {why}", seat=name
+            ) from None
+        except ray_errors.RuntimeEnvSetupError as error:
+            raise OperatorError(f"seat {name}: its runtime_env can't be had: {error}", seat=name) from None
+        except ray_errors.RayActorError as error:
+            cause = _mind_error(error)
+            raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
+
+    async def _node(self, name: str) -> str:
+        told: bytes = await result(self._actors[name].node.remote())
+        return told.decode("ascii", "replace")
+
+    def placement(self) -> dict[str, Any]:
+        """Which host each actor is on, and whether the coordinator must stay where it is."""
+        hosts = {node.node_id: node.host for node in alive()}
+        own = str(ray.get_runtime_context().get_node_id())
+        return {
+            "nodes": len(hosts),
+            "pinned": pinned(self._config),
+            "coordinator": {"node": own, "host": hosts.get(own)},
+            "seats": {
+                name: {"node": node, "host": hosts.get(node)} for name, node in sorted(self._places.items())
+            },
+        }
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        try:
+            return unframe_reply(await result(self._exchanges[seat].remote(frame(batch))))
+        except ray_errors.RayTaskError as error:  # whose own words are a traceback of the other process
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+
+    async def attend(self, seat: str, boot: int) -> None:
+        self._places[seat] = await self._node(seat)
+        await result(self._actors[seat].attend.remote(boot, self._me))
+
+    async def revive(self, seat: str) -> None:
+        """Waits for Ray to restart the actor, or creates it again where it is gone for good."""
+        try:
+            await asyncio.wait_for(result(self._actors[seat].pid.remote()), START_TIMEOUT_S)
+        except FOR_GOOD:
+            (again,) = (each for each in self._config.seats if each.name == seat)
+            self._places.pop(seat, None)
+            await self._create(again)
+            await self._begun(again)
+
+    async def close(self) -> None:
+        if self._config.traces == "otlp":  # what a seat has not sent ends with its process
+            ends = [asyncio.ensure_future(result(actor.flush.remote())) for actor in self._actors.values()]
+            if ends:  # none where the first seat could not be made
+                await asyncio.wait(ends, timeout=2 * FLUSH_S)
+        for actor in self._actors.values():
+            ray.kill(actor, no_restart=True)
+
+
+def _mind_error(error: BaseException) -> MindError | None:
+    """The MindError that an actor's constructor raised, found in Ray's report of its death."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for candidate in (seen, getattr(seen, "cause", None)):
+            if isinstance(candidate, MindError):
+                return candidate
+        seen = getattr(seen, "cause", None) or seen.__cause__ or seen.__context__
+    text = str(error)
+    marker = "MindError: "
+    if marker in text:
+        return MindError(text.split(marker, 1)[1].strip().splitlines()[0], seat="?", mind="?")
+    return None
+
+
+def _spare_the_collector() -> None:
+    """Has this actor's process look for garbage cycles seldom: it makes next to none, and many objects.
+
+    Python's default, every 700 objects, took a fifth of a coordinator's time.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def actor_name(council: str, part: str) -> str:
+    return f"{council}/{part}"
+
+
+def end_seats(name: str, namespace: str) -> None:
+    """Ends the actors of the seats of a council whose coordinator is gone, or about to make new ones."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        council, _, part = actor["name"].rpartition("/")
+        if actor["namespace"] == namespace and council == name and part != "coordinator":
+            with contextlib.suppress(ValueError):  # gone between the two calls
+                ray.kill(raw_answers.find(actor["name"], namespace, SeatActor), no_restart=True)

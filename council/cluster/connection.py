@@ -1,0 +1,418 @@
+"""This process's connection to Ray: a process can have only one. Knows nothing of councils.
+
+Several councils may share it: it ends with the last that holds it, and is left alone where it was made elsewhere.
+A connection whose Ray is gone is ended, and a new one made; handles of the old one must not be used with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import platform
+import re
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import exceptions as ray_errors
+from ray._private import services
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from council import __version__
+from council.cluster import admission, reaper
+from council.cluster.placement import Node, look_around, refuse_unequal
+from council.protocol.errors import ConfigError, CouncilDied, OperatorError, Unreachable, VersionMismatch
+
+# Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
+# it as an error instead, so Ray is given a week. It keeps this in milliseconds.
+RECONNECT_S = 7 * 86_400
+# A thread that waits for Ray looks up at least so often.
+SLICE_S = 2.0
+# How long the end of the connection waits for calls that are inside Ray.
+END_S = 20.0
+# Shared memory is not used by small messages; Ray's default takes a third of the machine.
+OBJECT_STORE_BYTES = 100 * 2**20
+# Ray has no error of its own for a cluster of another version, but this RuntimeError of check_version_info.
+_OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)")
+# Nor for a machine that runs no node of it; this is of get_node_to_connect_for_driver.
+_NO_NODE = "No node info found matching attributes"
+_WARN = ("authentication.authentication_token_setup", "worker")
+# Linux ends a local Ray with the thread that started it, and a caller's thread may end at once. This one stays.
+_starter = ThreadPoolExecutor(1, "council-ray")
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+
+
+class Dropped(ConnectionError):
+    """This process has ended the connection that a call was to go over."""
+
+
+class Link:
+    """Counts who uses the connection. Making or ending one takes the lock ``changing``."""
+
+    def __init__(self) -> None:
+        self.changing = threading.RLock()
+        self.token: str | None = None  # made here for a local Ray, and in the environment while that runs
+        self._made: Any = None  # the connection that was made here last
+        self._ending: Any = None
+        self._calls = threading.Condition()
+        self._inside = 0
+        self._holders = 0
+
+    @contextlib.contextmanager
+    def used(self, connection: object) -> Iterator[None]:
+        """Keeps that connection while Ray is called. Raises Dropped where it has ended or is about to."""
+        with self._calls:
+            if connection is not current() or connection is self._ending:
+                raise Dropped("this process has ended its connection to the council's Ray")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._calls:
+                self._inside -= 1
+                self._calls.notify_all()
+
+    def result(self, connection: object, call: Any, timeout_s: float, look: Callable[[], object]) -> Any:
+        """What a call over that connection comes to; ``look`` raises where nobody will answer it.
+
+        Raises Dropped, and what Ray raises.
+        """
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, ends_s - time.monotonic())
+            with self.used(connection):
+                try:
+                    return ray.get(call, timeout=min(left_s, SLICE_S))
+                except ray_errors.GetTimeoutError:
+                    if left_s <= SLICE_S:
+                        raise
+                    look()
+
+    def hold(self) -> Callable[[], None] | None:
+        """How to let go of it again; None where it was not made here."""
+        if not self._made_here():
+            return None
+        self._holders += 1
+        return self._let_go
+
+    def _let_go(self) -> None:
+        with self.changing:
+            self._holders -= 1
+            if self._holders == 0 and self._made_here():
+                self._end()
+
+    @contextlib.contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Holds ``changing``, and has ended a connection whose Ray is gone.
+
+        Raises CouncilDied for one that was not made here, and Unreachable where a call over it does not end.
+        """
+        with self.changing:
+            try:
+                refuse_if_gone()
+            except Unreachable as error:
+                if not self._made_here():
+                    raise CouncilDied(
+                        f"the Ray that this process is connected to is gone ({error.message}): call ray.shutdown(), "
+                        "then connect anew"
+                    ) from error
+                self._end()
+            yield
+
+    def move(self, address: str | None, *, held: bool) -> None:
+        """Ends a connection to another Ray than that at ``address``, which the caller alone holds.
+
+        Raises Unreachable where it is not ``held`` by the caller, or by others too.
+        """
+        try:
+            refuse_another(address)
+        except Unreachable:
+            if not held or self._holders != 1 or not self._made_here():
+                raise
+            self._end()
+
+    def made(self) -> None:
+        """Ray has just been connected to from here."""
+        self._made = current()
+
+    def _made_here(self) -> bool:
+        return self._made is not None and self._made is current()
+
+    def _end(self) -> None:
+        with self._calls:  # while a call is inside Ray, ray.shutdown() ends the calling thread or the process
+            self._ending = self._made
+            if not self._calls.wait_for(lambda: not self._inside, END_S):
+                self._ending = None
+                raise Unreachable(f"a call to Ray did not end within {END_S:g} s, which keeps the connection")
+        ray.shutdown()
+        self.forget_token()
+        _read_again()
+
+    def forget_token(self) -> None:
+        """Takes the token of a local Ray, which has ended, out of the environment: it is no other Ray's."""
+        if self.token is not None and os.environ.get(admission.TOKEN) == self.token:
+            del os.environ[admission.TOKEN]
+        self.token = None
+
+
+link = Link()
+
+
+def ensure_ray(
+    address: str | None,
+    *,
+    token: str | None = None,
+    dashboard: bool = False,
+    insecure: bool = True,
+    ship: bool = False,
+    timeout_s: float = 30.0,
+) -> Callable[[], None] | None:
+    """Connects this process to Ray, starting a local one where ``address`` is None and none is in use yet.
+
+    Returns how to let go of it, or None where the connection was made elsewhere. A local Ray demands a token, made
+    for it alone, since its ports are open to the network; one elsewhere is shown ``token``, by default that of the
+    environment, and is refused if it demands none, unless ``insecure``. ``ship`` sends this package to its nodes.
+    Call it within ``link.renewed()`` if this process may have a connection already.
+    Raises Unreachable, VersionMismatch, OperatorError, ConfigError.
+    """
+    with link.changing:
+        if ray.is_initialized():
+            refuse_another(address)
+            if ship:
+                why = "ray_ship: this process is connected to its Ray already: give py_modules to ray.init instead"
+                raise ConfigError(why, problems=[why])
+            return link.hold()
+        connect(address, token=token, dashboard=dashboard, insecure=insecure, ship=ship, timeout_s=timeout_s)
+        return link.hold()
+
+
+def refuse_another(address: str | None) -> None:
+    """Raises Unreachable where this process is connected to another Ray than the one at ``address``."""
+    ours = here()
+    util: Any = ray.util  # without types
+    own = util.get_node_ip_address()
+    if address not in (None, "auto", "local") and not admission.same_place(str(address), ours, own):
+        raise Unreachable(
+            f"this process is connected to the Ray at {ours} and can't use the one at {address} as well: "
+            "call ray.shutdown() first, or leave the address out (and RAY_ADDRESS)",
+            address=address,
+        )
+
+
+def connect(
+    address: str | None,
+    *,
+    token: str | None = None,
+    dashboard: bool = False,
+    insecure: bool = True,
+    ship: bool = False,
+    timeout_s: float = 30.0,
+) -> None:
+    """As ``ensure_ray``, in a process without a connection, for those who hold it already."""
+    link.forget_token()  # of a Ray that failed to start, or that its user has shut down
+    # Read by Ray when it connects; also one of our own must not end this process.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S))
+    if address in (None, "local"):
+        _start(dashboard)
+        reaper.watch(raylet(), ray.shutdown)
+    else:
+        _join(_resolved(str(address)), token, insecure=insecure, ship=ship, timeout_s=timeout_s)
+    worker: Any = ray._private.worker.global_worker
+    worker.threads_stopped.set()  # of them the one that prints errors keeps a core busy once Ray's head is gone
+    link.made()
+
+
+def raylet() -> int | None:
+    """The id of the raylet that this process has started, if it has."""
+    started = current().all_processes.get("raylet")
+    return started[0].process.pid if started else None
+
+
+def current() -> Any:
+    """This process's connection, which is another object of Ray's each time; None without one."""
+    worker: Any = ray._private.worker
+    return worker._global_node
+
+
+def refuse_if_gone() -> None:
+    """Raises Unreachable where the Ray that this process is connected to is gone, or another is in its place."""
+    if not ray.is_initialized():
+        return
+    address = here()
+    admission.refuse_if_nobody_listens(address)
+    try:
+        head = GcsClient(address=address, cluster_id=current().cluster_id.hex())
+        head.check_alive([], timeout=admission.PROBE_TIMEOUT_S)
+    except ray_errors.AuthenticationError as error:
+        raise Unreachable(f"by now another Ray runs at {address}", address=address) from error
+    except ray_errors.RpcError:
+        pass  # something listens there and did not answer in time, which does not show that the Ray is gone
+
+
+def here() -> str:
+    """Where the Ray is that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def _read_again() -> None:
+    """Has Ray read from the environment again how to show itself; it does so once, and keeps what it read."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _start(dashboard: bool) -> None:
+    # Ray turns its token on for a local cluster. Given one, it does not leave one in the home folder. It stays in the
+    # environment while that Ray runs, for processes that are started from here and connect to it.
+    given = {admission.TOKEN, admission.TOKEN_PATH} & set(os.environ)
+    if os.environ.get(admission.MODE, "token") == "token" and not given:
+        link.token = os.environ[admission.TOKEN] = secrets.token_hex(32)
+    begin = functools.partial(
+        ray.init,
+        address="local",
+        include_dashboard=dashboard,
+        object_store_memory=OBJECT_STORE_BYTES,
+        _temp_dir=_temp_dir(),
+        **_QUIET,
+    )
+    with _quiet():
+        _read_again()
+        if threading.current_thread() is threading.main_thread():
+            begin()
+        else:
+            _starter.submit(begin).result()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps Ray from warning that its token is on, and that it sets no signal handler beside the main thread."""
+    warn = [logging.getLogger(f"ray._private.{name}") for name in _WARN]
+    levels = [each.level for each in warn]
+    for each in warn:
+        each.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for each, level in zip(warn, levels, strict=True):
+            each.setLevel(level)
+
+
+def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeout_s: float) -> None:
+    door = admission.knock(address, token)
+    if not (door.demands_token or insecure):
+        raise admission.insecure(address)
+    local: Any = services  # without types
+    if not local.find_gcs_addresses():  # Ray would look for a minute, and not say this
+        raise admission.no_node(address)
+    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
+    package = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["__pycache__"]}
+    traced = vars(ray).get("__traced__", False)
+    try:
+        with door.mode(), _quiet():
+            _read_again()
+            # Else Ray imports and calls the function that the head names as its tracing hook.
+            vars(ray)["__traced__"] = True
+            ray.init(address=address, runtime_env=package if ship else None, **_QUIET)
+    except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
+        other = _OTHER_VERSION.match(str(error))
+        if other is not None:
+            raise mismatch(f"the Ray at {address}", {"ray": other[1], "python": other[2]}) from error
+        if _NO_NODE in str(error):
+            raise admission.no_node(address) from error
+        raise Unreachable(
+            f"no Ray answers at {address}: {error}; see that it runs there, and that RAY_AUTH_TOKEN is its own",
+            address=address,
+        ) from error
+    finally:
+        vars(ray)["__traced__"] = traced
+        if not ray.is_initialized():
+            _read_again()
+
+
+def refuse_other_versions(what: str, theirs: dict[str, Any]) -> None:
+    """Raises VersionMismatch where this process can't talk to what runs on ``theirs``."""
+    same_python = versions()["python"].rsplit(".", 1)[0] == str(theirs["python"]).rsplit(".", 1)[0]
+    if versions()["ray"] != theirs["ray"] or not same_python:
+        raise mismatch(what, theirs)
+
+
+def mismatch(what: str, theirs: dict[str, Any]) -> VersionMismatch:
+    """Why this process can't talk to what runs on other versions."""
+    ours = versions()
+    return VersionMismatch(
+        f"{what} runs on Ray {theirs['ray']} and Python {theirs['python']}, this process on {ours['ray']} and "
+        f"{ours['python']}: use the same",
+        ours=ours,
+        theirs=theirs,
+    )
+
+
+def _resolved(address: str) -> str:
+    """Where ``auto`` leads: to the Ray of this machine."""
+    if address != "auto":
+        return address
+    try:
+        return str(services.canonicalize_bootstrap_address_or_die("auto"))
+    except (ConnectionError, ValueError) as error:
+        raise Unreachable(
+            f"no Ray was found on this machine: {error}; start one, or give its address", address=address
+        ) from error
+
+
+def _temp_dir() -> str | None:
+    """Ray's folder for sockets must have a short name; the system's own temporary folder mostly has."""
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return os.path.join(folder, "ray")
+
+
+def alive() -> list[Node]:
+    """The cluster's live nodes, as Ray reports them to this process."""
+    nodes: Any = ray.nodes  # without types
+    return [
+        Node(
+            node["NodeID"],
+            node["NodeManagerHostname"],
+            dict(node.get("Labels") or {}),
+            dict(node["Resources"]),
+        )
+        for node in nodes()
+        if node["Alive"]
+    ]
+
+
+def look_at_nodes(limit_s: float) -> None:
+    """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run."""
+    looking: Any = ray.remote(num_cpus=0, max_retries=0)(look_around())
+    found: dict[str, tuple[str | None, str]] = {}
+    ends_s = time.monotonic() + limit_s
+    while left := [node for node in alive() if node.told not in found]:
+        asked = {looking.options(scheduling_strategy=on_node(node.node_id)).remote(): node for node in left}
+        ray.wait(list(asked), num_returns=len(asked), timeout=max(0.0, ends_s - time.monotonic()))
+        for each, node in asked.items():
+            # One that went meanwhile, or has come just now and is not known everywhere: it is looked for again.
+            with contextlib.suppress(
+                ray_errors.NodeDiedError, ray_errors.TaskUnschedulableError, ray_errors.GetTimeoutError
+            ):
+                found[node.told] = ray.get(each, timeout=SLICE_S)
+        if time.monotonic() > ends_s:
+            hosts = ", ".join(node.told for node in left)
+            raise OperatorError(f"no process starts within {limit_s:g} s on {hosts}: see Ray's logs")
+    refuse_unequal(found, __version__)
+
+
+def on_node(node_id: str) -> Any:
+    """That node and no other, for as long as it lives."""
+    return NodeAffinitySchedulingStrategy(node_id, soft=False)
+
+
+def versions() -> dict[str, str]:
+    """What must agree between a client and the cluster."""
+    return {"ray": ray.__version__, "python": platform.python_version()}

@@ -1,0 +1,152 @@
+"""The process that keeps a council and its local Ray up after ``council up`` has returned. Holds no rule.
+
+``python -m council.cluster.host REPORT LOG`` reads the configuration as JSON from its input, and writes one
+line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` when it could not. It then
+stays until SIGTERM, removes the file by which the council is found, and closes the council and Ray. Where the
+council dies, the file stays. LOG is the file that its output goes to, and is kept so that commands can name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Any
+
+from council.agents.messaging.logs import get_logger
+from council.cluster import known, reaper
+from council.config.settings import CouncilConfig
+from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
+
+if TYPE_CHECKING:
+    from council.cluster.port import RayPort
+
+log = get_logger("council.host")
+
+# How often it sees whether the coordinator still lives; a dead one leaves nothing to stay for.
+LOOK_S = 5.0
+# The coordinator cancels its tasks and kills its seats in less than a second.
+CLOSE_TIMEOUT_S = 15.0
+
+
+def main(argv: list[str]) -> int:
+    """Hosts one council; the exit code is 0 after SIGTERM, else 1."""
+    if len(argv) != 2 or not argv[0].isdigit():
+        sys.stderr.write("this process is started by council up\n")
+        return 2
+    os.umask(0o077)
+    with os.fdopen(int(argv[0]), "w", encoding="utf-8") as report:
+        try:
+            config = CouncilConfig.model_validate_json(sys.stdin.buffer.read())
+            with _only_one(config.name):
+                return _host(config, report, argv[1])
+        except CouncilError as error:
+            _report(report, {"error": _told(error)})
+            log.error("not started", why=error.message)
+            return 1
+        except Exception as error:
+            _report(report, {"error": _told(InternalError(f"{type(error).__name__}: {error}"))})
+            raise
+
+
+def _told(error: CouncilError) -> dict[str, str]:
+    return {"code": error.code, "type": type(error).__name__, "message": error.message}
+
+
+def _report(report: IO[str], line: dict[str, Any]) -> None:
+    if not report.closed:
+        with contextlib.suppress(OSError):  # whoever started it may have left
+            report.write(json.dumps(line) + "\n")
+            report.close()
+
+
+@contextlib.contextmanager
+def _only_one(name: str) -> Iterator[None]:
+    """Holds the name for as long as this process lives; the system lets go of it, however that ends."""
+    path = known.folder() / f"{name}.lock"
+    try:
+        file = path.open("a")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise NameTaken(
+            f"a council named {name} runs already, or is starting: see council status, take it down "
+            "with council down, or choose another --name",
+            name=name,
+        ) from None
+    except OSError as error:
+        raise OperatorError(f"{path} can't be locked: {error.strerror}") from error
+    with file:
+        yield
+
+
+def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
+    token = secrets.token_hex(32)
+    # Read by Ray when it is imported, below. A token of its own: it is written where only its owner reads.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+    from council.cluster import connection, panel_actor
+    from council.cluster import port as ray_side
+
+    port = ray_side.launch(config, detached=True)
+    try:
+        seen = asyncio.run(panel_actor.places(port.status))
+        entry = known.Known(
+            name=config.name,
+            namespace=config.ray_namespace,
+            address=ray_side.address(),
+            machine=socket.gethostname(),
+            since_wall_s=time.time(),
+            pid=os.getpid(),
+            started=reaper.process_started(os.getpid()),
+            token=token,
+            log=log_path,
+            panel=seen["panel"],
+            dashboard=seen["dashboard"],
+            ray=reaper.noted(connection.raylet()),
+        )
+        ready = {"name": entry.name, "address": entry.address, "pid": entry.pid, **seen}
+        return asyncio.run(_stay(port, entry, report, ready))
+    finally:
+        port.release()
+        log.info("closed", council=config.name)
+
+
+async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[str, Any]) -> int:
+    """Until SIGTERM, or until the coordinator dies."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)  # after Ray, which sets handlers of its own
+    known.write(entry)
+    _report(report, {"ready": ready})
+    log.info("ready", council=entry.name, address=entry.address)
+    try:
+        while not ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_S)
+                break
+            try:
+                await asyncio.wait_for(port.status(), 6 * LOOK_S)
+            except CouncilDied as error:
+                log.error("the coordinator died", why=error.message)
+                return 1
+            except (CouncilError, TimeoutError) as error:
+                log.warning("the coordinator does not answer", why=str(error))
+        log.info("closing", council=entry.name)
+        known.forget(entry.name)  # what stays after a crash says that it was one
+        return 0
+    finally:
+        with contextlib.suppress(CouncilError, TimeoutError):
+            await asyncio.wait_for(port.close(), CLOSE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

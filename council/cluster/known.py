@@ -1,0 +1,145 @@
+"""Remembers which councils were brought up from here, in files of this user's own. Knows nothing of Ray.
+
+One file for each council, ``councils/<name>.json`` in the state folder, readable by its owner alone since it
+holds the token that admits to a local Ray. A file whose host process is gone is stale: that council has crashed. It
+stays until the council is brought up or taken down again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from council.cluster.reaper import process_started
+from council.config.files import whole
+from council.config.human_keys import state_dir
+from council.config.settings import NAME_PATTERN
+from council.protocol.errors import CouncilDied, OperatorError
+
+FILE_BYTES_MAX = 64 * 2**10  # ours have some 500
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A council that was brought up. ``pid`` and ``started`` name its host process; None on a foreign cluster.
+
+    ``panel`` and ``dashboard`` are addresses of pages to look at. ``ray`` are processes of a Ray of our own
+    that may outlive the host: their ids, and when each began.
+    ``token`` is that of a Ray of our own; the token of somebody else's cluster stays in the environment.
+    """
+
+    name: str
+    namespace: str
+    address: str
+    machine: str
+    since_wall_s: float
+    pid: int | None = None
+    started: str | None = None
+    token: str | None = None
+    log: str | None = None
+    panel: str | None = None
+    dashboard: str | None = None
+    ray: dict[int, str] = field(default_factory=dict)
+
+    def stale(self) -> bool:
+        """Whether its host process is certainly gone; of another machine's nothing is certain."""
+        if self.pid is None or self.machine != socket.gethostname():
+            return False
+        return process_started(self.pid) != self.started
+
+    def crashed(self) -> CouncilDied:
+        """The error for a council whose host process is gone, since ``council down`` would have removed its file."""
+        return CouncilDied(
+            f"council {self.name} has crashed: it is gone without having been taken down, since its process "
+            f"{self.pid} has ended; bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
+            name=self.name,
+            open_ids=[],
+        )
+
+
+def folder() -> Path:
+    """Where the files are, made if need be. Raises OperatorError."""
+    path = state_dir() / "councils"
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OperatorError(
+            f"the state folder {path} can't be made: {error.strerror}; set XDG_STATE_HOME to one that can"
+        ) from error
+    return path
+
+
+def write(known: Known) -> Path:
+    """Keeps ``known``, at once and whole, readable by nobody else. Raises OperatorError."""
+    return _put(folder() / f"{known.name}.json", msgspec.json.format(msgspec.json.encode(known), indent=1))
+
+
+def refuse_unwritable(name: str) -> None:
+    """Raises OperatorError where what is to be kept of ``name`` could not be written, as far as can be seen now."""
+    _put(folder() / f"{name}.json.tried", b" " * FILE_BYTES_MAX).unlink(missing_ok=True)
+
+
+def _put(path: Path, content: bytes) -> Path:
+    try:
+        with whole(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise OperatorError(
+            f"{path} can't be written: {error.strerror}; mend that, or set XDG_STATE_HOME to a folder that can"
+        ) from error
+    return path
+
+
+def forget(name: str) -> None:
+    """Removes what is kept of ``name``, if anything."""
+    with contextlib.suppress(OSError):
+        (state_dir() / "councils" / f"{name}.json").unlink()
+
+
+def read(name: str) -> Known | None:
+    """What is kept of ``name``, stale or not. Raises OperatorError for a file that is not as ours are."""
+    path = state_dir() / "councils" / f"{name}.json"
+    try:
+        if path.stat().st_mode & 0o077:
+            raise OperatorError(f"{path} is open to others, and holds a token: chmod 600 it, or remove it")
+        with path.open("rb") as file:
+            known = msgspec.json.decode(file.read(FILE_BYTES_MAX), type=Known)
+        if known.name != name or (known.pid is not None and known.pid <= 1):
+            raise ValueError("it is another council's, or names no process")
+        return known
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise OperatorError(f"{path} can't be used: {error}; remove it if the council is gone") from error
+
+
+def every() -> list[Known]:
+    """All that are kept and not stale; files that can't be used are passed over, ``read`` tells why."""
+    found = []
+    names = sorted(path.stem for path in (state_dir() / "councils").glob("*.json"))
+    for name in names:
+        if re.fullmatch(NAME_PATTERN, name):
+            with contextlib.suppress(OperatorError):
+                known = read(name)
+                if known is not None and not known.stale():
+                    found.append(known)
+    return found
+
+
+def running(name: str) -> Known | None:
+    """What is kept of ``name``, unless its host is gone."""
+    known = read(name)
+    return None if known is None or known.stale() else known
+
+
+def located(name: str) -> Known | None:
+    """What is kept of the council of that name. Raises CouncilDied where it has crashed, and OperatorError."""
+    known = read(name)
+    if known is not None and known.stale():
+        raise known.crashed()
+    return known

@@ -1,0 +1,395 @@
+"""What of Ray the panel needs: its actor, Ray's dashboard and its folders. Holds no rule.
+
+The panel's actor is ``<council>/panel``, a process of its own: whoever looks at it takes nothing from decisions, it
+holds no key, and it is there to be looked at while the coordinator restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import functools
+import http.client
+import json
+import os
+import random
+import secrets
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray import exceptions as ray_errors
+from ray._private import parameter, services
+from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from council.agents.messaging.logs import get_logger
+from council.cluster import raw_answers
+from council.config.settings import CouncilConfig
+from council.gateway.grafana import FILE, UID, put
+from council.protocol.errors import CouncilError, OperatorError, Unreachable
+
+log = get_logger("council.panel")
+
+PART = "panel"
+# How often the actor sees whether its council still is, and whether a port that was in use is free by now.
+LOOK_S = 2.0
+# A process starts within that, also on a busy machine.
+START_S = 20.0
+STARTING = "the panel is starting"
+# A status does not wait longer for the panel; where it is, is told once that is known.
+TOLD_S = 0.2
+# A Grafana on this machine answers within a fraction of this.
+GRAFANA_TIMEOUT_S = 1.0
+DASHBOARD_TIMEOUT_S = 10.0
+# Above the ports of Ray's workers, below those that Linux and others give to who asks for any.
+GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
+HEAD = "node:__internal_head__"  # a resource that the head node has, and no other
+# What an address raises at which nothing answers, or something that is not what was asked for.
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+# What Ray takes as Grafana's address where it is told none.
+GRAFANA_USUAL = "http://localhost:3000"
+# How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
+FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
+# A head that comes back may not know yet that a node is there: said once, the second of these proves nothing.
+SAID_AT_LEAST = 2
+
+_remote: Any = ray.remote
+
+
+class Watched:
+    """A coordinator whose end is that of an actor of its own, which looks now and then whether it has come."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._asked: Any = None
+        self._said = 0
+
+    def ended(self, within_s: float) -> bool:
+        """Whether it is dead for good; it is not where it starts, or is slow or out of reach for now."""
+        if self._asked is None:  # one question at a time: to a coordinator that is frozen they would pile up
+            self._asked = self._coordinator.hello.remote()
+        if not ray.wait([self._asked], timeout=within_s)[0]:
+            return False
+        answered, self._asked = self._asked, None
+        try:
+            ray.get(answered)
+        except ray_errors.ActorDiedError:
+            return True
+        except ray_errors.ActorUnschedulableError:
+            self._said += 1
+            return self._said >= SAID_AT_LEAST
+        except (ray_errors.RayError, CouncilError):
+            pass
+        self._said = 0
+        return False
+
+
+@_remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
+class PanelActor:
+    """Serves the panel; ends with its council."""
+
+    def __init__(
+        self, name: str, council_id: str, coordinator: Any, token: str, host: str, port: int
+    ) -> None:
+        self._title = f"Panel of {council_id}"
+        self._name, self._coordinator, self._token = name, coordinator, token
+        self._host, self._port = host, port
+        self._server: Any = None
+        self._notice = ""
+        self._serve()
+        threading.Thread(target=self._watch, name="panel-watch", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return self._title
+
+    def about(self) -> bytes:
+        """Where it is, or why it is not; and the token that opens the content of proposals."""
+        url = None if self._server is None else self._server.url
+        return raw_answers.answer({"url": url, "notice": self._notice, "token": self._token})
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def _serve(self) -> None:
+        from council.gateway.server import Server  # the web server's modules, which the panel alone needs
+
+        try:
+            util: Any = ray.util  # without types
+            self._server = Server(
+                self._ask,
+                self._name,
+                self._token,
+                self._host,
+                self._port,
+                reached_at=util.get_node_ip_address(),
+                framed_by=_origins(),
+            )
+            self._notice = ""
+        except OperatorError as error:
+            if error.message != self._notice:
+                log.warning("no panel", council=self._name, why=error.message)
+            self._notice = error.message
+
+    async def _ask(self) -> Mapping[str, Any]:
+        try:
+            answer = await asyncio.wrap_future(self._coordinator.status.remote().future())
+            return raw_answers.opened(answer, dict[str, Any])
+        except ray_errors.RayError as error:
+            why = f"is away ({type(error).__name__}); it may be restarting"
+            raise Unreachable(f"the coordinator of {self._name} {why}", name=self._name) from None
+
+    def _watch(self) -> None:
+        me = ray.get_runtime_context().current_actor
+        coordinator, pause = Watched(self._coordinator), threading.Event()
+        while not pause.wait(LOOK_S):
+            if self._server is not None and not self._server.alive():
+                self._server.close()
+                self._server = None
+            if self._server is None:
+                self._serve()
+            if coordinator.ended(LOOK_S):
+                ray.kill(me, no_restart=True)
+                return
+
+
+def _ours(error: ray_errors.RayError) -> CouncilError | None:
+    """The error of ours that one of Ray's brings from another process, if it is that."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, CouncilError) else None
+
+
+class Panel:
+    """A coordinator's panel: made where the configuration wants one, and never in the way of the council."""
+
+    def __init__(self, config: CouncilConfig, council_id: str, coordinator: Any) -> None:
+        self._actor: Any = None
+        self._about: dict[str, Any] = {"url": None, "notice": STARTING, "token": ""}
+        self._asking: asyncio.Future[Any] | None = None
+        self._wanted = bool(config.panel)
+        if not self._wanted:
+            return
+        name = f"{config.name}/{PART}"
+        with contextlib.suppress(ValueError):  # else it outlived the coordinator before this one
+            self._actor = raw_answers.find(name, config.ray_namespace, PanelActor)
+            return
+        actors: Any = PanelActor
+        options = actors.options(
+            name=name,
+            namespace=config.ray_namespace,
+            lifetime="detached",
+            scheduling_strategy=NodeAffinitySchedulingStrategy(
+                ray.get_runtime_context().get_node_id(), soft=True
+            ),
+        )
+        try:
+            self._actor = options.remote(
+                config.name,
+                council_id,
+                coordinator,
+                secrets.token_urlsafe(24),
+                config.panel_host,
+                config.panel_port or free_port(config.panel_host),
+            )
+        except (ray_errors.RayError, ValueError, OSError) as error:
+            log.warning("no panel", council=config.name, why=str(error))
+            self._about["notice"] = f"the panel can't be made: {error}; see panel_host and panel_port"
+
+    async def told(self) -> dict[str, Any] | None:
+        """Where the panel is, or why it is not; None where none is wanted."""
+        if not self._wanted:
+            return None
+        if self._actor is not None and self._about["url"] is None:
+            if self._asking is None:
+                self._asking = asyncio.wrap_future(self._actor.about.remote().future())
+            asking = self._asking  # others may wait for it as well
+            await asyncio.wait({asking}, timeout=TOLD_S)
+            if asking.done() and asking is self._asking:
+                self._asking = None
+                error = asking.exception()
+                why = f"the panel does not answer: {type(error).__name__}"
+                about = {**self._about, "notice": why}
+                self._about = raw_answers.opened(asking.result(), dict[str, Any]) if error is None else about
+        return {"url": self._about["url"], "notice": self._about["notice"]}
+
+
+def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | None:
+    """Where the panel of a council is, with its token; None where it has none. For a process that is connected."""
+    try:
+        actor: Any = raw_answers.find(f"{config.name}/{PART}", config.ray_namespace, PanelActor)
+        answer: Any = ray.get(actor.about.remote(), timeout=timeout_s)
+        return raw_answers.opened(answer, dict[str, Any])
+    except (ValueError, ray_errors.RayError):
+        return None
+
+
+def free_port(host: str) -> int:
+    """A port that is free just now, and none that a system gives to who asks for any, as all of Ray does."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in random.sample(GIVEN_TO_NOBODY, PORTS_TRIED):
+        try:
+            with socket.create_server((host, port), family=family):
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    with socket.create_server((host, 0), family=family) as made:
+        return int(made.getsockname()[1])
+
+
+async def places(status: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str, str | None]:
+    """Where a council that has just been launched is to be seen: panel, dashboard.
+
+    ``notice`` says what is not there that should be: its panel, its metrics' endpoint.
+    """
+    ends = time.monotonic() + START_S
+    nothing: dict[str, Any] = {"url": None, "notice": None}
+    seen = metrics = nothing
+    with contextlib.suppress(CouncilError):
+        while True:
+            told = await status()
+            seen, metrics = told["panel"] or nothing, told["metrics"] or nothing
+            if seen["notice"] != STARTING or time.monotonic() >= ends:
+                break
+            await asyncio.sleep(TOLD_S)
+    notice = "; ".join(each["notice"] for each in (seen, metrics) if each["notice"])
+    return {"panel": seen["url"], "notice": notice, "dashboard": dashboard_url()}
+
+
+# Ray's dashboard
+
+
+def dashboard_url() -> str | None:
+    """Where the dashboard of this process's Ray is; None where it has none."""
+    try:
+        place: str | None = cast(Any, services).get_webui_url_from_internal_kv()
+    except (ray_errors.RayError, RuntimeError):
+        return None
+    return f"http://{place}/" if place else None
+
+
+def _origins() -> list[str]:
+    url = dashboard_url()
+    return [] if url is None else [url.rstrip("/")]
+
+
+def with_panel(config: CouncilConfig, *, dashboard: bool) -> CouncilConfig:
+    """The configuration with what is left open about the panel filled in.
+
+    Beside a dashboard there is a panel unless there is to be none, at a port that the dashboard can be told.
+    """
+    wanted = dashboard if config.panel is None else config.panel
+    port = config.panel_port
+    if wanted and dashboard and not port and config.ray_address in (None, "local"):
+        with contextlib.suppress(OSError):  # told when it is served
+            port = free_port(config.panel_host)
+    return config.model_copy(update={"panel": wanted, "panel_port": port})
+
+
+@contextlib.contextmanager
+def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
+    """Settles for a Ray that is started within what its dashboard needs, where it has one.
+
+    Its Metrics tab shows the panel, unless a Grafana is there, which that tab is for; this rests on no contract of
+    Ray's (``council.gateway.panel``).
+    """
+    if not dashboard or config.ray_address not in (None, "local") or ray.is_initialized():
+        yield
+        return
+    told = {} if _grafana_is_there() else _metrics_tab(config)
+    before = {key: os.environ.get(key) for key in told}
+    params: Any = parameter
+    usual = params.RayParams
+    # The usual port may be that of another Ray's agents here, and the Logs tab shows nothing without; ray.init has no
+    # argument for it.
+    params.RayParams = functools.partial(usual, dashboard_agent_listen_port=None)
+    os.environ.update(told)
+    try:
+        yield
+    finally:  # for other Rays of this process they are not meant
+        params.RayParams = usual
+        for key, value in before.items():
+            if value is None:
+                del os.environ[key]
+            else:
+                os.environ[key] = value
+
+
+def _metrics_tab(config: CouncilConfig) -> dict[str, str]:
+    """What has Ray's dashboard show the panel."""
+    if not config.panel or not config.panel_port:
+        return {}
+    host = "127.0.0.1" if config.panel_host in ("0.0.0.0", "::") else config.panel_host
+    place = f"http://{f'[{host}]' if ':' in host else host}:{config.panel_port}"
+    told = {"RAY_GRAFANA_HOST": place, "RAY_GRAFANA_DEFAULT_DASHBOARD_UID": UID}
+    return told if "RAY_PROMETHEUS_HOST" in os.environ else told | {"RAY_PROMETHEUS_HOST": place}
+
+
+def _grafana_is_there() -> bool:
+    """Whether Ray has been told of a Grafana, or one answers where Ray looks for it."""
+    if "RAY_GRAFANA_HOST" in os.environ:
+        return True
+    try:
+        with urllib.request.urlopen(f"{GRAFANA_USUAL}/api/health", timeout=GRAFANA_TIMEOUT_S) as answer:
+            told = json.load(answer)
+    except NO_ANSWER:
+        return False
+    return isinstance(told, dict) and told.get("database") == "ok"
+
+
+def logs_folder() -> Path:
+    """The folder of this node's logs, which the dashboard's Logs tab shows."""
+    return Path(ray._private.worker._global_node.get_logs_dir_path())  # type: ignore[attr-defined]
+
+
+def grafana() -> dict[str, str | None]:
+    """What the dashboard of this process's Ray shows in its Metrics tab: ``host``, None where nothing answers it."""
+    url = dashboard_url()
+    nothing: dict[str, str | None] = {"host": None}
+    if url is None:
+        return nothing
+    asked = urllib.request.Request(f"{url}api/grafana_health", headers=get_auth_headers_if_auth_enabled({}))
+    try:
+        with urllib.request.urlopen(asked, timeout=DASHBOARD_TIMEOUT_S) as answer:
+            told = json.load(answer)["data"]
+            return {"host": told["grafanaHost"] if told.get("dashboardUids") else None}
+    except (*NO_ANSWER, KeyError, TypeError):  # not as this version of Ray has it, or not there
+        return nothing
+
+
+def install_dashboard() -> dict[str, str]:
+    """Puts the dashboard into the folder of Ray's head node that its Grafana reads; says what was done there.
+
+    Raises OperatorError: a file of another's is there, or the folder is not to be written.
+    """
+    nodes: Any = ray.nodes  # without types
+    heads = [each["NodeID"] for each in nodes() if each["Alive"] and HEAD in each["Resources"]]
+    if not heads:
+        raise OperatorError("this Ray has no head node that lives: its dashboards' folder can't be reached")
+    there = NodeAffinitySchedulingStrategy(heads[0], soft=False)
+    putting: Any = _remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_put_dashboard)
+    try:
+        done: dict[str, str] = ray.get(putting.remote(FILE.read_text("utf-8")), timeout=START_S)
+    except ray_errors.RayError as error:
+        raise _ours(error) or OperatorError(f"this Ray's head node did not put it there: {error!r}") from None
+    return done
+
+
+def _put_dashboard(text: str) -> dict[str, str]:
+    """Runs on the head node, in the surroundings that Ray's dashboard was started in."""
+    session = logs_folder().parent
+    settings = Path(os.environ.get("RAY_METRICS_OUTPUT_ROOT", session / "metrics")) / "grafana"
+    folder = Path(os.environ.get("RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR", settings / "dashboards"))
+    path, how = put(text, folder)
+    return {
+        "path": str(path),
+        "how": how,
+        "host": socket.gethostname(),
+        "settings": str(settings / "grafana.ini"),
+    }

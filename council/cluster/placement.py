@@ -1,0 +1,109 @@
+"""On which node of a cluster a seat belongs. Knows nodes and needs as plain data; of Ray, votes and time nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from council.config.settings import MEMORY, CouncilConfig, SeatConfig
+from council.protocol.errors import OperatorError, VersionMismatch
+
+# What a node has is shown in an error, but not of a thousand nodes.
+NODES_SHOWN = 8
+
+
+class Node(NamedTuple):
+    """A node that lives, as Ray tells of it."""
+
+    node_id: str
+    host: str
+    labels: Mapping[str, str]
+    resources: Mapping[str, float]
+
+    @property
+    def told(self) -> str:
+        """Its name in an error; there may be several nodes on a host."""
+        return f"{self.host} (node {self.node_id[:8]})"
+
+
+def place(seat: SeatConfig, nodes: Iterable[Node], held: Iterable[str]) -> str | None:
+    """The node for a seat: of those that have what it needs, the one that holds the fewest of the council.
+
+    ``held`` names a node once for each actor of the council that it holds. None where no node will do.
+    """
+    load = Counter(held)
+    fit = [node for node in nodes if fits(seat, node)]
+    return min(fit, key=lambda node: (load[node.node_id], node.node_id)).node_id if fit else None
+
+
+def fits(seat: SeatConfig, node: Node) -> bool:
+    """Whether a node has the labels of a seat, and in all as much as it needs; some may be in use."""
+    return all(node.labels.get(key) == value for key, value in seat.labels.items()) and all(
+        node.resources.get(name, 0) >= amount for name, amount in seat.resources.items()
+    )
+
+
+def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
+    """Why a seat does not start, where that is seen: what it asks for, and what there is."""
+    every = list(nodes)
+    wants = [f"{key}={value}" for key, value in seat.labels.items()]
+    wants += [f"{amount:g} {name}" for name, amount in seat.resources.items()]
+    if not wants or any(fits(seat, node) for node in every):
+        return "see the cluster's resources (ray status)"
+    shown = [_told(seat, node) for node in every[:NODES_SHOWN]]
+    more = f", and {len(every) - NODES_SHOWN} more" if len(every) > NODES_SHOWN else ""
+    return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Mend its labels or resources, or add a node"
+
+
+def _told(seat: SeatConfig, node: Node) -> str:
+    labels = [f"{key}={node.labels[key]}" for key in seat.labels if key in node.labels]
+    resources = [f"{node.resources.get(name, 0):g} {name}" for name in seat.resources]
+    return f"{node.told} has {', '.join([*labels, *resources]) or 'none of it'}"
+
+
+def pinned(config: CouncilConfig) -> bool:
+    """Whether the coordinator must stay where it was launched, for its journal is a file there."""
+    return config.store != MEMORY and not (config.store or "").startswith("postgres")
+
+
+def look_around() -> Callable[[], tuple[str | None, str]]:
+    """What a node is asked: the module that is missing there, or None, and the version of this package.
+
+    A function of a function, for such are sent by value: where the package is not, nothing of it could be named.
+    """
+
+    def look() -> tuple[str | None, str]:
+        import importlib
+
+        try:
+            importlib.import_module("council.cluster.actors")
+            return None, str(importlib.import_module("council").__version__)
+        except ModuleNotFoundError as error:
+            return error.name, ""
+
+    return look
+
+
+def refuse_unequal(found: Mapping[str, tuple[str | None, str]], ours: str) -> None:
+    """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run.
+
+    ``found`` is what each of them answered to ``look_around``.
+    """
+    lacks = [
+        f"{host} (no module {module})" for host, (module, _) in sorted(found.items()) if module is not None
+    ]
+    other = {host: version for host, (module, version) in found.items() if module is None and version != ours}
+    if lacks:
+        raise OperatorError(
+            f"a council can't run on these nodes of the cluster: {', '.join(lacks)}. Install council-runtime=={ours} "
+            "there, or say --ship (setting ray_ship), which sends the package, but nothing that it depends on"
+        )
+    if other:
+        told = ", ".join(f"{version} on {host}" for host, version in sorted(other.items()))
+        raise VersionMismatch(
+            f"the cluster has council-runtime {told}, this process {ours}: install the same, or say --ship (setting "
+            "ray_ship), which sends this one",
+            ours={"council": ours},
+            theirs=other,
+        )

@@ -1,0 +1,174 @@
+"""Calls actors that may be anybody's, and takes bytes alone from them. Nothing that they send is unpickled.
+
+Ray unpickles three things of an actor in the process that calls it: its class, what its methods return, and what
+they raise. Whoever registers an actor under a council's name could so run code in the council's clients. Here the
+class is this package's own, a method's result must be ``bytes`` (which Ray marks as raw and does not pickle), and
+an error that was raised over there is told without its contents. Ray has no public way to do this, so this module
+replaces two private methods of Ray. Where a version of Ray lacks one, importing this module fails; where it finds an
+actor without the one, ``find`` fails; where it reads a result without the other, tests/ray/test_foreign.py fails.
+
+Ray logs an error that nobody waited for without saying whose it is. Where this module is imported, that log says that
+there was one, and not which: also for actors and tasks of the process's own.
+
+An answer is ``b"+"`` and the result, or ``b"-"`` and the error, in msgpack.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypedDict, TypeVar
+
+import msgspec
+import ray
+from ray import exceptions as ray_errors
+from ray._private import ray_constants
+from ray._private.function_manager import FunctionActorManager
+from ray._private.serialization import SerializationContext
+from ray.core.generated.common_pb2 import ErrorType  # type: ignore[attr-defined]
+
+from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.runtime.messages import error_of
+
+T = TypeVar("T")
+Answered = Callable[..., Awaitable[bytes]]
+# Error types whose data Ray would unpickle.
+_PICKLED = {ErrorType.Value(name) for name in ("TASK_EXECUTION_EXCEPTION", "TASK_CANCELLED")}
+_RAW: bytes = ray_constants.OBJECT_METADATA_TYPE_RAW
+# The ids of the actors whose results must be bytes. None is removed, since an answer may come at any time: a few for
+# each connection that was made, of 16 bytes each.
+_actors: set[bytes] = set()
+# What ``find`` looks for on this thread.
+_lookup = threading.local()
+
+
+class Hello(TypedDict):
+    """What a coordinator says runs there."""
+
+    ray: str
+    python: str
+
+
+class Joined(TypedDict):
+    """What a coordinator answers who joins."""
+
+    council_id: str
+    session: str
+
+
+class NotBytes(ray_errors.RayError):
+    """An actor answered a call by something else than bytes."""
+
+
+# What an actor does
+
+
+def in_bytes(method: Callable[..., Awaitable[Any]]) -> Answered:
+    """Has an actor's method answer in bytes, also where it raises."""
+
+    @functools.wraps(method)
+    async def answering(*arguments: Any) -> bytes:
+        try:
+            return answer(await method(*arguments))
+        except CouncilError as error:
+            return _refusal(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours, which Ray would pickle
+            return _refusal(Unreachable(f"the coordinator failed: {error!r:.500}"))
+
+    return answering
+
+
+def answer(result: object) -> bytes:
+    """An answer that holds a result."""
+    return b"+" + msgspec.msgpack.encode(result)
+
+
+def _refusal(error: CouncilError) -> bytes:
+    told = (type(error).__name__, error.code, error.message, error.facts)
+    return b"-" + msgspec.msgpack.encode(told, enc_hook=repr)
+
+
+# What its callers do
+
+
+def opened(told: bytes, kind: type[T]) -> T:
+    """The result in an answer. Raises the error that is in it, and Unreachable for anything else."""
+    try:
+        if told[:1] == b"+":
+            return msgspec.msgpack.decode(told[1:], type=kind)
+        if told[:1] == b"-":
+            error = msgspec.msgpack.decode(told[1:], type=tuple[str, str, str, dict[str, Any]])
+        else:
+            raise msgspec.DecodeError("it begins with neither + nor -")
+    except (msgspec.MsgspecError, RecursionError) as problem:
+        raise Unreachable(
+            f"the coordinator's answer can't be read ({problem}): is it of another version of this package?"
+        ) from None
+    raise error_of(*error)
+
+
+def find(name: str, namespace: str, actor: Any) -> Any:
+    """The named actor, as one of the class ``actor`` whatever its own is. Raises ValueError where there is none.
+
+    From here on nothing but bytes is taken from it, also where a call was given up and ends later. Raises
+    OperatorError where Ray did not ask for the class.
+    """
+    _lookup.actor_class, _lookup.asked = actor.__ray_metadata__.modified_class, False
+    try:
+        handle = ray.get_actor(name, namespace=namespace)
+    finally:
+        _lookup.actor_class = None
+    if not _lookup.asked:
+        raise OperatorError(
+            f"the actor {name} can't be used: either it is not of Python, or Ray {ray.__version__} loads an actor's "
+            "class in a way that this package does not guard"
+        )
+    _actors.add(handle._actor_id.binary())
+    return handle
+
+
+def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
+    """Puts what ``make`` makes of a method of Ray in its place. Raises OperatorError where Ray has no such method."""
+    method = getattr(owner, name, None)
+    if method is None:
+        raise OperatorError(
+            f"Ray {ray.__version__} has no {owner.__name__}.{name}, which this package replaces so that nothing from "
+            "other actors is unpickled: use a version of Ray that has it"
+        )
+    setattr(owner, name, functools.wraps(method)(make(method)))
+
+
+def _bytes_alone(deserialize: Any) -> Any:
+    def deserialized(self: Any, data: Any, metadata: Any, call: Any, *more: Any, **named: Any) -> Any:
+        kind = bytes(metadata or b"").split(b",")[0]
+        # Ray reads an error that nobody asked for without saying which call it comes from: it may be anybody's.
+        ours = call is not None and call.task_id().actor_id().binary() not in _actors
+        # A result without metadata is not an object.
+        if ours or kind in (b"", _RAW):
+            return deserialize(self, data, metadata, call, *more, **named)
+        if call is None:
+            return NotBytes("an error that nobody waited for is not read, since it may be of a foreign actor")
+        if not kind.isdigit() or int(kind) in _PICKLED:
+            return NotBytes("the actor answered by an error or an object of its own, which is not looked at")
+        if int(kind) == ErrorType.Value("ACTOR_DIED"):
+            return ray_errors.ActorDiedError()  # what it died of may be pickled
+        return deserialize(self, data, metadata, call, *more, **named)
+
+    return deserialized
+
+
+def _class_looked_for(load: Any) -> Any:
+    def loaded(self: Any, *arguments: Any, **named: Any) -> Any:
+        actor_class = getattr(_lookup, "actor_class", None)
+        if actor_class is None:
+            return load(self, *arguments, **named)
+        _lookup.asked = True
+        return actor_class
+
+    return loaded
+
+
+_replace(SerializationContext, "_deserialize_object", _bytes_alone)
+# All ways to a class begin here: the cache of those loaded before, this machine's modules, the cluster's table.
+_replace(FunctionActorManager, "load_actor_class", _class_looked_for)

@@ -1,0 +1,134 @@
+"""Ends what a local Ray leaves behind where the process that started it is killed. Knows nothing of councils.
+
+On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's children, its agents and
+workers, find that out by themselves, and the agents first report it to Ray's head, which is gone too: they stay for
+minutes. So a daemon waits for the raylet's end, and then ends its children. It starts once Ray is up: a process that
+is killed before that leaves the agents to themselves. Elsewhere than on Linux, Ray has a reaper of its own, and here
+nothing is done.
+
+This file is the daemon's program too, so it imports nothing but the standard library while it loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# A process that ends at SIGTERM does so within seconds; one that is killed is gone at once, but for slow disks.
+GRACE_S, KILL_S = 5.0, 60.0
+# So often the daemon looks whether the raylet is there, and ``end`` whether a process has ended.
+LOOK_S, END_LOOK_S = 0.5, 0.05
+START_S = 30.0
+PS_TIMEOUT_S = 5.0
+
+
+def watch(raylet: int | None, stop: Callable[[], object]) -> None:
+    """Starts a daemon for the Ray of ``raylet``, which this process has just started; the daemon ends with it.
+
+    Where there can be none, ``stop`` ends that Ray. Raises OperatorError.
+    """
+    if raylet is None or not sys.platform.startswith("linux"):
+        return
+    watched = {raylet: process_started(raylet), **noted(raylet)}
+    words = [f"{pid} {began}" for pid, began in watched.items()]
+    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        if not sys.executable:
+            raise OSError("this Python does not know where it is (sys.executable is empty)")
+        command = [sys.executable, "-I", "-S", __file__, *words]
+        subprocess.run(command, check=True, timeout=START_S, cwd="/", **quiet)
+    except BaseException as error:
+        stop()
+        if isinstance(error, (OSError, subprocess.SubprocessError)):
+            from council.protocol.errors import OperatorError
+
+            raise OperatorError(
+                f"the process that ends Ray after a crash can't be started: {error}"
+            ) from error
+        raise
+
+
+def noted(raylet: int | None) -> dict[int, str]:
+    """What ``end`` needs: the children of ``raylet``, by id, and when each began."""
+    children = [] if raylet is None or not sys.platform.startswith("linux") else _children(raylet)
+    return {pid: began for pid in children if (began := process_started(pid)) is not None}
+
+
+def end(processes: Mapping[int, str]) -> list[int]:
+    """Asks those processes to end that ``noted`` gave, and kills those that don't; gives the ids of any that stay.
+
+    An id that has become another process's is left alone.
+    """
+    left = _there(processes)
+    for number, limit_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILL_S)):
+        ends_s = time.monotonic() + limit_s
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while (left := _there(processes)) and time.monotonic() < ends_s:
+            time.sleep(END_LOOK_S)
+    return left
+
+
+def process_started(pid: int) -> str | None:
+    """When the process of that id began, in some notation; None where it is gone, or only waits to be reaped.
+
+    With the id it names one process for good: ids are used again, ids with a start are not. Raises OperatorError.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _started_by_ps(pid)
+    state, *rest = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else f"{boot}/{rest[18]}"
+
+
+def _started_by_ps(pid: int) -> str | None:
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        from council.protocol.errors import OperatorError
+
+        raise OperatorError(f"ps does not say whether process {pid} runs: {error}") from error
+    return done.stdout.strip() or None
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may have ended
+                if int(file.read().rpartition(b")")[2].split()[1]) == parent:
+                    found.append(int(name))
+    return found
+
+
+def _there(processes: Mapping[int, str]) -> list[int]:
+    return [pid for pid, began in processes.items() if process_started(pid) == began]
+
+
+def _read(words: Sequence[str]) -> dict[int, str]:
+    return {int(pid): began for pid, began in (word.split(" ", 1) for word in words)}
+
+
+def _main(raylet: str, *children: str) -> None:
+    """Goes on as a daemon, for which whoever started Ray need not wait."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    while _there(_read([raylet])):
+        time.sleep(LOOK_S)
+    end(_read(children))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""What a council is configured with, and where each value comes from."""

@@ -1,0 +1,216 @@
+"""Makes a mind out of what a seat is configured with. Knows nothing of where that was configured."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
+
+from council.agents.messaging.logs import get_logger
+from council.agents.mind import Mind, as_mind
+from council.config.settings import MODEL_MIND, CouncilConfig, SeatConfig, is_import_path
+from council.protocol.errors import CouncilError, MindError
+
+if TYPE_CHECKING:
+    from council.agents.llm.endpoint import Endpoint
+    from council.agents.prompting.builder import PromptBuilder
+    from council.agents.prompting.shorten import Step
+    from council.protocol.identity.charter import Charter
+
+log = get_logger("council")
+
+LITE = "lite"  # the seat that shortens for all, where a model is behind it
+
+
+def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
+    """The mind of a configured seat: imported if ``seat.mind`` is a path, built if it is a class.
+
+    With its ``council``, a model's mind has what is too long for it shortened by that one's Lite and Prime. Raises
+    MindError, which names the seat and says what to mend.
+    """
+    if seat.mind == MODEL_MIND:
+        return _model_mind(seat, council)
+    if isinstance(seat.mind, str):
+        return import_mind(seat.mind, seat.options, seat=seat.name)
+    shown = getattr(seat.mind, "__qualname__", type(seat.mind).__qualname__)
+    return _built(seat.mind, seat.options, seat=seat.name, path=shown)
+
+
+def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
+    """The mind of a seat that is backed by a language model, its prompts and its tokens' counter loaded."""
+    from council.agents.model import ModelMind  # of no use to a council without models
+    from council.config.charter_files import papers_of
+
+    needed, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
+    if find_spec(needed) is None:
+        why = f"seat {seat.name}: to ask its model, pip install 'council-runtime[{extra}]'"
+        raise MindError(why, seat=seat.name, mind=MODEL_MIND)
+    endpoint = endpoint_of(seat)
+    if endpoint.key_in_clear:
+        log.warning("a key goes over the network in clear: use https", seat=seat.name, to=endpoint.base_url)
+    if council is None:
+        return ModelMind(endpoint, prompter_of(seat), stages=seat.stages)
+    papers = papers_of(council)
+    prompter = prompter_of(seat, steps_of(council), papers.of(seat.name))
+    return ModelMind(endpoint, prompter, stages=seat.stages, predicates=papers.schema())
+
+
+def prompter_of(
+    seat: SeatConfig, steps: Sequence[Step] = (), charter: Charter | None = None
+) -> PromptBuilder:
+    """What puts the prompts of such a seat together, its tokens' counter loaded. Raises MindError."""
+    from council.agents.prompting.builder import PromptBuilder
+    from council.agents.prompting.texts import load_texts
+    from council.agents.prompting.tokens import counter_for
+
+    assert seat.model is not None
+    try:
+        counter = counter_for(seat.model, seat.tokenizer)
+        counter.prime()
+        return PromptBuilder(
+            seat.role or seat.name,
+            count=counter,
+            mtu=seat.mtu,
+            charter=charter,
+            texts=load_texts(None if seat.prompts is None else Path(seat.prompts).expanduser()),
+            shows_schema=seat.answer_format in ("auto", "json_schema"),
+            steps=steps,
+            special_tokens=seat.special_tokens,
+            time_s=seat.max_execution_time_s,
+        )
+    except CouncilError as error:
+        why = f"seat {seat.name}: its model {seat.model} can't be asked: {error.message}"
+        raise MindError(why, seat=seat.name, mind=MODEL_MIND) from error
+
+
+def endpoint_of(seat: SeatConfig) -> Endpoint:
+    """The model of such a seat, and how it is asked."""
+    from council.agents.llm.endpoint import Endpoint
+
+    assert seat.model is not None
+    assert seat.base_url is not None
+    return Endpoint(
+        model=seat.model,
+        base_url=seat.base_url,
+        api_key_env=seat.api_key_env,
+        api_key_file=seat.api_key_file,
+        temperature=seat.temperature,
+        top_p=seat.top_p,
+        max_output_tokens=seat.max_output_tokens,
+        timeout_s=seat.timeout_s,
+        max_execution_time_s=seat.max_execution_time_s,
+        usd_per_million_input=seat.usd_per_million_input,
+        usd_per_million_output=seat.usd_per_million_output,
+        answer_format=seat.answer_format,
+        provider=seat.provider,
+    )
+
+
+def steps_of(council: CouncilConfig) -> tuple[Step, ...]:
+    """rules 2.4: Lite, then Prime, where a model is behind them; where one is behind both, it is asked once.
+
+    Each is asked as its own seat asks it, whoever's text it is, and so with its own key alone.
+    """
+    from council.agents.llm.compress import Compressor
+    from council.agents.prompting.shorten import Step
+    from council.agents.prompting.tokens import counter_for
+
+    found: dict[tuple[str | None, ...], Step] = {}
+    seats = {seat.name: seat for seat in council.seats if seat.mind == MODEL_MIND}
+    roles: tuple[tuple[Literal["lite", "prime"], str], ...] = (("lite", LITE), ("prime", council.prime))
+    for how, name in roles:
+        seat = seats.get(name)
+        if seat is None or (where := (seat.provider, seat.base_url, seat.model)) in found:
+            continue
+        assert seat.model is not None
+        try:
+            counter = counter_for(seat.model, seat.tokenizer)
+        except CouncilError as error:  # a file that is where that seat is, and not here
+            log.warning("no step of the ladder", seat=name, why=error.message)
+            continue
+        found[where] = Step(how, Compressor(endpoint_of(seat)), counter, seat.mtu)
+    return tuple(found.values())
+
+
+def import_mind(path: str, options: Mapping[str, Any], *, seat: str) -> Mind:
+    """The mind at ``path`` (``package.module:Name``), its class built with ``options``.
+
+    Imports the module, and so runs its code. Raises MindError, naming the seat, for a path of another form,
+    a module or name that is missing, a module or class that fails, and for anything that is no mind.
+    """
+    if not is_import_path(path):
+        raise _wrong(
+            seat, path, "not an import path: expected 'package.module:Name', as in 'mine.minds:Careful'"
+        )
+    module, _, attribute = path.partition(":")
+    found = _attribute(_module(module, seat, path), attribute, seat, path)
+    return _built(found, options, seat=seat, path=path)
+
+
+def _wrong(seat: str, path: str, why: str) -> MindError:
+    return MindError(f"seat {seat}: mind {path!r}: {why}", seat=seat, mind=path)
+
+
+def _module(name: str, seat: str, path: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            why = f"there is no module {missing}: install it, or put its folder on PYTHONPATH"
+        else:
+            why = f"module {name} needs {missing or error}, which is not installed: install it too"
+        raise _wrong(seat, path, why) from error
+    except (Exception, SystemExit) as error:
+        # A user's module may do anything, even end the program, when imported; the seat must still be named.
+        why = f"importing {name} failed: {error!r}: mend the module, so that 'import {name}' works"
+        raise _wrong(seat, path, why) from error
+
+
+def _attribute(module: ModuleType, attribute: str, seat: str, path: str) -> Any:
+    found: Any = module
+    for name in attribute.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            owner = getattr(found, "__qualname__", module.__name__)
+            public = [each for each in dir(found) if not each.startswith("_")]
+            close = difflib.get_close_matches(name, public, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ": check its spelling"
+            raise _wrong(seat, path, f"{owner} has no {name}{hint}") from error
+        except Exception as error:
+            # Modules may compute their names when asked, and fail at it.
+            why = f"looking up {name} failed: {error!r}: mend {module.__name__}"
+            raise _wrong(seat, path, why) from error
+    return found
+
+
+def _built(thing: Any, options: Mapping[str, Any], *, seat: str, path: str) -> Mind:
+    if not inspect.isclass(thing):
+        if options:
+            given = ", ".join(options)
+            why = f"it is no class, so nothing takes the options ({given}): leave them out, or name a class"
+            raise _wrong(seat, path, why)
+        return as_mind(thing, seat=seat)
+    if not callable(getattr(thing, "review", None)):  # before it is built, for building it may do anything
+        raise _wrong(seat, path, f"{thing.__qualname__} is no mind: expected a class with review(case)")
+    try:
+        instance = thing(**options)
+    except Exception as error:
+        # The options' names, not their values: these may be long or not for everybody's eyes.
+        given = f"with options {', '.join(options)}" if options else "without options"
+        why = f"building {thing.__qualname__} {given} failed: {error!r}: it takes {_signature(thing)}"
+        raise _wrong(seat, path, why) from error
+    return as_mind(instance, seat=seat)
+
+
+def _signature(kind: type[Any]) -> str:
+    try:
+        return str(inspect.signature(kind))
+    except (ValueError, TypeError):  # classes written in C may have none
+        return "unknown arguments"

@@ -1,0 +1,449 @@
+"""What a council can be configured with: keys, limits, defaults. Knows nothing of where values come from."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
+
+from council.config import fields
+from council.config.fields import DAY_S, ENTRIES_MAX
+from council.config.fields import MEMORY as MEMORY
+from council.config.fields import NAME_PATTERN as NAME_PATTERN
+from council.config.fields import is_import_path as is_import_path
+
+if TYPE_CHECKING:
+    from council.protocol.identity.profiles import SeatProfile
+
+SEATS_MAX = 15  # each seat is a process and a ballot to wait for; boards above this no longer deliberate
+ADDRESS_CHARS_MAX = 1_000  # of a store
+SHOWN_CHARS_MAX = 80  # of a value or key in a problem: enough to recognise, not enough to flood a terminal
+HUMANS_MAX = 100  # names that an error still lists
+MODEL_MIND = "council.agents.model:ModelMind"  # the mind of a seat that names a base_url and no other mind
+NOBODY = "none"  # in place of a seat that observes
+OBSERVER = "lite"  # the seat that observes where none is named, and this one is there (rules 3.1)
+PROMPT_TOKENS_MIN = 256  # with fewer not even the frame of a prompt is there
+OTHER_ACTORS = frozenset({"coordinator", "panel"})  # named as seats are, "<council>/coordinator"
+
+
+class SeatConfig(BaseModel):
+    """One seat: its name, the mind that holds it, and what is told of that mind (rules 1.1).
+
+    A seat that is given ``base_url`` and no mind is backed by the language model ``model`` there; the keys from
+    ``base_url`` on are for such a seat alone.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str = fields.name(..., "the seat's name, and the sender of its ballots")
+    mind: Annotated[str | Any, AfterValidator(fields.may_be_mind)] = fields.key(
+        ...,
+        "import path of the mind; from Python also an object, class or function",
+        "an import path 'package.module:Name' (from Python also a mind)",
+    )
+    options: dict[str, Any] = fields.table(
+        "keyword arguments for the mind's class", f"of at most {ENTRIES_MAX} keyword arguments"
+    )
+    # rules 1.1: seats that share a model or vendor count separately, and the decision says that they share
+    model: str | None = fields.label("the model behind the mind, as decisions name it")
+    vendor: str | None = fields.label("who runs that model, as decisions name it")
+    tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens its model may use, over the council's life (2.6)"
+    )
+    usd_max: float | None = fields.cap("usd", "the most its model may cost, over the council's life (2.6)")
+    # A seat is one process with a thread for each plain review: 256 threads are what one still bears.
+    max_concurrent: int = fields.whole(16, 1, 256, "how many reviews the seat runs at once")
+    # On a cluster: Ray's own keys for an actor, and no more of them
+    resources: dict[fields.ResourceName, fields.ResourceAmount] = fields.table(
+        "what the seat's process takes of its node: GPU, CPU, memory, or resources of your own",
+        "of resources to amounts above 0, as in {GPU = 1}",
+    )
+    labels: dict[fields.LabelKey, fields.LabelValue] = fields.table(
+        "the labels that a node must have for the seat to run there",
+        'of labels to plain values, as in {accelerator = "a100"}',
+    )
+    runtime_env: dict[str, Any] = fields.table(
+        "Ray's runtime_env of the seat's process; shown, so no place for secrets",
+        'of Ray\'s runtime_env, as in {pip = ["torch"]}',
+    )
+    base_url: Annotated[str, AfterValidator(fields.is_base_url)] | None = fields.key(
+        None,
+        "where an OpenAI-compatible server has the seat's model",
+        "http://host/v1 or https://host/v1, without name, password and query",
+        max_length=ADDRESS_CHARS_MAX,
+    )
+    provider: str | None = fields.name(
+        None, "whose API that server has, as pydantic-ai names it: 'anthropic'; unset: OpenAI's"
+    )
+    api_key_env: Annotated[str, AfterValidator(fields.is_variable)] | None = fields.key(
+        None,
+        "the variable with the server's key; unset: see api_key_file",
+        "the name of a variable (not COUNCIL_…)",
+    )
+    api_key_file: fields.Path = fields.path(
+        "the file with the server's key, which its owner alone may read; unset: no key is sent"
+    )
+    # rules 2: a prompt's tokens, its answer's, and what both cost
+    max_context_tokens: int = fields.whole(
+        4_096, PROMPT_TOKENS_MIN, 10**7, "how many tokens a prompt may have (2)"
+    )
+    max_output_tokens: int = fields.whole(2_048, 16, 10**6, "how many tokens an answer may have")
+    context_window: int | None = fields.whole(
+        None,
+        1,
+        10**9,
+        "how many tokens its model reads and writes together; unset: not known (2)",
+        what="a whole number of tokens",
+    )
+    special_tokens: Literal["refuse", "text"] = fields.key(
+        "refuse",
+        "what becomes of a proposal with words of chat templates, as <|im_start|> (2.2)",
+        "'refuse', or 'text' for a server that takes them for no more than text",
+    )
+    role: str | None = fields.name(None, "whose prompts the model is asked with; unset: the seat's own name")
+    prompts: fields.Path = fields.path("a folder whose files go before the prompts that ship")
+    persona: fields.Path = fields.path(
+        "the file with a persona of the seat's own; unset: the charter's (7.1)"
+    )
+    tokenizer: str | None = fields.label(
+        "a vocabulary, or a tokenizer.json; unset: by the model's name", longest=255
+    )
+    temperature: float | None = fields.amount(None, 2, "how much chance an answer has", what="a number")
+    top_p: float | None = fields.amount(None, 1, "of how likely words an answer is made", what="a number")
+    answer_format: Literal["auto", "json_schema", "json_object", "text"] = fields.key(
+        "auto",
+        "how the server is told of the answer's form; auto finds out what it can",
+        "'auto', 'json_schema', 'json_object' or 'text'",
+    )
+    stages: Literal["auto", "one", "two"] = fields.key(
+        "auto",
+        "how many calls a vote takes; auto: two, a plan first, for an action or a risk above low (3.1)",
+        "'auto', 'one' or 'two'",
+    )
+    timeout_s: float = fields.seconds(60.0, DAY_S, "how long the server may be silent")
+    max_execution_time_s: float | None = fields.seconds(
+        None, DAY_S, "how long all calls for one case may take; unset: as long as the case has"
+    )
+    usd_per_million_input: float | None = fields.amount(
+        None, 1e6, "the price of what it reads", what="dollars"
+    )
+    usd_per_million_output: float | None = fields.amount(
+        None, 1e6, "the price of what it writes", what="dollars"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_model_is_a_mind(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("base_url") is not None and "mind" not in given:
+            return {**given, "mind": MODEL_MIND}
+        return given
+
+    @property
+    def mtu(self) -> int:
+        """How many tokens a prompt may have: never more than the model's window less its answer's (rules 2)."""
+        if self.context_window is None:
+            return self.max_context_tokens
+        return min(self.max_context_tokens, self.context_window - self.max_output_tokens)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        wrong = seat_contradictions({key: getattr(self, key) for key in self.model_fields_set})
+        if wrong:
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
+        return self
+
+
+_PRICES = "usd_per_million_input and usd_per_million_output"
+# What only a seat that is backed by a model takes.
+MODEL_KEYS = tuple(SeatConfig.model_fields)[tuple(SeatConfig.model_fields).index("base_url") :]
+
+
+def seat_contradictions(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the values given for a seat get wrong together, as key and text."""
+    mind = given.get("mind")
+    if mind != MODEL_MIND:
+        wrong = [
+            (key, f"is for a seat that is backed by a model: give base_url, and no mind; found {mind!r:.80}")
+            for key in MODEL_KEYS
+            if given.get(key) not in (None, SeatConfig.model_fields[key].default)
+        ]
+        if given.get("options") and not isinstance(mind, str) and not inspect.isclass(mind):
+            text = "options are for a mind that is still to be built: an import path or a class"
+            wrong.append(("options", text))
+        return wrong
+    wrong = [
+        (key, f"not given, and a seat that is backed by a model needs it: {expected(key, SeatConfig)}")
+        for key in ("model", "base_url")
+        if given.get(key) is None
+    ]
+    if given.get("options"):
+        wrong.append(("options", f"a model takes none; its own keys are {', '.join(MODEL_KEYS)}"))
+    window = given.get("context_window")
+    written = given.get("max_output_tokens", SeatConfig.model_fields["max_output_tokens"].default)
+    if window is not None and window - written < PROMPT_TOKENS_MIN:
+        left = f"{window:,} less the answer's {written:,} (max_output_tokens) leaves {max(window - written, 0):,}"
+        mend = "lower max_output_tokens, or give the model a larger window"
+        wrong.append(("context_window", f"{left} for a prompt, which needs {PROMPT_TOKENS_MIN}: {mend}"))
+    if given.get("provider") is not None and given.get("answer_format") == "json_object":
+        wrong.append(("answer_format", "a provider takes no such form, but 'auto', 'json_schema' or 'text'"))
+    if given.get("api_key_env") is not None and given.get("api_key_file") is not None:
+        wrong.append(("api_key_file", "found beside api_key_env, expected one of the two"))
+    prices = [given.get("usd_per_million_input"), given.get("usd_per_million_output")]
+    if (prices[0] is None) != (prices[1] is None):
+        wrong.append(("usd_per_million_output", "expected both prices, or none"))
+    elif given.get("usd_max") is not None and prices[0] is None:
+        wrong.append(("usd_max", f"a cap in dollars needs {_PRICES}, 0 where it costs nothing"))
+    return wrong
+
+
+DEFAULT_SEATS = (
+    SeatConfig(name="prime", mind="council.agents.prime:Prime"),
+    SeatConfig(name="lite", mind="council.agents.lite:Lite"),
+    SeatConfig(name="codemind", mind="council.agents.codemind:CodeMind"),
+)
+
+
+class CouncilConfig(BaseModel):
+    """Everything that a council is launched with.
+
+    ``inactivity_s`` must be at least twice ``heartbeat_s``: beats come up to ``heartbeat_s`` apart (rules
+    1.10), so below that one lost beat would silence a healthy seat. Three times, the default, bears two.
+    ``quorum`` may not exceed the number of seats, for then every proposal would go to a human. A council of
+    one seat is allowed and keeps quorum 2 (rules 1.4, 1.11): what its ``sole_seat`` does not let it decide
+    goes to a human.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: str = fields.name("council", "the council's name, by which clients find it")
+    seats: tuple[SeatConfig, ...] = fields.key(
+        DEFAULT_SEATS,
+        "who deliberates",
+        "tables keyed by the seats' names, as in [seats.lite]",
+        strict=False,  # a list of seats is as good as a tuple
+        min_length=1,
+        max_length=SEATS_MAX,
+    )
+    prime: str = fields.name("prime", "the seat that breaks ties and rules (rules 1.6, 1.8)")
+    observer: str | None = fields.name(
+        None,
+        "the seat that may call a halt while others think, or 'none'; unset: lite, where there is one (3.1)",
+    )
+    quorum: int = fields.whole(2, 2, SEATS_MAX, "from how many seats a decision needs ballots (rules 1.4)")
+    time_budget_s: float = fields.seconds(
+        60.0, DAY_S, "how long a proposal is deliberated, unless it says (1.7)"
+    )
+    # Below 0.05 s the beats of 15 seats alone would keep a coordinator busy (a call costs about 1 ms).
+    heartbeat_s: float = fields.seconds(
+        30.0, 3600.0, "the longest time between a seat's beats (1.10)", low=0.05
+    )
+    inactivity_s: float = fields.seconds(90.0, DAY_S, "a seat silent for longer is inactive (1.10)", low=0.1)
+    escalation_ttl_s: float = fields.seconds(DAY_S, 30 * DAY_S, "how long a human has to answer (1.9)")
+    # rules 1.9, 1.14: fixed at launch, with a key each; who merely reaches a council can't answer in it
+    humans: (
+        dict[
+            Annotated[str, Field(pattern=NAME_PATTERN)], Annotated[str, AfterValidator(fields.is_key_source)]
+        ]
+        | None
+    ) = fields.key(
+        None,
+        "who may answer, and where each one's key is; unset: whoever launches it (1.9)",
+        "a table of names to 'kept', 'file:/path', 'file:~/path' or 'env:VARIABLE' (not COUNCIL_…)",
+        max_length=HUMANS_MAX,
+    )
+    creator: str | None = fields.name(
+        None, "which of the humans may change the identity; unset: the first of them (7.2)"
+    )
+    charter: fields.Path = fields.path(
+        "the file of identity, persona and task instructions; unset: those that ship (7)"
+    )
+    schemas: fields.Path = fields.path(
+        "a .gl file or a folder of them: predicates that models may use too (6.3)"
+    )
+    profiles: fields.Path = fields.path("a config.json of seats' profiles, for what is not set here")
+    sole_seat: Literal["never", "allow-low-risk"] = fields.key(
+        "never", "whether one active seat may decide low risk alone (1.11)", "'never' or 'allow-low-risk'"
+    )
+    # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
+    open_max: int = fields.whole(
+        2000, 1, 100_000, "how many proposals may be open before new ones are refused"
+    )
+    escalations_max: int = fields.whole(10_000, 1, 100_000, "how many escalations may await a human")
+    events_kept: int = fields.whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    # rules 2.6: reserved before each model call, at its worst; over the council's life but for a proposal's
+    proposal_tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens that models may use on one proposal (2.6)"
+    )
+    proposal_usd_max: float | None = fields.cap("usd", "the most that models may cost on one proposal (2.6)")
+    seat_tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens of a seat that has no tokens_max (2.6)"
+    )
+    seat_usd_max: float | None = fields.cap("usd", "the most that a seat without a usd_max may cost (2.6)")
+    council_tokens_max: int | None = fields.cap(
+        "tokens", "the most tokens that all models may use together (2.6)"
+    )
+    council_usd_max: float | None = fields.cap("usd", "the most that all models may cost together (2.6)")
+    store: Annotated[str, AfterValidator(fields.is_store_address)] | None = fields.key(
+        None,
+        "where packets are kept; unset: an SQLite file in the state folder, in process 'memory' (4.1)",
+        "/path, ~/path, sqlite:////path, postgresql://user@host/database (a password in ~/.pgpass), or 'memory', "
+        "which keeps nothing",
+        max_length=ADDRESS_CHARS_MAX,
+    )
+    checkpoint: fields.Path = fields.path(
+        "the file for signed checkpoints, best on another disk; unset: one in the state folder (4.5)"
+    )
+    metrics_port: int | None = fields.whole(
+        None,
+        0,
+        65_535,
+        "where the coordinator serves its metrics to Prometheus; 0: any free port; unset: nowhere",
+        what="a port",
+    )
+    # In clear, and for anybody: what is served there holds no content, but names of seats and models.
+    metrics_host: str = fields.host(
+        "127.0.0.1", "the address of this machine that its metrics are served at; 0.0.0.0: all of them"
+    )
+    traces: Literal["off", "otlp", "global"] = fields.key(
+        "off",
+        "where spans go: by OTLP as OTEL_… says, or to the provider that each process has",
+        "'off', 'otlp' or 'global'",
+    )
+    pool: tuple[int, int] | None = fields.key(
+        None,
+        "which one it is of how many that share the work; set by CouncilPool alone",
+        "nothing: CouncilPool sets it",
+    )
+    panel: bool | None = fields.switch(
+        None, "whether the council's live panel is served; unset: by council up, and beside a dashboard"
+    )
+    panel_port: int = fields.whole(0, 0, 65_535, "where the panel is served; 0: any free port", what="a port")
+    # In clear: without its token the panel shows ids, stages and figures, and nothing that a proposal says.
+    panel_host: str = fields.host("127.0.0.1", "the address of this machine that the panel is served at")
+    ray_dashboard: bool = fields.switch(False, "whether a Ray of the council's own has its dashboard")
+    ray_address: str | None = fields.label(
+        "the Ray cluster to join, auto being whichever runs on this machine; unset: one of the council's own",
+        longest=255,
+    )
+    ray_namespace: str = fields.name("council", "the Ray namespace of the council's actors")
+    ray_insecure: bool = fields.switch(
+        False,
+        "whether to launch on, or join as auto, a Ray that demands no token, and so runs what anybody tells it",
+    )
+    ray_ship: bool = fields.switch(
+        False, "whether to send this package to nodes of the cluster, which need what it depends on"
+    )
+    call_timeout_s: float = fields.seconds(30.0, 3600.0, "how long a call to the council may stay unanswered")
+
+    # What stands in the files that it names, once they are read (``council.config.charter_files``).
+    _papers: Any = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        names = [seat.name for seat in self.seats]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        wrong = [("seats", f"two seats share the name {name}: give each its own") for name in twice]
+        wrong += contradictions(dict(self), names) + unpriced(dict(self), self.seats)
+        if wrong:
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in wrong))
+        return self
+
+
+def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tuple[str, str]]:
+    """What values that are right by themselves get wrong together, as key and text. Absent keys pass."""
+    wrong = []
+    if not 1 <= len(seats) <= SEATS_MAX:
+        wrong.append(("seats", f"found {len(seats)} seats, expected 1 to {SEATS_MAX}"))
+    prime, quorum = values.get("prime"), values.get("quorum")
+    if prime is not None and seats and prime not in seats:
+        hint = did_you_mean(prime, seats)
+        wrong.append(("prime", f"prime is {prime!r}, expected one of the seats: {', '.join(seats)}{hint}"))
+    observer = values.get("observer")
+    if observer not in (None, NOBODY) and seats and observer not in seats:
+        hint = did_you_mean(observer, seats)
+        who = f"one of the seats: {', '.join(seats)}, or {NOBODY!r}"
+        wrong.append(("observer", f"observer is {observer!r}, expected {who}{hint}"))
+    most = max(2, len(seats))
+    if quorum is not None and quorum > most:
+        why = f"there are {len(seats)} seats" if len(seats) > 1 else "one seat keeps the least quorum"
+        wrong.append(("quorum", f"quorum is {quorum}, expected at most {most}: {why}"))
+    taken = sorted({*seats, "coordinator"}.intersection(values.get("humans") or ()))
+    if taken:
+        wrong.append(
+            ("humans", f"{', '.join(taken)}: a name of a seat or of the coordinator; choose another")
+        )
+    creator, humans = values.get("creator"), values.get("humans")
+    if creator is not None and humans is not None and creator not in humans:
+        who = ", ".join(humans) or "nobody"
+        wrong.append(("creator", f"creator is {creator!r}, expected one of the humans: {who}"))
+    if other := sorted(OTHER_ACTORS.intersection(seats)):
+        wrong.append(("seats", f"{', '.join(other)}: a name of an actor that is no seat; choose another"))
+    beat, silence = values.get("heartbeat_s"), values.get("inactivity_s")
+    if beat is not None and silence is not None and silence < 2 * beat:
+        why = f"twice heartbeat_s ({beat:g}), so that one beat may be lost"
+        wrong.append(("inactivity_s", f"inactivity_s is {silence:g}, expected at least {2 * beat:g}: {why}"))
+    return wrong
+
+
+def of_profile(profile: SeatProfile) -> dict[str, Any]:
+    """A profile of the control-packet document's config.json, as keys of a seat: what it sets, and no more.
+
+    ``SeatConfig(name="lite", base_url=..., **of_profile(import_config(data).profile("reviewer")))``
+    """
+    keys = {
+        "model": profile.model,
+        "temperature": profile.temperature,
+        "top_p": profile.top_p,
+        "max_context_tokens": profile.max_context_tokens,
+        "max_output_tokens": profile.max_output_tokens,
+        "max_execution_time_s": profile.max_execution_time_sec,
+    }
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def unpriced(values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> list[tuple[str, str]]:
+    """Caps in dollars that could hold nothing, as a model that they are for has no prices."""
+    names = [seat.name for seat in seats if seat.mind == MODEL_MIND and seat.usd_per_million_input is None]
+    why = (
+        f"{', '.join(names)}: a cap in dollars needs {_PRICES} of each seat's model, 0 where it costs nothing"
+    )
+    caps = ("proposal_usd_max", "seat_usd_max", "council_usd_max")
+    return [(key, why) for key in caps if names and values.get(key) is not None]
+
+
+COUNCIL_KEYS = tuple(key for key in CouncilConfig.model_fields if key != "pool")  # which CouncilPool sets
+SEAT_KEYS = tuple(key for key in SeatConfig.model_fields if key != "name")
+FILES = ("charter", "schemas", "profiles")  # read with the configuration; a seat's is its persona
+ENABLED = "enabled"  # a key of a seat's table, not of a seat: it says whether there is one
+
+
+def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
+    """One check for each key, so that every wrong value of every source can be told, not the first alone."""
+    adapter: Any = TypeAdapter  # its argument is a value here, which type checkers don't take for a type
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    return {
+        key: adapter(Annotated[(info.annotation, info)], config=strict)
+        for key, info in model.model_fields.items()
+    }
+
+
+CHECK_COUNCIL = _checkers(CouncilConfig)
+CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+
+
+def expected(key: str, model: type[BaseModel]) -> str:
+    """In words, what a key takes."""
+    if key == ENABLED and model is SeatConfig:
+        return "true or false"
+    extra = model.model_fields[key].json_schema_extra
+    return str(extra["expected"]) if isinstance(extra, dict) else "another value"
+
+
+def did_you_mean(found: Any, known: Iterable[str]) -> str:
+    """A hint at the known word that is closest to what was found, or nothing."""
+    # Compared by their beginnings: difflib's time grows with the square of the length.
+    close = difflib.get_close_matches(str(found)[:SHOWN_CHARS_MAX], list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

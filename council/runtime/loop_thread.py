@@ -1,0 +1,272 @@
+"""A thread with an event loop, for callers on other threads and loops. Knows nothing of councils.
+
+Work and results cross between loops in lanes: one wake-up carries all that waits. A wake-up for each call
+would hand the interpreter's lock over each time, and a thousand calls in flight would crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from council.protocol.errors import CallerError, Unreachable
+
+T = TypeVar("T")
+STOP_TIMEOUT_S = 10.0
+# What was cancelled has so long to come to its end; a mind may ignore that it is cancelled.
+CANCEL_TIMEOUT_S = 1.0
+# The council itself never keeps its loop for more than milliseconds; a mind that shares it may.
+BLOCKED_S = 10.0
+_OURS = Path(__file__).parents[1]
+
+
+class _Lane:
+    """Callbacks on their way to one event loop, from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
+        self.turns = 0
+
+    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
+        self._waiting.append((callback, arguments))
+        if not self._woken:  # a wake-up that is under way takes this along
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self._woken = False
+        self.turns += 1
+        while self._waiting:
+            callback, arguments = self._waiting.popleft()
+            callback(*arguments)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's event loop, which Ray's actors run on too, where there is one for this platform."""
+    if sys.platform == "win32":
+        return asyncio.new_event_loop()
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+class Background:
+    """Runs coroutines on a daemon thread's event loop, for threads and for other loops alike.
+
+    Whoever waits hears it when the loop has not turned for ``blocked_s`` seconds; None: waits on.
+    """
+
+    def __init__(self, name: str, blocked_s: float | None = BLOCKED_S) -> None:
+        self._blocked_s = blocked_s
+        self._loop = new_loop()
+        self._lane = _Lane(self._loop)
+        self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
+        # Held while work is handed over, so that none is handed to a loop that has begun to end.
+        self._handing_over = threading.RLock()
+        self._ending = self._over = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        while not self._over:
+            try:
+                self._loop.run_forever()  # and again, where somebody else's code stopped it
+            except (SystemExit, KeyboardInterrupt) as error:  # of a task of somebody's own, not of ours
+                context = {"message": "a task tried to end the loop of others", "exception": error}
+                self._loop.call_exception_handler(context)
+
+    def refuse_unless_running(self) -> None:
+        """Raises CallerError on the loop's own thread, and where the loop is not: it ended, or this is a fork."""
+        self.refuse_own_thread()
+        if self._ending or not self._thread.is_alive():
+            raise _ended()
+
+    def refuse_own_thread(self) -> None:
+        """Raises CallerError on the loop's own thread, where to wait for the loop would hang."""
+        if threading.current_thread() is self._thread:
+            raise CallerError("a blocking call from the council's own loop would hang: use council.aio")
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result, from a thread. An interrupt ends the wait and cancels the coroutine.
+
+        Raises CallerError on the loop's own thread and when the loop has ended, and Unreachable when
+        something blocks it.
+        """
+        try:
+            self.refuse_own_thread()
+        except CallerError:
+            coroutine.close()
+            raise
+        tasks: list[asyncio.Task[T]] = []
+        done = threading.Lock()  # a bare lock hands over in half the time of a concurrent.futures.Future
+        done.acquire()
+
+        def begin() -> None:
+            task = self._loop.create_task(coroutine)
+            tasks.append(task)
+            task.add_done_callback(lambda task: done.release())
+
+        turns = self._lane.turns
+        with self._handing_over:
+            self._refuse_when_ended(coroutine)
+            self._lane.post(begin)
+        try:
+            while not done.acquire(timeout=-1 if self._blocked_s is None else self._blocked_s):
+                turns = self._turned_since(turns)
+        except BaseException:
+            self._cancel(tasks)
+            raise
+        if tasks[0].cancelled():
+            raise self._given_up()
+        return tasks[0].result()
+
+    def _given_up(self) -> CallerError:
+        """Why a task came to no result and no error."""
+        if self._ending:
+            return _ended()
+        return CallerError(
+            "the call was cancelled on the council's own loop, by code that runs there; call again"
+        )
+
+    def _cancel(self, tasks: list[asyncio.Task[T]]) -> None:
+        """Cancels, on the loop, what a caller waits for no more."""
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        with self._handing_over:
+            if not self._ending:
+                self._lane.post(cancel)
+
+    def _turned_since(self, turns: int) -> int:
+        """How often the loop has turned by now. Raises Unreachable if that is no more often than before."""
+        if self._lane.turns == turns:
+            raise Unreachable(
+                f"the council's event loop has not turned for {self._blocked_s:g} s; it is at {self._place()}. "
+                "An asynchronous mind must await where it waits: make one that blocks a plain function, "
+                "which has a thread of its own",
+                name=self._thread.name,
+            )
+        turns = self._lane.turns
+        self._lane.post(_turn)  # a loop that is idle turns for this, before the next look
+        return turns
+
+    def _place(self) -> str:
+        """Where the loop's thread is: the code that the council called last, and its line."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        ours = [index for index, entry in enumerate(stack) if Path(entry.filename).is_relative_to(_OURS)]
+        called = stack[ours[-1] + 1 :] if ours else stack
+        entry = next(iter(called or stack), None)
+        return "an unknown place" if entry is None else f"{entry.filename}:{entry.lineno} in {entry.name}"
+
+    async def wrap(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result, from another event loop; cancelled here, it is cancelled there.
+
+        Raises CallerError when the loop has ended, and Unreachable when something blocks it.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return await coroutine
+        result: asyncio.Future[T] = loop.create_future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task = self._loop.create_task(coroutine)
+            tasks.append(task)
+            task.add_done_callback(finish)
+
+        def finish(task: asyncio.Task[T]) -> None:
+            if not loop.is_closed():
+                back.post(self._settle, result, task)
+
+        timer: asyncio.TimerHandle | None = None
+
+        def look_later(turns: int) -> None:
+            nonlocal timer
+            if self._blocked_s is not None:
+                timer = loop.call_later(self._blocked_s, look, turns)
+
+        def look(turns: int) -> None:
+            if not result.done():
+                try:
+                    look_later(self._turned_since(turns))
+                except Unreachable as error:
+                    result.set_exception(error)
+
+        turns = self._lane.turns
+        with self._handing_over:
+            self._refuse_when_ended(coroutine)
+            back = self._lane_back(loop)
+            self._lane.post(begin)
+        look_later(turns)
+        try:
+            return await result
+        except (asyncio.CancelledError, Unreachable):
+            self._cancel(tasks)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _settle(self, result: asyncio.Future[T], task: asyncio.Task[T]) -> None:
+        error = self._given_up() if task.cancelled() else task.exception()
+        if result.done():  # cancelled here meanwhile; the task's error counts as seen
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(task.result())
+
+    def _lane_back(self, loop: asyncio.AbstractEventLoop) -> _Lane:
+        lane = self._lanes_back.get(loop)
+        if lane is None:
+            for known in [known for known in self._lanes_back if known.is_closed()]:
+                del self._lanes_back[known]
+            lane = self._lanes_back[loop] = _Lane(loop)
+        return lane
+
+    def _refuse_when_ended(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        if self._ending or not self._thread.is_alive():
+            coroutine.close()
+            raise _ended()
+
+    def stop(self) -> None:
+        """Ends the loop with whatever still runs on it. Raises CallerError on the loop's own thread."""
+        self.refuse_own_thread()
+
+        async def end() -> None:
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            if others:
+                await asyncio.wait(others, timeout=CANCEL_TIMEOUT_S)
+            self._over = True
+            self._loop.call_soon(self._loop.stop)
+
+        with self._handing_over:
+            if self._ending:
+                return
+            self._ending = True
+            asyncio.run_coroutine_threadsafe(end(), self._loop)
+        self._thread.join(STOP_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+def _turn() -> None:
+    """Nothing but a turn of the loop."""
+
+
+def _ended() -> CallerError:
+    return CallerError("this loop has ended, since its council was closed; launch or connect anew")

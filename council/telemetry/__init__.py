@@ -1,0 +1,1 @@
+"""Metrics, event log and traces of a council. Changes nothing."""

@@ -1,0 +1,129 @@
+"""The span of each decision, made of what a coordinator announced. Knows nothing of where spans go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from council.agents.messaging import spans as names
+from council.core import effects as do
+from council.core.state import Decision
+from council.protocol import codec
+from council.protocol.errors import CouncilError
+from council.protocol.metadata import Metadata
+from council.runtime.feed import decided_by
+from council.runtime.watcher import Announced, Readable, Watcher
+
+if TYPE_CHECKING:
+    from council.agents.messaging.span_recording import Spans
+    from council.config.settings import CouncilConfig
+    from council.journal.record import Journal
+    from council.runtime.coordinator import Coordinator
+    from council.runtime.driver import Driver
+    from council.telemetry.tracing import Traces
+
+# Of one decision's span; 15 seats' ballots, losses and observations are fewer.
+EVENTS_MAX = 100
+
+
+def decision_spans(
+    config: CouncilConfig, coordinator: Coordinator, traces: Traces | None
+) -> list[DecisionSpans]:
+    """What makes a span of each decision, where spans are made."""
+    if traces is None:
+        return []
+    return [DecisionSpans(config.name, coordinator, traces.spans(coordinator.council_id))]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A proposal whose decision is to come: since when (Unix seconds), in which trace, and what was told of it."""
+
+    since_s: float
+    metadata: Metadata | None
+    events: list[tuple[str, float, dict[str, Any]]] = field(default_factory=list)
+
+
+class DecisionSpans(Watcher):
+    """Makes a span ``council.decide`` of each decision. Of what is open at its end the next coordinator tells."""
+
+    def __init__(self, council: str, coordinator: Readable, spans: Spans) -> None:
+        self._council = council
+        self._spans = spans
+        self._open: dict[str, _Open] = {}
+        super().__init__(coordinator)
+
+    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
+        uptime_s, wall_s = now
+        for proposal_id, proposal in driver.state.open.items():
+            payload = driver.payload(proposal_id)
+            try:
+                metadata = None if payload is None else codec.decode(payload).metadata
+            except CouncilError:
+                metadata = None
+            self._open[proposal_id] = _Open(wall_s - (uptime_s - proposal.opened_s), metadata)
+
+    def see(
+        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
+    ) -> None:
+        for wall_s, effect in announced:
+            match effect:
+                case do.AnnounceProposal(what):
+                    metadata = driver.traced.pop(what.proposal_id, None)
+                    self._open[what.proposal_id] = _Open(wall_s, metadata)
+                case do.AnnounceDecision(decision):
+                    self._decided(decision, wall_s)
+                case _:
+                    self._note(effect, wall_s)
+
+    def _note(self, effect: do.Effect, wall_s: float) -> None:
+        """What was announced on an open proposal, without a word of what was said."""
+        about: dict[str, Any]
+        match effect:
+            case do.AnnounceBallot(ballot, late):
+                proposal_id, name = ballot.proposal_id, "ballot"
+                about = {names.SEAT: ballot.seat, names.VOTE: ballot.vote}
+                about |= {names.LATE: True} if late else {}
+            case do.AnnounceLoss(proposal_id, seat, task):
+                name, about = "loss", {names.SEAT: seat, names.TASK: task}
+            case do.AnnounceObservation(proposal_id, observer, _, interrupt):
+                name, about = "interrupt" if interrupt else "observation", {names.SEAT: observer}
+            case do.AnnouncePrimeEscalation(proposal_id):
+                name, about = "to_prime", {}
+            case do.AnnounceRuling(ruling):
+                proposal_id, name = ruling.proposal_id, "ruling"
+                about = {names.SEAT: ruling.seat, names.RULING: ruling.ruling}
+            case do.AnnounceEscalation(escalation):
+                proposal_id, name = escalation.proposal_id, "to_human"
+                about = {names.REASON: escalation.reason}
+            case do.RaiseAlert(proposal_id, kind):
+                name, about = "alert", {names.ALERT: kind}
+            case _:
+                return
+        found = self._open.get(proposal_id)
+        if found is not None and len(found.events) < EVENTS_MAX:
+            found.events.append((name, wall_s, about))
+
+    def _decided(self, decision: Decision, wall_s: float) -> None:
+        found = self._open.pop(decision.proposal_id, None) or _Open(wall_s - decision.seconds, None)
+        about: dict[str, Any] = {
+            names.COUNCIL: self._council,
+            names.PROPOSAL: decision.proposal_id,
+            names.OUTCOME: decision.outcome or "",
+            names.DECIDED_BY: decided_by(decision),
+            names.DEGRADED: decision.degraded,
+            names.QUORUM: decision.quorum,
+        }
+        if decision.missing:
+            about[names.MISSING] = [seat for seat, _ in decision.missing]
+        parent = self._spans.parent(decision.proposal_id, found.metadata)
+        span = self._spans.tracer.start_span(
+            names.DECIDE, parent, attributes=about, start_time=_ns(found.since_s)
+        )
+        for name, at_s, facts in found.events:
+            span.add_event(name, facts, _ns(at_s))
+        span.end(_ns(wall_s))
+
+
+def _ns(wall_s: float) -> int:
+    return int(wall_s * 1e9)

@@ -1,0 +1,67 @@
+"""What looks at a coordinator: its metrics, where they are served, its event log, its decisions' spans.
+
+It belongs to the coordinator's loop, and is never in its way: what can't be had (a port in use, a file that can't be
+written) is told, and the council goes on without. Holds no rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from council.agents.messaging.logs import get_logger
+from council.config.settings import CouncilConfig
+from council.protocol.errors import OperatorError
+from council.runtime.watcher import Readable, Watcher
+from council.telemetry.metrics import Endpoint, Meter, Registry, Sink
+
+log = get_logger("council")
+
+# So long after it was announced, an event is counted and written at the latest.
+LOOK_S = 0.5
+
+
+class Exports:
+    """Begins with an open coordinator, and ends after it. ``sinks`` are told its metrics, beside the endpoint."""
+
+    def __init__(
+        self,
+        config: CouncilConfig,
+        coordinator: Readable,
+        *,
+        sinks: Sequence[Sink] = (),
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self._endpoint: Endpoint | None = None
+        self.notice: str | None = None
+        registry = None if config.metrics_port is None else Registry()
+        told = [*sinks] if registry is None else [*sinks, registry]
+        meter = Meter(config.name, coordinator, told)
+        self._watchers = [meter, *watchers] if told else [*watchers]
+        if registry is not None and config.metrics_port is not None:
+            try:
+                self._endpoint = Endpoint(registry, meter, config.metrics_host, config.metrics_port)
+                log.info("metrics", council=config.name, url=self._endpoint.url)
+            except OperatorError as error:
+                self.notice = error.message
+                log.warning("no metrics endpoint", council=config.name, why=error.message)
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def told(self) -> dict[str, Any]:
+        """Where the metrics are served, or why they are not."""
+        return {"url": None if self._endpoint is None else self._endpoint.url, "notice": self.notice}
+
+    async def close(self) -> None:
+        """Looks once more, for what was told last, and lets go of port and files."""
+        self._looking.cancel()
+        if self._endpoint is not None:
+            await asyncio.to_thread(self._endpoint.close)
+        for watcher in self._watchers:
+            watcher.close()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for watcher in self._watchers:
+                watcher.glance()

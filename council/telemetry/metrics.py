@@ -1,0 +1,395 @@
+"""What a council's metrics are, each defined once, and how they follow from what it announced and how it stands.
+
+A ``Meter`` reads a coordinator now and then: what was announced since the last look it counts, the rest it takes as
+it finds it. Where the figures go is a sink's affair: ``Registry`` is the one that Prometheus scrapes, Ray's own
+stands beside all else that calls Ray. What is announced is on the record (rules 4.7); refusals, and what is ignored,
+are counted as they happen.
+
+Names, units and labels follow Prometheus's conventions. A label's values are the council's own words, its seats and
+its models; of those that a seat may make up there are at most ``SERIES_MAX``, and ``other``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from council.core import effects as do
+from council.core.state import Caps, Spend, total
+from council.protocol.errors import OperatorError
+from council.runtime.feed import decided_by
+from council.runtime.kept import escalations
+from council.runtime.watcher import Announced, Readable, Watcher
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from council.journal.record import Journal
+    from council.runtime.driver import Driver
+
+# Series of one metric; 15 seats with 13 models or reasons each are far from it.
+SERIES_MAX = 200
+OTHER = "other"
+# How long a scrape waits for a coordinator that is busy; Prometheus itself waits 10 s.
+SCRAPE_S = 5.0
+# From a stub's milliseconds to a model's minutes.
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+Kind = Literal["counter", "gauge", "histogram"]
+# How both prometheus_client and Ray are told of one.
+TOLD_BY: dict[Kind, str] = {"counter": "inc", "gauge": "set", "histogram": "observe"}
+
+
+class Metric(NamedTuple):
+    """One metric; a counter's ``name`` without the ``_total`` that it has on the wire.
+
+    Each also has the label ``council``, the council's name.
+    """
+
+    kind: Kind
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+_ALL = (
+    # Seats
+    Metric("gauge", "council_seat_active", "Whether the seat is active: 1 or 0.", ("seat",)),
+    Metric("gauge", "council_seat_heartbeat_age_seconds", "Time since the seat's last heartbeat.", ("seat",)),
+    Metric(
+        "gauge",
+        "council_seat_heartbeat_interval_seconds",
+        "Time between the seat's last heartbeats.",
+        ("seat",),
+    ),
+    Metric("counter", "council_seat_restarts", "Runs of the seat's actor that ended.", ("seat",)),
+    Metric("gauge", "council_seat_silence_limit_seconds", "A seat that is silent for longer is inactive."),
+    Metric("gauge", "council_quorum_seats", "From how many seats a decision needs ballots."),
+    # Proposals
+    Metric("counter", "council_proposals", "Proposals that were taken in."),
+    Metric("gauge", "council_proposals_open", "Proposals that are not decided, by stage.", ("stage",)),
+    Metric(
+        "counter",
+        "council_decisions",
+        "Decisions, by outcome, by what decided, and by whether a ballot was missing.",
+        ("outcome", "decided_by", "degraded"),
+    ),
+    Metric(
+        "histogram",
+        "council_decision_duration_seconds",
+        "Time from a proposal to its decision.",
+        ("outcome",),
+        SECONDS,
+    ),
+    Metric("counter", "council_ballots", "Ballots that were counted.", ("seat", "vote")),
+    Metric("counter", "council_late_ballots", "Ballots that came after voting had ended.", ("seat", "vote")),
+    Metric("counter", "council_losses", "Ballots and rulings that will not come.", ("seat", "task")),
+    Metric("counter", "council_observations", "Looks at another seat's stream.", ("seat", "interrupt")),
+    Metric("counter", "council_refused_envelopes", "Envelopes that were refused.", ("reason",)),
+    Metric("counter", "council_ignored_envelopes", "Envelopes that came again, or too late.", ("reason",)),
+    Metric("counter", "council_escalations", "Escalations to Prime, and to a human.", ("to",)),
+    Metric("gauge", "council_escalations_open", "Proposals that wait for a human."),
+    Metric("gauge", "council_escalation_age_seconds", "How long the oldest of these has waited, or 0."),
+    Metric("counter", "council_action_outcomes", "Steps of approved actions.", ("stage", "ok")),
+    Metric("counter", "council_alerts", "Alerts for a person to look at.", ("alert",)),
+    # The journal
+    Metric(
+        "histogram",
+        "council_journal_commit_duration_seconds",
+        "Time to write a batch of records, and to have it on disk.",
+        (),
+        COMMIT_SECONDS,
+    ),
+    Metric("histogram", "council_journal_batch_records", "Records in a batch.", (), RECORDS),
+    Metric("gauge", "council_journal_lag_records", "Records that are not on disk yet."),
+    Metric("gauge", "council_journal_stalled", "Whether nothing can be written just now: 1 or 0."),
+    # What models cost
+    Metric(
+        "counter",
+        "council_model_calls",
+        "Calls of models that are over; assumed where nobody told what they used.",
+        ("seat", "model", "usage"),
+    ),
+    Metric(
+        "histogram",
+        "council_model_call_duration_seconds",
+        "Time from a call's grant to its settlement.",
+        ("seat", "model"),
+        SECONDS,
+    ),
+    Metric("counter", "council_model_tokens", "Tokens spent, prompt and output together.", ("seat", "model")),
+    Metric("counter", "council_model_cost_dollars", "US dollars spent.", ("seat", "model")),
+    Metric("counter", "council_model_denials", "Calls that no budget had room for.", ("seat", "model")),
+    Metric(
+        "counter",
+        "council_model_errors",
+        "Calls that failed, tried again or not, by HTTP status or in a word.",
+        ("seat", "model", "error"),
+    ),
+    Metric(
+        "gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat", "model")
+    ),
+    Metric("gauge", "council_budget_tokens", "Tokens that may be spent, where there is a cap.", ("whose",)),
+    Metric("gauge", "council_budget_left_tokens", "Tokens that are left of these.", ("whose",)),
+    Metric("gauge", "council_budget_dollars", "US dollars that may be spent.", ("whose",)),
+    Metric("gauge", "council_budget_left_dollars", "US dollars that are left of these.", ("whose",)),
+    # The coordinator
+    Metric("gauge", "council_coordinator_epoch", "How many coordinators its journal has had."),
+    Metric("gauge", "council_coordinator_uptime_seconds", "Their uptime, all of it."),
+)
+METRICS = {each.name: each for each in _ALL}
+_HELD = "council_model_reserved_tokens"
+
+
+class Sink(Protocol):
+    """Where figures go."""
+
+    def tell(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
+        """A counter grew by ``value``, a gauge is at it, or a histogram has one more.
+
+        ``labels`` are all labels of the metric, ``council`` among them.
+        """
+
+
+class Meter(Watcher):
+    """Tells the sinks what it found at a coordinator; from when it was made on, it counts."""
+
+    def __init__(self, council: str, coordinator: Readable, sinks: Sequence[Sink]) -> None:
+        self._council = council
+        self._sinks = tuple(sinks)
+        self._series: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
+        self._grown: dict[tuple[str, ...], float] = defaultdict(float)
+        self._counted: dict[tuple[str, ...], float] = {}
+        self._beats: dict[str, tuple[int, int, float]] = {}
+        self._held: set[tuple[str, ...]] = set()
+        super().__init__(coordinator)
+
+    # Telling
+
+    def _add(self, name: str, amount: float, *labels: str) -> None:
+        """A counter grew: told once a look, for a sink may take its time for each."""
+        self._grown[name, *labels] += amount
+
+    def _grown_to(self, name: str, value: float, *labels: str) -> None:
+        """A counter that somebody else keeps stands at ``value``."""
+        more = value - self._counted.get((name, *labels), 0.0)
+        if more > 0:
+            self._counted[name, *labels] = value
+            self._add(name, more, *labels)
+
+    def _tell(self, name: str, value: float, *labels: str) -> None:
+        metric, full = METRICS[name], self._labels(name, labels)
+        for sink in self._sinks:
+            sink.tell(metric, value, full)
+
+    def _labels(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
+        """All labels of a series; those of one too many are ``other``."""
+        known = self._series.setdefault(name, {})
+        found = known.get(values)
+        if found is None:
+            shown = values if len(known) < SERIES_MAX else (OTHER,) * len(values)
+            found = {"council": self._council, **dict(zip(METRICS[name].labels, shown, strict=True))}
+            if len(known) < SERIES_MAX:
+                known[values] = found
+        return found
+
+    # Looking
+
+    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
+        for name, counts in (
+            ("council_refused_envelopes", driver.refused),
+            ("council_ignored_envelopes", driver.ignored),
+        ):
+            self._counted |= {(name, why): count for why, count in counts.items()}
+        for seat in driver.state.seats.values():
+            self._counted["council_seat_restarts", seat.name] = seat.boot - seat.handed_on
+
+    def see(
+        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
+    ) -> None:
+        uptime_s, wall_s = now
+        for _, effect in announced:
+            self._count(effect)
+        self._look_at_seats(driver, uptime_s)
+        self._look_at_proposals(driver, wall_s)
+        while journal.commits:
+            records, seconds = journal.commits.popleft()
+            self._tell("council_journal_batch_records", records)
+            self._tell("council_journal_commit_duration_seconds", seconds)
+        self._tell("council_journal_lag_records", max(driver.position - kept, 0))
+        self._tell("council_journal_stalled", journal.trouble is not None)
+        self._look_at_budget(driver)
+        self._tell("council_coordinator_epoch", driver.state.epoch)
+        self._tell("council_coordinator_uptime_seconds", uptime_s)
+        grown, self._grown = self._grown, defaultdict(float)
+        for (name, *labels), amount in grown.items():
+            self._tell(name, amount, *labels)
+
+    def _look_at_seats(self, driver: Driver, uptime_s: float) -> None:
+        rules = driver.state.rules
+        for seat in driver.state.seats.values():
+            self._tell("council_seat_active", seat.active, seat.name)
+            # Told by the coordinator: a dead actor's own series would look well, and then vanish.
+            self._tell("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
+            boot, beat, last_s = self._beats.get(seat.name, (seat.boot, -1, 0.0))
+            if boot == seat.boot and 0 <= beat < seat.beat:
+                interval_s = (seat.last_beat_s - last_s) / (seat.beat - beat)
+                self._tell("council_seat_heartbeat_interval_seconds", interval_s, seat.name)
+            self._beats[seat.name] = seat.boot, seat.beat, seat.last_beat_s
+            self._grown_to("council_seat_restarts", seat.boot - seat.handed_on, seat.name)
+        self._tell("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
+        self._tell("council_quorum_seats", rules.quorum)
+
+    def _look_at_proposals(self, driver: Driver, wall_s: float) -> None:
+        """Proposals as they are kept: nothing is told of them before that, here as in status (rules 4.7)."""
+        opened = driver.kept.open
+        stages = {"deliberating": 0, "ruling": 0, "human": 0}
+        for proposal in opened.values():
+            stages[proposal.stage] += 1
+        for stage, count in stages.items():
+            self._tell("council_proposals_open", count, stage)
+        asked_s = [each.asked_wall_s for each in escalations(opened)]
+        self._tell("council_escalations_open", len(asked_s))
+        self._tell("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
+        for code, count in driver.refused.items():
+            self._grown_to("council_refused_envelopes", count, code)
+        for what, count in driver.ignored.items():
+            self._grown_to("council_ignored_envelopes", count, what)
+
+    def _look_at_budget(self, driver: Driver) -> None:
+        state = driver.state
+        budget, own = state.rules.budget, dict(state.rules.budget.seats)
+        self._put_caps("council", budget.council, total(state.paid.values()))
+        for name in state.rules.seats:
+            account = state.paid.get(name)
+            self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
+        held: dict[tuple[str, ...], int] = dict.fromkeys(self._held, 0)  # what was told stays, and falls to 0
+        for call in (granted.call for granted in state.calls.values()):
+            series = tuple(self._labels(_HELD, (call.seat, call.model)).values())[1:]
+            held[series] = held.get(series, 0) + call.worst.tokens
+        self._held = set(held)
+        for series, tokens in held.items():
+            self._tell(_HELD, tokens, *series)
+
+    def _put_caps(self, whose: str, caps: Caps, used: Spend) -> None:
+        if caps.tokens is not None:
+            self._tell("council_budget_tokens", caps.tokens, whose)
+            self._tell("council_budget_left_tokens", max(caps.tokens - used.tokens, 0), whose)
+        if caps.microusd is not None:
+            self._tell("council_budget_dollars", caps.microusd / 1e6, whose)
+            self._tell("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
+
+    def _count(self, effect: do.Effect) -> None:
+        """One announcement; what has no case here is not counted."""
+        match effect:
+            case do.AnnounceProposal():
+                self._add("council_proposals", 1)
+            case do.AnnounceBallot(ballot, late):
+                self._add("council_late_ballots" if late else "council_ballots", 1, ballot.seat, ballot.vote)
+            case do.AnnounceLoss(_, seat, task):
+                self._add("council_losses", 1, seat, task)
+            case do.AnnounceObservation(_, observer, _, interrupt):
+                self._add("council_observations", 1, observer, "yes" if interrupt else "no")
+            case do.AnnouncePrimeEscalation():
+                self._add("council_escalations", 1, "prime")
+            case do.AnnounceEscalation():
+                self._add("council_escalations", 1, "human")
+            case do.AnnounceDecision(decision):
+                outcome, degraded = decision.outcome or "", "yes" if decision.degraded else "no"
+                self._add("council_decisions", 1, outcome, decided_by(decision), degraded)
+                self._tell("council_decision_duration_seconds", decision.seconds, outcome)
+            case do.AnnounceOutcome(report):
+                self._add("council_action_outcomes", 1, report.stage, "yes" if report.ok else "no")
+            case do.RaiseAlert(_, kind):
+                self._add("council_alerts", 1, kind)
+            case do.AnnounceDenial(call):
+                self._add("council_model_denials", 1, call.seat, call.model)
+            case do.AnnounceSpending(call, spent, assumed, seconds, error):
+                self._tell("council_model_call_duration_seconds", seconds, call.seat, call.model)
+                usage = "assumed" if assumed else "told"
+                self._add("council_model_calls", 1, call.seat, call.model, usage)
+                self._add("council_model_tokens", spent.tokens, call.seat, call.model)
+                self._add("council_model_cost_dollars", spent.microusd / 1e6, call.seat, call.model)
+                if error:
+                    self._add("council_model_errors", 1, call.seat, call.model, error)
+
+
+class Registry:
+    """A sink for whoever scrapes the coordinator directly: the metrics of prometheus_client."""
+
+    def __init__(self) -> None:
+        import prometheus_client as prometheus  # of no use to a council that serves no metrics
+
+        self.collected = prometheus.CollectorRegistry()
+        kinds: Any = {"counter": prometheus.Counter, "gauge": prometheus.Gauge}
+        self._made: dict[str, Any] = {}
+        for name, metric in METRICS.items():
+            about = (name, metric.help, ("council", *metric.labels))
+            if metric.kind == "histogram":
+                self._made[name] = prometheus.Histogram(
+                    *about, registry=self.collected, buckets=metric.buckets
+                )
+            else:
+                self._made[name] = kinds[metric.kind](*about, registry=self.collected)
+
+    def tell(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        series = self._made[metric.name].labels(**labels)
+        getattr(series, TOLD_BY[metric.kind])(value)
+
+
+class Endpoint:
+    """An HTTP server for Prometheus, on a thread of its own: ``http://host:port/metrics``."""
+
+    def __init__(self, registry: Registry, meter: Meter, host: str, port: int) -> None:
+        """Listens, on a free port where ``port`` is 0; called on the coordinator's loop. Raises OperatorError."""
+        from council.gateway import web  # of no use to a council that serves no metrics
+
+        try:
+            listener = web.listening(host, port)
+        except OSError as error:
+            raise OperatorError(
+                f"metrics can't be served at {host} port {port}: {error}; see metrics_host and metrics_port"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{listener.getsockname()[1]}/metrics"
+        served = _scraped(registry, meter, asyncio.get_running_loop())
+        self._server = web.Server(served, listener, "council-metrics")
+
+    def close(self) -> None:
+        """Stops listening; for a thread that may wait."""
+        self._server.close()
+
+
+def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Starlette:
+    """The figures as they are when they are asked for, at any path: the meter looks first, on the loop given."""
+    from prometheus_client.exposition import choose_encoder
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def look() -> None:
+        meter.read()
+
+    async def scrape(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(SCRAPE_S):
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), loop))
+        except TimeoutError:
+            return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
+        try:
+            encode, kind = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is none
+            return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
+        names = request.query_params.getlist("name[]")
+        wanted: Any = registry.collected.restricted_registry(names) if names else registry.collected
+        return Response(encode(wanted), headers={"Content-Type": kind})
+
+    return Starlette(routes=[Route("/{path:path}", scrape)], middleware=[Middleware(GZipMiddleware)])

@@ -1,0 +1,147 @@
+"""Finds the JSON objects in a text that somebody else wrote, however hostile, in bounded work.
+
+Knows nothing of what they mean. An object inside another one is part of it, and never found by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from council.protocol.errors import EnvelopeError
+from council.protocol.values import STRUCTURE, read_parts
+
+# Where an object may begin: a brace and its first key. A brace in prose is nearly always followed by else.
+_BEGINNING = re.compile(r'\{[ \t\r\n]*+"')
+# What an object costs beside its structure: it is taken out, parsed, and looked at.
+_OBJECT_STEPS = 10
+# Steps of one search; each is a piece of structure, or so many characters passed over or parsed. An answer of
+# the largest size takes a tenth of them; text that makes a search begin again and again is left unread.
+STEPS_MAX = 500_000
+_CHARS_A_STEP = 64
+# A fence's line, and blanks, are looked for within so many characters.
+_FENCE_CHARS = 200
+_OPENING = re.compile(r"\n[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+[\w+-]*+\s*+\Z")
+_CLOSING = re.compile(r"\s*+(?:`{3,}|~{3,}|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object, where it stands in the text, and whether it fills a fenced block."""
+
+    value: dict[str, Any]
+    start: int
+    end: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """All that was found, in order; ``problem`` says why there may be more, or is empty. ``steps`` is its work."""
+
+    found: tuple[Found, ...]
+    problem: str
+    steps: int
+
+
+def around(text: str, found: Found) -> str:
+    """What stands before and after an object, without the fence that it fills."""
+    before, after = text[: found.start], text[found.end :]
+    if found.fenced:
+        fence = _opening(text, found.start)
+        assert fence is not None
+        before, after = before[: len(before) - len(fence)], after.lstrip().lstrip("`~")
+    return f"{before.strip()}\n{after.strip()}".strip()
+
+
+class _Spent(Exception):
+    """The search has taken its steps."""
+
+
+def find_objects(text: str, wanted: Callable[[dict[str, Any]], bool], depth_max: int) -> Search:
+    """The objects of ``text`` that are ``wanted``, each nested at most ``depth_max`` deep, read by their parts.
+
+    An object that begins and never ends is text, and what follows may hold others; one that ends and is no
+    JSON, or too deep, or not wanted, is passed over whole: what stands in it is part of it.
+    """
+    walk = _Walk(text, depth_max)
+    found: list[Found] = []
+    at = 0
+    try:
+        while (beginning := _BEGINNING.search(text, at)) is not None:
+            walk.pass_over(beginning.start() - at)
+            start = beginning.start()
+            end = walk.end_of(start)
+            if end is None:
+                at = start + 1
+                continue
+            at = end
+            value = walk.read(start, end)
+            if value is not None and wanted(value):
+                found.append(Found(value, start, end, _fenced(text, start, end)))
+        problem = walk.problem
+    except _Spent:
+        problem = f"its structure takes more than {STEPS_MAX:,} steps to read"
+    return Search(tuple(found), problem, walk.steps)
+
+
+class _Walk:
+    """One search's way through its text, with the steps it took."""
+
+    def __init__(self, text: str, depth_max: int) -> None:
+        self.text = text
+        self.depth_max = depth_max
+        self.steps = self.deepest = 0
+        self.problem = ""
+
+    def pass_over(self, chars: int) -> None:
+        self.steps += 1 + chars // _CHARS_A_STEP
+        if self.steps > STEPS_MAX:
+            raise _Spent
+
+    def end_of(self, start: int) -> int | None:
+        """Where the object that begins at ``start`` ends, or None."""
+        at, depth, self.deepest = start, 0, 0
+        for piece in STRUCTURE.finditer(self.text, start):
+            self.pass_over(piece.end() - at)
+            at = piece.end()
+            mark = self.text[piece.start()]
+            if mark in "{[":
+                depth += 1
+                self.deepest = max(self.deepest, depth)
+            elif mark in "}]":  # whether it closes what was opened, the parser sees
+                depth -= 1
+                if depth == 0:
+                    return at
+        self.pass_over(len(self.text) - at)
+        return None
+
+    def read(self, start: int, end: int) -> dict[str, Any] | None:
+        self.steps += _OBJECT_STEPS
+        self.pass_over(end - start)
+        if self.deepest > self.depth_max:
+            self.problem = f"an object is nested {self.deepest:,} deep; at most {self.depth_max} are read"
+            return None
+        try:
+            value = read_parts(self.text[start:end])
+        except EnvelopeError as error:
+            self.problem = error.message
+            return None
+        assert isinstance(value, dict)
+        return value
+
+
+def _fenced(text: str, start: int, end: int) -> bool:
+    closed = _CLOSING.match(text[end : end + _FENCE_CHARS])
+    return closed is not None and _opening(text, start) is not None
+
+
+def _opening(text: str, start: int) -> str | None:
+    """The fence's line that stands right before ``start``."""
+    before = text[max(0, start - _FENCE_CHARS) : start]
+    if start <= _FENCE_CHARS:
+        before = "\n" + before
+    found = _OPENING.search(before)
+    return None if found is None else found[0].removeprefix("\n")

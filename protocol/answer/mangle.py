@@ -1,0 +1,380 @@
+"""Mangle atoms in what a model writes: read by a grammar, checked against what is declared.
+
+Knows the facts' form and types (rules 6.3) and what a model may never assert (rules 6.4). Knows no rules, no
+engine that derives anything, and no control packets.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from council.protocol.errors import ConfigError, EnvelopeError
+from council.protocol.values import DEPTH_MAX, kind_of, quoted, text_problem
+
+# An atom is one fact; what is longer is a document, and belongs into memory.
+ATOM_CHARS_MAX = 4_000
+SCHEMA_CHARS_MAX = 1_000_000
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
+
+# rules 6.4: what is permitted, safe, overridden or approved, the council and humans say, and what came of an
+# action says whoever ran it. A namespace before the name changes nothing.
+_RESERVED = frozenset({"permitted", "safe_action", "admin_override", "signed_approval"})
+_RESULTS = frozenset({"result", "results"})
+# With the texts and comments that brackets stand in as text.
+_BRACKETS = re.compile(
+    r'"(?:[^"\\]++|\\.)*+"?|\'(?:[^\'\\]++|\\.)*+\'?|`(?:[^`\\]++|\\.)*+`?|#[^\n]*+|[\[\](){}]', re.DOTALL
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}|([\s\S]))")
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "`": "`", "\\": "\\", "\n": "\n"}
+_WRITTEN = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, like ``/in_progress`` or ``/task/7``."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct: names and what each stands for, in the names' order."""
+
+    fields: tuple[tuple[Name, Value], ...]
+
+
+Value = Name | str | int | float | tuple["Value", ...] | Struct
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A ground atom. ``text`` is its one canonical form, by which atoms are equal: 1 and 1.0 differ."""
+
+    predicate: str = field(compare=False)
+    args: tuple[Value, ...] = field(compare=False)
+    text: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", f"{self.predicate}({', '.join(map(_written, self.args))})")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """What an argument may be: ``/string``, or ``fn:List(/string)`` with what it is made of."""
+
+    word: str
+    parts: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        if self.word in ("fn:Union", "fn:Singleton"):
+            return " or ".join(map(str, self.parts))
+        return f"{self.word}({', '.join(map(str, self.parts))})" if self.parts else self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A predicate, its parameters, and the types they may have together: one row of ``bounds``, any of them."""
+
+    predicate: str
+    parameters: tuple[str, ...]
+    bounds: tuple[tuple[Type, ...], ...]
+    reserved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The declared predicates, by name and number of arguments."""
+
+    declared: Mapping[tuple[str, int], Declaration]
+
+    @classmethod
+    def read(cls, text: str, where: str = "schema") -> Schema:
+        """The schema that Mangle declarations make. Raises ConfigError, which tells ``where`` and the line."""
+        return cls({}).extended(text, where)
+
+    def extended(self, text: str, where: str = "schema") -> Schema:
+        """This schema and these declarations; one of a predicate that is declared here already replaces it.
+
+        What a model may never assert stays so, whatever they say (rules 6.4). Raises ConfigError.
+        """
+        found: dict[tuple[str, int], Declaration] = {}
+        try:
+            tree = _parsed(text, "declarations", SCHEMA_CHARS_MAX)
+        except EnvelopeError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        for node in tree.children:
+            line = node.children[0].line
+            try:
+                declaration = _declaration(node)
+                key = declaration.predicate, len(declaration.parameters)
+                if key in found:
+                    raise EnvelopeError(f"{key[0]} with {key[1]} arguments is declared twice", field=where)
+            except EnvelopeError as error:
+                raise ConfigError(f"{where}, line {line}: {error}") from None
+            found[key] = declaration
+        return Schema({**self.declared, **found})
+
+    def accept(self, text: str) -> Atom:
+        """The atom that an update of a model's is. Raises EnvelopeError for one that it may not make."""
+        atom = parse(text)
+        if self.reserved(atom):
+            raise EnvelopeError(
+                f"{quoted(atom.predicate)} is said by the council alone, never by a model", field="atom"
+            )
+        self.check(atom)
+        return atom
+
+    def reserved(self, atom: Atom) -> bool:
+        """Whether no model may assert it, declared or not (rules 6.4)."""
+        declaration = self.declared.get((atom.predicate, len(atom.args)))
+        return _is_reserved(atom.predicate) or (declaration is not None and declaration.reserved)
+
+    def check(self, atom: Atom) -> None:
+        """Raises EnvelopeError where the atom is not as its predicate is declared (rules 6.3)."""
+        name, count = atom.predicate, len(atom.args)
+        declaration = self.declared.get((name, count))
+        if declaration is None:
+            counts = sorted(most for known, most in self.declared if known == name)
+            if counts:
+                wanted = " or ".join(map(str, counts))
+                raise EnvelopeError(f"{quoted(name)} has {wanted} arguments, found {count}", field="atom")
+            raise EnvelopeError(f"{quoted(name)} is not declared; declare it in a schema file", field="atom")
+        rows = declaration.bounds
+        if not rows or any(all(map(_fits, atom.args, row)) for row in rows):
+            return
+        # The row that fits furthest says best what is wrong.
+        row = max(rows, key=lambda row: _misfit(atom.args, row))
+        at = _misfit(atom.args, row)
+        raise EnvelopeError(
+            f"{quoted(name)}: {declaration.parameters[at]} must be {row[at]}, "
+            f"found {quoted(_written(atom.args[at]))}",
+            field="atom",
+        )
+
+
+@cache
+def shipped() -> Schema:
+    """The schema that comes with this package: as constant as its code, and read once."""
+    return Schema.read(_text("schemas.gl"), "schemas.gl")
+
+
+def parse(text: str) -> Atom:
+    """The ground atom that ``text`` is; a period may end it. Raises EnvelopeError that says what is wrong."""
+    return _atom(_parsed(text, "update", ATOM_CHARS_MAX).children[0])
+
+
+# Behind the names above
+
+
+def _text(name: str) -> str:
+    return resources.files("council.protocol.answer").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _parser() -> Any:
+    from lark import Lark  # a tenth of a second, which only who reads atoms spends
+
+    return Lark(
+        _text("mangle.lark"), parser="lalr", start=["update", "declarations"], maybe_placeholders=False
+    )
+
+
+def _parsed(text: str, start: str, chars_max: int) -> Any:
+    """The tree of a text. The parser keeps a stack of its own and never goes back: its work is linear."""
+    from lark import UnexpectedInput
+
+    if len(text) > chars_max:
+        raise EnvelopeError(f"{len(text):,} characters; at most {chars_max:,} are read", field="atom")
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += 1 if found[0] in "[({" else -1 if found[0] in "])}" else 0
+        if depth > DEPTH_MAX:
+            raise EnvelopeError(f"nested more than {DEPTH_MAX} deep", field="atom")
+    try:
+        return _parser().parse(text, start=start)
+    except UnexpectedInput as error:
+        ended = getattr(getattr(error, "token", None), "type", "") == "$END"
+        at = len(text) if ended or error.pos_in_stream is None else error.pos_in_stream
+        raise EnvelopeError(_unexpected(text, at, start), field="atom") from None
+
+
+def _unexpected(text: str, at: int, start: str) -> str:
+    rest = text[at:].lstrip()
+    if start == "update" and rest.startswith((":-", "<-", "⟸")):
+        return "is a rule; an update is one fact"
+    line = text.count("\n", 0, at)
+    place = f"character {at - text.rfind(chr(10), 0, at)}" + (f" of line {line + 1}" if line else "")
+    if not rest:
+        return "ends too early" if text.strip() else "is empty"
+    return f"{place}: did not expect {quoted(rest, 20)}"
+
+
+def _atom(node: Any) -> Atom:
+    return Atom(str(node.children[0]), tuple(map(_value, node.children[1:])))
+
+
+def _value(node: Any) -> Value:
+    match getattr(node, "type", None) or node.data:
+        case "NAME":
+            return Name(str(node))
+        case "STRING":
+            return _unescaped(node[1:-1])
+        case "INTEGER":
+            # Their digits are limited with the text, so that int() can't take long.
+            number = int(node) if len(node) <= 20 else INTEGER_MAX + 1
+            if not INTEGER_MIN <= number <= INTEGER_MAX:
+                raise EnvelopeError(f"{quoted(str(node))} does not fit 64 bits", field="atom")
+            return number
+        case "FLOAT":
+            if not math.isfinite(float(node)):
+                raise EnvelopeError(f"{quoted(str(node))} is too large a number", field="atom")
+            return float(node) + 0.0  # also makes -0.0 into 0.0: equal numbers, one text
+        case "VARIABLE":
+            raise EnvelopeError(f"{quoted(str(node))} is a variable; an update is ground", field="atom")
+        case "list":
+            return tuple(map(_value, node.children))
+        case _:
+            return _struct(node)
+
+
+def _struct(node: Any) -> Struct:
+    fields: dict[str, tuple[Name, Value]] = {}
+    for pair in node.children:
+        label, value = map(_value, pair.children)
+        if not isinstance(label, Name):
+            raise EnvelopeError("what a struct holds is named, like {/line: 7}", field="atom")
+        if label.text in fields:
+            raise EnvelopeError(f"{quoted(label.text)} stands twice in one struct", field="atom")
+        fields[label.text] = label, value
+    return Struct(tuple(fields[text] for text in sorted(fields)))
+
+
+def _unescaped(text: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        digits, plain = found[1] or found[2], found[3]
+        if digits is not None and int(digits, 16) <= 0x10FFFF:
+            return chr(int(digits, 16))
+        if plain not in _ESCAPED:
+            raise EnvelopeError(f"{quoted(found[0])} is no escape", field="atom")
+        return _ESCAPED[plain]
+
+    text = _ESCAPE.sub(one, text)
+    problem = text_problem(text)
+    if problem is not None:
+        raise EnvelopeError(f"a text {problem}", field="atom")
+    return text
+
+
+def _written(value: Value) -> str:
+    match value:
+        case Name():
+            return value.text
+        case str():
+            return '"' + "".join(_WRITTEN.get(letter, letter) for letter in value) + '"'
+        case int():
+            return str(value)
+        case float():
+            # Mangle wants a point also where Python writes 1e+16.
+            mantissa, exponent, power = repr(value).partition("e")
+            return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
+        case tuple():
+            return f"[{', '.join(map(_written, value))}]"
+        case Struct():
+            return "{" + ", ".join(f"{label}: {_written(inner)}" for label, inner in value.fields) + "}"
+    raise TypeError(f"{kind_of(value)} is no Mangle value")
+
+
+# Declarations
+
+_PARTS = {
+    "fn:Union": range(1, 10_000),
+    "fn:Singleton": (1,),
+    "fn:List": (1,),
+    "fn:Struct": range(0, 10_000, 2),
+}
+
+
+def _is_reserved(predicate: str) -> bool:
+    name = predicate.replace(":", ".").rpartition(".")[2]
+    return name in _RESERVED or name.rpartition("_")[2] in _RESULTS
+
+
+def _declaration(node: Any) -> Declaration:
+    predicate, parameters, *rest = node.children
+    name = str(predicate)
+    atoms = [str(atom.children[0]) for part in rest if part.data == "description" for atom in part.children]
+    rows = [tuple(map(_type, part.children)) for part in rest if part.data == "bound"]
+    for row in rows:
+        if len(row) != len(parameters.children):
+            raise EnvelopeError(
+                f"{name} has {len(parameters.children)} parameters, and a bound of {len(row)}", field="schema"
+            )
+    return Declaration(
+        predicate=name,
+        parameters=tuple(map(str, parameters.children)),
+        bounds=tuple(rows),
+        reserved="reserved" in atoms or _is_reserved(name),
+    )
+
+
+def _type(node: Any) -> Type:
+    word, *parts = node.children
+    found = Type(str(word), tuple(map(_type, parts)))
+    if word.type == "NAME":
+        return found
+    if found.word not in _PARTS:
+        raise EnvelopeError(f"{quoted(found.word)} is no type; known: {', '.join(_PARTS)}", field="schema")
+    if len(parts) not in _PARTS[found.word]:
+        raise EnvelopeError(f"{found.word} can't have {len(parts)} parts", field="schema")
+    names = found.parts[:: 2 if found.word == "fn:Struct" else 1]
+    if found.word in ("fn:Singleton", "fn:Struct") and any(n.parts or n.word[0] != "/" for n in names):
+        raise EnvelopeError(f"{found.word} wants names, like /a", field="schema")
+    return found
+
+
+def _misfit(args: tuple[Value, ...], row: tuple[Type, ...]) -> int:
+    return next(
+        n for n, (value, wanted) in enumerate(zip(args, row, strict=True)) if not _fits(value, wanted)
+    )
+
+
+def _fits(value: Value, wanted: Type) -> bool:
+    match wanted.word:
+        case "/any":
+            return True
+        case "/name":
+            return isinstance(value, Name)
+        case "/string":
+            return isinstance(value, str)
+        case "/number":
+            return isinstance(value, int)
+        case "/float64":
+            return isinstance(value, float)
+        case "fn:Union":
+            return any(_fits(value, part) for part in wanted.parts)
+        case "fn:Singleton":
+            return value == Name(wanted.parts[0].word)
+        case "fn:List":
+            return isinstance(value, tuple) and all(_fits(inner, wanted.parts[0]) for inner in value)
+        case "fn:Struct":
+            if not isinstance(value, Struct):
+                return False
+            names, types = wanted.parts[::2], wanted.parts[1::2]
+            inner = {label.text: held for label, held in value.fields}
+            return inner.keys() == {name.word for name in names} and all(
+                _fits(inner[name.word], of) for name, of in zip(names, types, strict=True)
+            )
+        case prefix:  # a name by itself stands for all names below it
+            return isinstance(value, Name) and value.text.startswith(f"{prefix}/")

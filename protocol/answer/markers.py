@@ -1,0 +1,294 @@
+"""PLAN:, EXECUTE: and their like in a model's output: read as it streams, kept apart from text that looks alike.
+
+Knows what a marker is, what stands behind one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing
+of models, stages or tools, and runs nothing.
+
+A marker is one of six words and a colon, exactly so, at the start of the text or right behind a line feed. Any
+other letter case, look-alike letter or colon, blank before it or other line end makes it text. There are two forms:
+
+- with a nonce, ``EXECUTE[5f3a9c17e2b84d06]:``. The nonce is made for one call and told to that model alone, so
+  whoever wrote what the model echoes can't have known it. A marker without it, or with another, is text;
+- without one, ``EXECUTE:``, for output that no foreign text has gone into, and for programs that know no other.
+  Foreign text must then have been quoted (``as_text``), and a model that takes the quoting off again, or decodes
+  what it echoes, can't be told from one that means it.
+
+Neither holds against a model that was talked into writing the marker itself: that is what approval, tokens and
+policy are for (rules 3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from council.protocol.envelope import Action
+from council.protocol.errors import CallerError, EnvelopeError
+from council.protocol.models import unseen
+from council.protocol.values import read_json, too_large
+
+Marker = Literal["PLAN", "EXECUTE", "RESPONSE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"]
+Channel = Literal["cli_chat", "web_chat", "discord_chat", "council_chat", "shell", "memory"]
+Level = Literal["show", "log"]
+Outcome = Literal["success", "fail"]
+
+MARKERS: tuple[Marker, ...] = get_args(Marker)
+# One answer of a model, far above any output limit; a model that never ends is stopped by it.
+OUTPUT_CHARS_MAX = 2**20
+# A hundred seeds and commands are many; each block is an object that others walk.
+BLOCKS_MAX = 1_000
+# 64 bits of chance are guessed in no call's life; the upper end only keeps the marker short.
+_NONCE = re.compile(r"[0-9a-f]{16,64}")
+# What stands between a marker and its text, and nothing else: other blanks belong to the text.
+_BLANKS = " \t\r\n"
+# Every character that some reader or model takes for the end of a line.
+_LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+QUOTE = "> "
+TOOL_PATTERN = r"[A-Za-z_][A-Za-z0-9_.:/-]{0,199}"
+
+# rules 3.4, GCP 7.2: where a block may go; what is not named here goes nowhere.
+DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
+    {
+        "PLAN": MappingProxyType({"cli_chat": "log", "council_chat": "show"}),
+        "EXECUTE": MappingProxyType({"shell": "show"}),
+        "RESPONSE": MappingProxyType({"cli_chat": "show", "web_chat": "show", "discord_chat": "show"}),
+        "THOUGHT_SEED": MappingProxyType({"council_chat": "show", "memory": "show"}),
+        "INTERRUPT": MappingProxyType(
+            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
+        ),
+        "VERIFY": MappingProxyType(
+            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What stands behind one marker, blanks around it taken off. Text before the first marker is RESPONSE.
+
+    ``inside`` is, for a THOUGHT_SEED, the kind of block it stands in.
+    """
+
+    marker: Marker
+    text: str
+    inside: Marker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a block, as it streams: of block number ``block``, counted from 0 in the order they begin."""
+
+    block: int
+    marker: Marker
+    text: str
+    inside: Marker | None = None
+
+
+class MarkerStream:
+    """Reads one answer of a model, chunk by chunk, wherever the chunks are split.
+
+    What it holds back is never longer than one marker. Beside that it is as ``parse``, piece by piece. After an
+    error, or ``close``, it reads no more.
+    """
+
+    def __init__(self, nonce: str | None) -> None:
+        """``nonce`` is the one that this call's markers carry, or None for the form without. Raises EnvelopeError."""
+        self._heads = tuple((marker, marker_head(marker, nonce)) for marker in MARKERS)
+        self._firsts = frozenset(head[0] for _, head in self._heads)
+        self._head_chars = max(len(head) for _, head in self._heads)
+        self._held = ""  # the beginning of a line that may become a marker
+        self._at_line_start = True
+        self._block: Piece | None = None
+        self._seed: Piece | None = None
+        self._seed_is_blank = True
+        self._count = 0
+        self._chars = 0
+        self._closed = False
+
+    def feed(self, chunk: str) -> list[Piece]:
+        """What this chunk adds. Raises EnvelopeTooLarge past OUTPUT_CHARS_MAX or BLOCKS_MAX."""
+        if self._closed:
+            raise CallerError("this stream of markers is closed; a new answer needs a new one")
+        self._chars += len(chunk)
+        if self._chars > OUTPUT_CHARS_MAX:
+            self._closed = True
+            raise too_large("output", "characters of a model's answer", OUTPUT_CHARS_MAX, self._chars)
+        return self._read(self._held + chunk, is_last=False)
+
+    def close(self) -> list[Piece]:
+        """What was held back, now that nothing follows."""
+        if self._closed:
+            return []
+        pieces = self._read(self._held, is_last=True)
+        self._closed = True
+        return pieces
+
+    def _read(self, text: str, *, is_last: bool) -> list[Piece]:
+        pieces: list[Piece] = []
+        written = at = 0
+        while at < len(text):
+            if self._at_line_start:
+                marker, head_chars = self._marker_at(text, at)
+                if marker is None and not is_last and self._may_become(text, at):
+                    break
+                if marker is not None or self._seed is not None:
+                    self._write(text[written:at], pieces)
+                    written = at
+                if marker is not None:
+                    self._open(marker, pieces)
+                    written = at = at + head_chars
+                    self._at_line_start = False
+                    continue
+                if self._seed is not None and not self._goes_on_with_seed(text[at]):
+                    self._seed = None
+            end = text.find("\n", at) + 1
+            self._at_line_start = end > 0
+            at = end or len(text)
+        self._write(text[written:at], pieces)
+        self._held = text[at:]
+        return pieces
+
+    def _marker_at(self, text: str, at: int) -> tuple[Marker | None, int]:
+        if text[at] in self._firsts:
+            for marker, head in self._heads:
+                if text.startswith(head, at):
+                    return marker, len(head)
+        return None, 0
+
+    def _may_become(self, text: str, at: int) -> bool:
+        """Whether what is there of a line is the beginning of a marker."""
+        if len(text) - at >= self._head_chars or text[at] not in self._firsts:
+            return False
+        return any(head.startswith(text[at:]) for _, head in self._heads)
+
+    def _goes_on_with_seed(self, first: str) -> bool:
+        """Whether a line that begins so is still the seed's: it ends with its line, but for indented ones below."""
+        return first in " \t" or (self._seed_is_blank and first not in "\r\n")
+
+    def _open(self, marker: Marker, pieces: list[Piece]) -> Piece:
+        if self._count == BLOCKS_MAX:
+            self._closed = True
+            raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
+        # rules 3.2: only THOUGHT_SEED may stand inside another block, which goes on behind it.
+        inside: Marker | None = None
+        if marker == "THOUGHT_SEED":
+            inside = "RESPONSE" if self._block is None else self._block.marker
+        opened = Piece(self._count, marker, "", inside)
+        self._count += 1
+        if marker == "THOUGHT_SEED":
+            self._seed, self._seed_is_blank = opened, True
+        else:
+            self._block, self._seed = opened, None
+        pieces.append(opened)
+        return opened
+
+    def _write(self, text: str, pieces: list[Piece]) -> None:
+        into = self._seed or self._block
+        if into is None:
+            text = text.lstrip(_BLANKS)  # blank lines before the first marker are no RESPONSE
+        if not text:
+            return
+        if into is None:
+            into = self._open("RESPONSE", pieces)  # rules 3.2: text before the first marker
+        elif into is self._seed and text.strip(_BLANKS):
+            self._seed_is_blank = False
+        pieces.append(Piece(into.block, into.marker, text, into.inside))
+
+
+def marker_head(marker: Marker, nonce: str | None) -> str:
+    """A marker as it must be written at the start of a line. Raises EnvelopeError for an unfit nonce."""
+    if nonce is None:
+        return f"{marker}:"
+    if not _NONCE.fullmatch(nonce):
+        raise EnvelopeError.at("nonce", "expected 16 to 64 lower-case hex digits, made anew for each call")
+    return f"{marker}[{nonce}]:"
+
+
+def blocks(pieces: Iterable[Piece]) -> tuple[Block, ...]:
+    """The blocks that the pieces of one answer come to, in the order they began."""
+    begun: dict[int, Piece] = {}
+    texts: dict[int, list[str]] = {}
+    for piece in pieces:
+        begun.setdefault(piece.block, piece)
+        texts.setdefault(piece.block, []).append(piece.text)
+    return tuple(
+        Block(piece.marker, "".join(texts[number]).strip(_BLANKS), piece.inside)
+        for number, piece in begun.items()
+    )
+
+
+def parse(text: str, *, nonce: str | None) -> tuple[Block, ...]:
+    """The blocks of a whole answer; ``nonce`` as for MarkerStream. Raises EnvelopeError, EnvelopeTooLarge."""
+    stream = MarkerStream(nonce)
+    return blocks([*stream.feed(text), *stream.close()])
+
+
+def as_text(text: str, *, nonce: str | None) -> str:
+    """Foreign text as it may stand in a prompt, so that an echo of it holds no marker (rules 3.2).
+
+    With a nonce it stays as it is, word for word (rules 2.2), and must not hold that nonce; without one each of
+    its lines, wherever any reader may see one end, begins with ``> ``. Raises EnvelopeError: take another nonce.
+    """
+    if nonce is None:
+        return QUOTE + _LINE_ENDS.sub(lambda end: end[0] + QUOTE, text)
+    marker_head("PLAN", nonce)
+    if nonce in text.casefold():
+        raise EnvelopeError.at("nonce", "stands in the text that it is to be told from; make another")
+    return text
+
+
+# What stands in a block
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """An EXECUTE that names no tool: one line for a shell, as it was written."""
+
+    line: str
+
+
+# A brace with a key or its end behind it begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
+_TOOL_CALL = re.compile(rf"({TOOL_PATTERN})[ \t\r\n]*(\{{[ \t\r\n]*[\"}}].*)", re.DOTALL)
+
+
+def read_execute(text: str) -> Action | CommandLine:
+    """What an EXECUTE block asks for: ``tool-name {json arguments}`` or a command line (rules 3.3).
+
+    It is a wish, not a permission. What looks like a tool's call is never taken for a command line, whatever is
+    wrong with it, and no command line holds anything that whoever approves it can't see. Raises EnvelopeError,
+    EnvelopeTooLarge.
+    """
+    text = text.strip(_BLANKS)
+    call = _TOOL_CALL.fullmatch(text)
+    if call is not None:
+        return Action.checked({"tool": call[1], "args": read_json(call[2], field="execute.args")})
+    if not text:
+        problem = "is empty; expected `tool-name {json arguments}` or a command line"
+    elif "\n" in text:
+        problem = (
+            f"has {text.count(chr(10)) + 1} lines; a command line is one, and each has a marker of its own"
+        )
+    elif (found := unseen(text)) is not None:
+        problem = f"holds {found}, which nobody sees; write the command line without"
+    else:
+        return CommandLine(text)
+    raise EnvelopeError.at("execute", problem)
+
+
+# The word must end there: ``success/fail`` and ``success or fail`` are the question, not an answer.
+_RESULT = re.compile(r"(success|succeeded|passed|fail|failed|failure)(?![\w/|-])(?!\s+or\b)", re.IGNORECASE)
+
+
+def read_verification(found: Iterable[Block]) -> Outcome | None:
+    """Verify's result: the word that its VERIFY begins with (GCP 6). None where none says.
+
+    One failure among several fails; one of them that can't be read leaves no success.
+    """
+    results = [_RESULT.match(block.text) for block in found if block.marker == "VERIFY"]
+    words = [None if result is None else result[1].lower() for result in results]
+    if any(word is not None and word.startswith("fail") for word in words):
+        return "fail"
+    return "success" if words and None not in words else None

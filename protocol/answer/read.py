@@ -1,0 +1,439 @@
+"""Control packets: what a seat's model answered, read as far as it can be, and what it does to the ballot.
+
+Knows how an answer is found and taken apart (rules 6.1), and how its sections weigh (rules 6.6). Knows no models
+and no prompts; the shapes are in ``sections``, and what an update may assert says ``mangle``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from council.protocol.answer import find_json, mangle
+from council.protocol.answer.sections import (
+    ATOMS_MAX,
+    NAMES_MAX,
+    OPERATIONS_MAX,
+    SHARD_TYPES,
+    TRACE_CHARS_MAX,
+    TRANSITIONS_MAX,
+    VERBS,
+    Ballot,
+    ControlPacket,
+    ExecutionMetadata,
+    ImpactAnalysis,
+    IntentClassification,
+    LearningSignals,
+    MemoryOperation,
+    SafetyGates,
+    Section,
+    SelfCorrection,
+    StateTransition,
+    as_data,
+)
+from council.protocol.envelope import REASON_CHARS_MAX, RiskLevel, VoteWord
+from council.protocol.errors import EnvelopeError
+from council.protocol.models import malformed
+from council.protocol.values import NoValue, freeze, items_of, kind_of, quoted, text_problem
+
+# rules 6.1
+DEPTH_MAX = 200
+ANSWER_BYTES_MAX = 5 * 2**20
+SURFACE_CHARS_MAX = 50_000
+# What a packet may take of an envelope, as JSON; the ballot's reason and all else need the rest.
+PACKET_BYTES_MAX = 512 * 1024
+# Commas and brackets of all atoms together: 2,000 with a dozen arguments each, and a bound on what they cost.
+MARKS_MAX = 30_000
+# So many faults are told; a model, or a reader, mends the first ones anyway.
+WARNINGS_MAX = 100
+
+_SECTIONS: dict[str, type[Section]] = {
+    "intent_classification": IntentClassification,
+    "self_correction": SelfCorrection,
+    "execution_metadata": ExecutionMetadata,
+    "impact_analysis": ImpactAnalysis,
+    "safety_gates": SafetyGates,
+    "learning_signals": LearningSignals,
+}
+_ITEMS: dict[str, tuple[type[Section], int]] = {
+    "memory_operations": (MemoryOperation, OPERATIONS_MAX),
+    "state_transitions": (StateTransition, TRANSITIONS_MAX),
+}
+_REQUIRED = ("intent_classification", "mangle_updates", "memory_operations")
+# What may make a ballot stricter. One that is there and can't be read might have: then a human is asked.
+_BEARING = ("execution_metadata", "impact_analysis", "safety_gates")
+# What is dropped first where a packet is too large for an envelope.
+_LEAST_FIRST = (
+    *("reasoning_trace", "state_transitions", "learning_signals", "memory_operations", "mangle_updates"),
+    *("self_correction", "impact_analysis", "execution_metadata", "intent_classification", "safety_gates"),
+)
+# Of one section; a model that mends these is asked again anyway.
+_PROBLEMS_MAX = 5
+# Of what was blocked, as a reason tells it: the model's own reason must have room beside it.
+_NAMED_MAX = 500
+_KEYS = frozenset({"control_packet", "surface_response", "ballot"})
+_HALF = re.compile("[\ud800-\udfff]")
+_MARK = re.compile(r"[\[{(,:]")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an answer came to.
+
+    ``parse_confidence`` says how it was found (rules 6.1). ``confidence`` is the packet's own, also where the
+    section that stated it could not be read otherwise. ``contested``: the text held several answers, whose
+    ballots differ; ask again.
+    """
+
+    packet: ControlPacket
+    surface: str
+    ballot: Ballot | None
+    parse_confidence: float
+    confidence: float | None = None
+    atoms: tuple[mangle.Atom, ...] = ()
+    warnings: tuple[str, ...] = ()
+    contested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A ballot as it counts, after what the packet's sections do to it (rules 6.6)."""
+
+    vote: VoteWord
+    reason: str
+    confidence: float
+    risk_level: RiskLevel
+    asks_human: bool
+    learning_signals: LearningSignals | None
+
+
+def weigh(reading: Reading) -> Weighed | None:
+    """The ballot as it counts, or None without one. The sections make it stricter and never laxer (rules 6.6)."""
+    ballot, packet = reading.ballot, reading.packet
+    if ballot is None:
+        return None
+    vote, reason, risk = ballot.vote, ballot.reason, ballot.risk_level
+    execution, gates, impact = packet.execution_metadata, packet.safety_gates, packet.impact_analysis
+    blocked = []
+    if execution is not None and execution.blocked_by_constitution:
+        blocked.append("the constitution blocked an action")
+    # A text of blanks blocks nothing; any other does, for nobody can tell "none" from a deed in all languages.
+    named = "" if gates is None else (gates.dangerous_action_blocked or "").strip()
+    if named:
+        blocked.append(f"a dangerous action was blocked: {named[:_NAMED_MAX]}")
+    if blocked and vote != "no":
+        reason = f"No, as {' and '.join(blocked)}. The model had voted {vote}: {reason}"
+        vote = "no"
+    if impact is not None and impact.estimated_scope == "critical":
+        risk = "high"
+    stated = [ballot.confidence] if reading.confidence is None else [ballot.confidence, reading.confidence]
+    return Weighed(
+        vote=vote,
+        reason=reason[:REASON_CHARS_MAX],
+        confidence=min(stated),
+        risk_level=risk,
+        asks_human=gates is not None and gates.requires_user_approval,
+        learning_signals=packet.learning_signals,
+    )
+
+
+def read(text: str, schema: mangle.Schema | None = None) -> Reading:
+    """What a model answered: packet, surface response and ballot, as far as they can be read. Never raises.
+
+    What can't be read is dropped, and a warning says why (rules 6.1). Updates are checked against ``schema``, by
+    default the one that ships. A section that may bear on the ballot and can't be read closes the gate that
+    stands in it: the packet then requires a user's approval.
+    """
+    notes = _Notes()
+    text = _clean(text).strip().strip("\ufeff").strip()
+    choice = _choose(text, notes)
+    if choice is None:
+        return Reading(ControlPacket(), _surface_of(text, notes), None, 0.5, warnings=notes.told())
+    answer = choice.found.value
+    reader = _Reader(notes, schema or mangle.shipped())
+    if choice.contested:
+        reader.unknown.append("which of several ballots is meant")
+    packet = reader.packet(answer)
+    return Reading(
+        packet=packet,
+        surface=_surface(text, choice.found, notes),
+        ballot=reader.one(Ballot, answer.get("ballot"), "ballot"),
+        parse_confidence=choice.confidence,
+        confidence=reader.confidence,
+        atoms=tuple(reader.atoms),
+        warnings=notes.told(),
+        contested=choice.contested,
+    )
+
+
+# Finding the answer
+
+
+class _Notes:
+    """The warnings, as many as are told."""
+
+    def __init__(self) -> None:
+        self._told: list[str] = []
+        self._more = 0
+
+    def add(self, note: str) -> None:
+        if len(self._told) < WARNINGS_MAX:
+            self._told.append(note)
+        else:
+            self._more += 1
+
+    def told(self) -> tuple[str, ...]:
+        return (*self._told, f"and {self._more:,} more") if self._more else tuple(self._told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The object that is taken for the answer."""
+
+    found: find_json.Found
+    confidence: float
+    contested: bool
+
+
+def _choose(text: str, notes: _Notes) -> _Choice | None:
+    """The answer in a text: all of it, else a fenced block, else what prose holds (rules 6.1)."""
+    if len(text) > ANSWER_BYTES_MAX or (not text.isascii() and len(text.encode()) > ANSWER_BYTES_MAX):
+        notes.add(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes, and taken for a surface response")
+        return None
+    search = find_json.find_objects(text, lambda value: not _KEYS.isdisjoint(value), DEPTH_MAX)
+    found = search.found
+    if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
+        return _Choice(found[0], 1.0, False)
+    # In prose an example may hold one of the keys; an answer holds both.
+    found = tuple(
+        one for one in found if one.fenced or {"control_packet", "surface_response"} <= one.value.keys()
+    )
+    fenced = [one for one in found if one.fenced]
+    if not found or search.steps > find_json.STEPS_MAX:
+        why = search.problem or ("it holds no control packet" if text else "it is empty")
+        notes.add(f"the answer is taken for a surface response: {why}")
+        return None
+    chosen = (fenced or found)[-1]
+    contested = any(one.value.get("ballot") != chosen.value.get("ballot") for one in found)
+    if len(found) > 1:
+        which = "last" if chosen is found[-1] else "last in a fence"
+        notes.add(
+            f"the answer holds {len(found)} control packets, of which the {which} is read"
+            + ("; their ballots differ" if contested else "")
+        )
+    return _Choice(chosen, 0.95 if fenced else 0.85, contested)
+
+
+def _surface(text: str, found: find_json.Found, notes: _Notes) -> str:
+    """What the answer says to the user. It is never lost: what is no text is shown as it came."""
+    value = found.value.get("surface_response")
+    if isinstance(value, str):
+        return _surface_of(_clean(value), notes)
+    if isinstance(value, NoValue):
+        notes.add(f"surface_response: {value.problem}; the whole answer is shown")
+        return _surface_of(text, notes)
+    if value is None:
+        notes.add("surface_response: is missing; what stands around the control packet is taken for it")
+        return _surface_of(find_json.around(text, found), notes)
+    notes.add(f"surface_response: expected a text, found {kind_of(value)}, which is shown as JSON")
+    shown = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
+    return _surface_of(_clean(shown), notes)
+
+
+def _surface_of(text: str, notes: _Notes) -> str:
+    return _cut(text, SURFACE_CHARS_MAX, "surface_response", notes)
+
+
+def _clean(text: str) -> str:
+    """A text as it can be kept: what no database or encoding takes is marked."""
+    return text if text_problem(text) is None else _HALF.sub("\ufffd", text.replace("\0", "\ufffd"))
+
+
+def _cut(text: str, most: int, where: str, notes: _Notes) -> str:
+    if len(text) <= most:
+        return text
+    notes.add(f"{where}: {len(text):,} characters, cut to {most:,}")
+    note = f"\n[cut: there were {len(text):,} characters]"
+    return text[: most - len(note)] + note
+
+
+# Taking it apart
+
+
+class _Reader:
+    """One answer's packet, each section by itself; what it could not know, and what it found."""
+
+    def __init__(self, notes: _Notes, schema: mangle.Schema) -> None:
+        self.notes = notes
+        self.schema = schema
+        self.atoms: list[mangle.Atom] = []
+        self.confidence: float | None = None
+        self.unknown: list[str] = []
+        self._marks = 0
+
+    def packet(self, answer: Mapping[str, Any]) -> ControlPacket:
+        raw = answer.get("control_packet")
+        fields: dict[str, Any] = {}
+        if isinstance(raw, dict):
+            for name, value in raw.items():
+                kept = None if value is None else self._section(name, value)
+                if kept is not None:
+                    fields[name] = kept
+            for name in _REQUIRED:
+                if raw.get(name) is None:
+                    self.notes.add(f"{name}: is missing")
+            self._fit(fields)
+        elif raw is None:
+            self.notes.add("control_packet: is missing")
+        else:
+            self._fault("control_packet", raw, "an object")
+            self.unknown.append("control_packet")
+        self._close_gate(fields)
+        return ControlPacket.model_validate(fields)
+
+    def one(self, kind: type[Any], value: object, where: str) -> Any:
+        """``value`` as a section of this kind, or None with a note that says why not."""
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self._fault(where, value, "an object")
+            return None
+        try:
+            return kind.model_validate(dict(items_of(freeze(value))))
+        except EnvelopeError as fault:
+            problem = f"{fault.field}: {fault.message}"
+        except ValidationError as error:
+            problem = "; ".join(malformed(error).problems[:_PROBLEMS_MAX])
+        self.notes.add(f"{where}.{problem}; dropped")
+        return None
+
+    def _section(self, name: str, value: Any) -> Any:
+        if name in _SECTIONS:
+            return self._object(name, value)
+        if name == "reasoning_trace":
+            if not isinstance(value, str):
+                self._fault(name, value, "a text")
+                return None
+            return _cut(_clean(value), TRACE_CHARS_MAX, name, self.notes)
+        if name == "mangle_updates":
+            return self._updates(value)
+        if name in _ITEMS:
+            return self._items(name, value)
+        try:
+            return freeze({name: value})[name]
+        except EnvelopeError as fault:
+            self.notes.add(f"{fault.field}: {fault.message}; dropped")
+            return None
+
+    def _items(self, name: str, value: Any) -> tuple[Section, ...] | None:
+        kind, most = _ITEMS[name]
+        found = []
+        for index, item in enumerate(self._list(name, value, most)):
+            where = f"{name}[{index}]"
+            kept = self.one(kind, NoValue("null is none") if item is None else item, where)
+            if kept is not None and (not isinstance(kept, StateTransition) or self._moves(kept, where)):
+                found.append(kept)
+        return tuple(found) if isinstance(value, list) else None
+
+    def _object(self, name: str, value: Any) -> Section | None:
+        if name == "impact_analysis" and isinstance(value, dict):
+            value = {
+                key: self._list(f"{name}.{key}", inner, NAMES_MAX) if isinstance(inner, list) else inner
+                for key, inner in value.items()
+            }
+        found: Section | None = self.one(_SECTIONS[name], value, name)
+        if name == "intent_classification":
+            self._intent(found, value)
+        elif found is None and name in _BEARING:
+            self.unknown.append(name)
+        if isinstance(found, ExecutionMetadata) and found.shard_type not in (None, *SHARD_TYPES):
+            self.notes.add(f"{name}.shard_type: {quoted(found.shard_type)} is none known; kept")
+        return found
+
+    def _intent(self, found: Section | None, value: Any) -> None:
+        """The confidence that counts, also of an intent that is dropped: dropping it must loosen nothing."""
+        stated = value.get("confidence") if isinstance(value, dict) else NoValue("")
+        if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1:
+            self.confidence = abs(float(stated))
+        elif stated is not None:
+            self.unknown.append("intent_classification.confidence")
+        if isinstance(found, IntentClassification) and found.verb not in VERBS[found.category]:
+            others = [category for category, verbs in VERBS.items() if found.verb in verbs]
+            what = f"is of {others[0]}, not {found.category}" if others else "is no known verb"
+            self.notes.add(f"intent_classification.verb: {quoted(found.verb)} {what}; kept")
+
+    def _list(self, name: str, value: Any, most: int) -> list[Any]:
+        if not isinstance(value, list):
+            self._fault(name, value, "an array")
+            return []
+        if len(value) > most:
+            self.notes.add(f"{name}: {len(value):,} entries, of which the first {most:,} are read")
+        return value[:most]
+
+    def _updates(self, value: Any) -> tuple[str, ...] | None:
+        found = []
+        for index, item in enumerate(self._list("mangle_updates", value, ATOMS_MAX)):
+            atom = self._atom(item, f"mangle_updates[{index}]")
+            if atom is not None:
+                self.atoms.append(atom)
+                found.append(item)
+        return tuple(found) if isinstance(value, list) else None
+
+    def _atom(self, text: Any, where: str) -> mangle.Atom | None:
+        if not isinstance(text, str):
+            self._fault(where, text, "a text")
+            return None
+        try:
+            if len(text) <= mangle.ATOM_CHARS_MAX:  # a longer one costs nothing, for it is refused unread
+                self._marks += len(_MARK.findall(text))
+            if self._marks > MARKS_MAX:
+                raise EnvelopeError(f"more than {MARKS_MAX:,} commas and brackets in all atoms", field=where)
+            return self.schema.accept(text)
+        except EnvelopeError as fault:
+            self.notes.add(f"{where}: {fault.message}; dropped")
+            return None
+
+    def _moves(self, found: StateTransition, where: str) -> bool:
+        """Whether what it leads from and to are atoms that a model may state."""
+        ends = (("from", found.from_), ("to", found.to))
+        return all(not text.strip() or self._atom(text, f"{where}.{name}") is not None for name, text in ends)
+
+    def _fault(self, where: str, value: object, expected: str) -> None:
+        problem = (
+            value.problem if isinstance(value, NoValue) else f"expected {expected}, found {kind_of(value)}"
+        )
+        self.notes.add(f"{where}: {problem}; dropped")
+
+    def _fit(self, fields: dict[str, Any]) -> None:
+        """Drop what an envelope would not carry, the least first: what is not known here, all together."""
+        foreign = [name for name in fields if name not in ControlPacket.model_fields]
+        for names in (foreign, *([name] for name in _LEAST_FIRST)):
+            if _fits(fields):
+                return
+            dropped = [name for name in names if fields.pop(name, None) is not None]
+            for name in dropped:
+                self.notes.add(f"{quoted(name)}: dropped, as the packet is larger than an envelope carries")
+            self.unknown.extend(name for name in dropped if name in _BEARING)
+            if "mangle_updates" in dropped:
+                self.atoms.clear()
+
+    def _close_gate(self, fields: dict[str, Any]) -> None:
+        if self.unknown:
+            gates = {} if "safety_gates" not in fields else as_data(fields["safety_gates"])
+            fields["safety_gates"] = {**gates, "requires_user_approval": True}
+            what = ", ".join(self.unknown)
+            self.notes.add(f"safety_gates: a user's approval is required, as this is not known: {what}")
+
+
+def _fits(fields: Mapping[str, Any]) -> bool:
+    data = {name: as_data(value) for name, value in fields.items()}
+    try:
+        freeze(data)
+    except EnvelopeError:
+        return False
+    return len(json.dumps(data, ensure_ascii=False).encode()) <= PACKET_BYTES_MAX

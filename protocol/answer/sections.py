@@ -1,0 +1,203 @@
+"""The shapes of an answer: the ten sections of a control packet 1.2.0, and the ballot beside it.
+
+Knows fields and limits. Knows nothing of how they are found in a text, nor of what they do to a ballot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+
+from council.protocol.answer.mangle import ATOM_CHARS_MAX
+from council.protocol.envelope import MsgId, Reason, RiskLevel, VoteWord
+from council.protocol.models import (
+    AS_TUPLE,
+    Confidence,
+    Length,
+    NotNegative,
+    Open,
+    refusal,
+    time_text,
+)
+from council.protocol.packet import Moment, Word
+from council.protocol.values import FrozenDict, freeze, plain
+
+# rules 6.1
+ATOMS_MAX = 2_000
+OPERATIONS_MAX = 500
+TRACE_CHARS_MAX = 50_000
+# As many as operations: each is an entry that somebody reads.
+TRANSITIONS_MAX = 500
+# Files, dependencies and tests of one change; a path is some hundred characters.
+NAMES_MAX = 1_000
+# A value to remember, a warning, a hypothesis: some paragraphs.
+TEXT_CHARS_MAX = 20_000
+
+# rules 6.2
+VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        f"/{category}": frozenset(f"/{verb}" for verb in verbs.split())
+        for category, verbs in {
+            "query": "analyze assault audit benchmark converse debug diff dream explain explore greet help "
+            "knowledge lint list_tools profile read research review review_enhance search security shadow stats "
+            "tool_status",
+            "mutation": "build campaign commit create delete deploy document fix format generate_tool git init "
+            "migrate multi_step optimize refactor refine_tool run scaffold test write",
+            "instruction": "configure forget remember",
+        }.items()
+    }
+)
+SHARD_TYPES = ("coder", "tester", "reviewer", "researcher", "main")
+
+
+Text = Annotated[str, Length(TEXT_CHARS_MAX)]
+Trace = Annotated[str, Length(TRACE_CHARS_MAX)]
+Update = Annotated[str, Length(ATOM_CHARS_MAX, 1)]
+# rules 6.5: kind:name
+Key = Annotated[Word, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*:[^\n]+$")]
+Names = Annotated[tuple[Text, ...], Field(max_length=NAMES_MAX), AS_TUPLE]
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class Section(Open):
+    """A part of an answer."""
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    def data(self) -> FrozenDict:
+        """It as a frozen JSON object, as an envelope carries it: what was given, and nothing else."""
+        return freeze(as_data(self))
+
+
+class IntentClassification(Section):
+    """Section 1: what was understood. A verb that is none of ``VERBS`` is kept, with a warning."""
+
+    category: Literal["/query", "/mutation", "/instruction"]
+    verb: Word
+    target: Text = ""
+    constraint: Text = "none"
+    confidence: Confidence | None = None
+
+
+class MemoryOperation(Section):
+    """One of section 3: a directive to the memory; to forget wants no value."""
+
+    op: Literal["promote_to_long_term", "store_vector", "note", "forget"]
+    key: Key
+    value: Text = ""
+
+
+class SelfCorrection(Section):
+    """Section 4: the model found an error of its own."""
+
+    triggered: bool = False
+    hypothesis: Text = ""
+    recovery_action: Text = ""
+    confidence: Confidence | None = None
+
+
+class ExecutionMetadata(Section):
+    """Section 6. ``tokens_used`` is the model's word: recorded, and settles nothing (rules 6.6)."""
+
+    shard_type: Word | None = None
+    execution_time_ms: Count | NotNegative | None = None
+    tokens_used: Count | None = None
+    retry_count: Count | None = None
+    blocked_by_constitution: bool = False
+
+
+class StateTransition(Section):
+    """One of section 7: ``from`` (here ``from_``) and ``to`` are atoms, or empty where there was or is nothing."""
+
+    from_: Annotated[str, Length(ATOM_CHARS_MAX)] = Field(alias="from")
+    to: Annotated[str, Length(ATOM_CHARS_MAX)]
+    timestamp: Moment | None = None
+    reason: Text = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_beginning(cls, value: object) -> object:
+        if isinstance(value, dict) and {"from", "from_"} <= value.keys():
+            raise refusal("stands beside from", field="from_")
+        return value
+
+
+class ImpactAnalysis(Section):
+    """Section 8: what the action would reach."""
+
+    files_affected: Names = ()
+    dependencies_broken: Names = ()
+    tests_impacted: Names = ()
+    estimated_scope: Literal["trivial", "minor", "major", "critical"] | None = None
+
+
+class SafetyGates(Section):
+    """Section 9: where the constitution stopped the model, or wants a human."""
+
+    requires_user_approval: bool = False
+    chesterton_fence_warning: Text | None = None
+    dangerous_action_blocked: Text | None = None
+    constitutional_override: Text | None = None
+
+
+class LearningSignals(Section):
+    """Section 10: what may be learned from it; kept with the decision (rules 6.6)."""
+
+    pattern_id: Word | None = None
+    success: bool | None = None
+    user_accepted: bool | None = None
+    rejection_reason: Text | None = None
+    should_promote_to_learned: bool = False
+
+
+class ControlPacket(Section):
+    """The hidden half of an answer; ``mangle_updates`` is section 2 and ``reasoning_trace`` section 5."""
+
+    intent_classification: IntentClassification | None = None
+    mangle_updates: Annotated[tuple[Update, ...], Field(max_length=ATOMS_MAX), AS_TUPLE] = ()
+    memory_operations: Annotated[tuple[MemoryOperation, ...], Field(max_length=OPERATIONS_MAX), AS_TUPLE] = ()
+    self_correction: SelfCorrection | None = None
+    reasoning_trace: Trace | None = None
+    execution_metadata: ExecutionMetadata | None = None
+    state_transitions: Annotated[
+        tuple[StateTransition, ...], Field(max_length=TRANSITIONS_MAX), AS_TUPLE
+    ] = ()
+    impact_analysis: ImpactAnalysis | None = None
+    safety_gates: SafetyGates | None = None
+    learning_signals: LearningSignals | None = None
+
+
+class Ballot(Section):
+    """The third key of an answer (rules 6.6), all of it required: nothing is guessed for a vote.
+
+    ``proposal_id`` is for a model that names what it votes on; whoever asked compares it.
+    """
+
+    vote: VoteWord
+    reason: Reason
+    confidence: Confidence
+    risk_level: RiskLevel
+    proposal_id: MsgId | None = None
+
+
+def as_data(value: Any) -> Any:
+    """A section, or what stands in one, as JSON values; of a section, what was given."""
+    if isinstance(value, Section):
+        fields = type(value).model_fields
+        given = [name for name in fields if name in value.model_fields_set]
+        known = {fields[name].alias or name: as_data(getattr(value, name)) for name in given}
+        return known | {key: plain(inner) for key, inner in value.__pydantic_extra__.items()}
+    if isinstance(value, tuple):
+        return [as_data(inner) for inner in value]
+    if isinstance(value, datetime):
+        return time_text(value)
+    return plain(value)

@@ -1,0 +1,445 @@
+"""Who a council is: its identity, a persona over it, the task instructions. Their shapes, limits and change.
+
+Knows nothing of files, models or tokenizers: whoever loads hands in the data, whoever counts hands in a counter.
+The identity is frozen and hashed (rules 7.1). ``change`` says who may change it, ``persona`` what a
+persona may not say. An identity may name the hashes of its ``approved_personas``; then no other persona is used.
+
+All three may stand together in one table, as GCP 3 and 5 show them:
+
+    [identity]
+    traits = ["truthfulness", "curiosity"]
+    core_rules = ["Never execute shell commands without reflection and approval"]
+    [persona]
+    tone = "warm"
+    constraints = ["no profanity"]
+    [task_instructions.refinement]
+    text = "Find what is wrong with the plan …"
+    stage = "refine"
+
+What is left out is the default below; keys that this version does not know are kept and written back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from council.protocol.answer.markers import TOOL_PATTERN
+from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
+from council.protocol.identity.persona import contradictions
+from council.protocol.models import (
+    AS_PLAIN,
+    AS_TUPLE,
+    EMPTY,
+    Length,
+    Model,
+    json_object,
+    malformed,
+    refusal,
+    unseen,
+)
+from council.protocol.packet import canonical_json
+from council.protocol.values import FrozenDict, kind_of, plain, quoted
+
+Stage = Literal["plan", "refine", "observe", "act", "verify"]
+Counter = Callable[[str], int]
+
+# rules 2.1. At 4,096 tokens without a frame, everything full: 245, 115, 64, 2,203, 1,469.
+IDENTITY_TOKENS_MAX, IDENTITY_PERCENT = 256, 6
+PERSONA_TOKENS_MAX, PERSONA_PERCENT = 128, 3
+INSTRUCTION_TOKENS_MAX = 64
+HISTORY_PERCENT = 60
+
+# Far more than fits the tokens above; these keep what is read, walked and hashed small.
+LINES_MAX = 64
+LINE_CHARS_MAX = 1_000
+TEXT_CHARS_MAX = 4_000
+# Settings of programs, and what other versions write; all of a persona's are held against the refused phrases.
+OPTIONS_MAX, OPTIONS_CHARS_MAX = 1_000, 50_000
+_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def _line(text: str) -> str:
+    """One line that is seen as it is: it stands in every prompt, and is compared by its words."""
+    if "\n" in text or not text.strip():
+        raise PydanticCustomError("line", "must be one line, and not a blank one")
+    return _seen(text)
+
+
+def _seen(text: str) -> str:
+    found = unseen(text)
+    if found is not None:
+        raise PydanticCustomError("unseen", "holds {found}, which nobody sees; remove it", {"found": found})
+    return text
+
+
+def _day(value: object) -> object:
+    """A date, or its text; TOML gives the one, JSON the other."""
+    no_date = PydanticCustomError("date", "must be a date, like 2026-11-21")
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:  # the 30th of February
+            raise no_date from None
+    if isinstance(value, datetime) or not isinstance(value, date | None):
+        raise no_date
+    return value
+
+
+Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
+Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_seen)]
+Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
+Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
+Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
+Options = Annotated[Mapping[str, Any], json_object(OPTIONS_MAX, OPTIONS_CHARS_MAX), AS_PLAIN]
+Key = Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Day = Annotated[date, BeforeValidator(_day), PlainSerializer(date.isoformat, return_type=str)]
+
+
+class _Open(Model):
+    """A model that keeps what it does not know: ``more``, written back beside its own fields."""
+
+    more: Options = EMPTY
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        own = {name: inner for name, inner in value.items() if name in cls.model_fields and name != "more"}
+        unknown = {name: inner for name, inner in value.items() if name not in own}
+        if isinstance(unknown.get("more"), FrozenDict):  # from a model's own field, not from outside
+            unknown = {**unknown.pop("more"), **unknown}
+        return {**own, "more": unknown}
+
+    @classmethod
+    def build(cls, data: Mapping[str, Any]) -> Self:
+        """The model of this data. Raises EnvelopeError that names the ``field``, EnvelopeTooLarge; Refused."""
+        if not isinstance(data, Mapping):
+            raise EnvelopeError.at(cls.__name__.lower(), f"expected an object, found {kind_of(data)}")
+        return cls.checked(data)
+
+    def data(self) -> dict[str, Any]:
+        """What ``build`` reads, as JSON has it; what is not set, or empty, is left out."""
+        shown = {name: _data(getattr(self, name)) for name in type(self).model_fields if name != "more"}
+        return {
+            **plain(self.more),
+            **{name: value for name, value in shown.items() if value not in (None, "", [], {})},
+        }
+
+    def canonical(self) -> bytes:
+        """The bytes that are hashed: JSON in UTF-8, keys in order, nothing between, as a packet's are."""
+        return canonical_json(self.data()).encode()
+
+    def content_hash(self) -> str:
+        """SHA-256 of ``canonical``, in hex."""
+        return hashlib.sha256(self.canonical()).hexdigest()
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, _Open):
+        return value.data()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {key: _data(inner) for key, inner in value.items()}
+    return plain(value)
+
+
+class Identity(_Open):
+    """What holds whatever the persona and the task are (GCP 3.1). Loaded once; its hash is on the record.
+
+    ``approved_personas`` are the hashes of the personas that may be used; without it any that holds no refused
+    phrase. They are under the identity's own hash, so only a change of the identity approves another.
+    """
+
+    traits: Lines = ()
+    core_rules: Annotated[Lines, Field(min_length=1)]
+    approved_personas: (
+        Annotated[tuple[Hash, ...], Field(min_length=1, max_length=LINES_MAX), AS_TUPLE] | None
+    ) = None
+
+    def prompt(self) -> str:
+        """As a model is shown it: each core rule word for word, on a line of its own."""
+        head = [f"Traits: {', '.join(self.traits)}."] if self.traits else []
+        return "\n".join(
+            [*head, "Core rules, which nothing below overrules:", *(f"- {rule}" for rule in self.core_rules)]
+        )
+
+
+class Persona(_Open):
+    """A tone over the identity, for a session or a project, that never overrules it (GCP 3.2, 3.3).
+
+    It may add layers of context, roles to play, and tools to ask for; having a tool's name permits nothing.
+    """
+
+    tone: Annotated[str, Length(LINE_CHARS_MAX), AfterValidator(_seen)] = ""
+    style_notes: Text = ""
+    constraints: Lines = ()
+    context_layers: Lines = ()
+    role_layers: Lines = ()
+    tools: Tools = ()
+    options: Options = EMPTY
+
+    def prompt(self) -> str:
+        """As a model is shown it; nothing where nothing is set. Options and tools are for programs."""
+        lines = [f"Tone: {self.tone}"] if self.tone else []
+        lines += [f"Style: {self.style_notes}"] if self.style_notes else []
+        for head, layers in (
+            ("Context", self.context_layers),
+            ("Role", self.role_layers),
+            ("Keep to", self.constraints),
+        ):
+            lines += [f"{head}: {layer}" for layer in layers]
+        return "\n".join(lines)
+
+
+class TaskInstruction(_Open):
+    """What a stage is told to do, in at most 64 tokens (GCP 5.1). ``key`` is its name in the table."""
+
+    key: Key
+    text: Annotated[Text, Field(min_length=1)]
+    stage: Stage
+    max_tokens: Annotated[int, Field(ge=1, le=INSTRUCTION_TOKENS_MAX)] = INSTRUCTION_TOKENS_MAX
+    last_updated: Day | None = None
+
+
+# GCP 3.1
+DEFAULT_IDENTITY = Identity(
+    traits=("truthfulness", "empathy", "integrity", "curiosity", "persistence", "sovereignty"),
+    core_rules=(
+        "Never execute shell commands without reflection and approval",
+        "Avoid hallucinated facts or code",
+        "Protect private data at all costs",
+    ),
+)
+# rules 3.1, GCP 5.2. They name blocks; how a marker is written, the frame says (markers.marker_head).
+_INITIAL: tuple[tuple[str, Stage, str], ...] = (
+    (
+        "initial_planning",
+        "plan",
+        "Think step by step. Give a PLAN block: numbered steps, what each needs, what may go wrong. Do nothing yet.",
+    ),
+    (
+        "refinement",
+        "refine",
+        "Find what is wrong with the plan, mend it, give a PLAN block. Its last line: confidence=x, x from 0 to 1.",
+    ),
+    (
+        "observer",
+        "observe",
+        "Read the stream. On error, danger or a broken core rule give an INTERRUPT block that says why; else none.",
+    ),
+    (
+        "interruption_handling",
+        "act",
+        "You were interrupted. Mend what was named, repeat nothing that is done, tell the user in a RESPONSE block.",
+    ),
+    (
+        "verification",
+        "verify",
+        "Compare what is with what was wanted. Give a VERIFY block: success or fail first, then how you know.",
+    ),
+)
+INITIAL_INSTRUCTIONS = tuple(
+    TaskInstruction(key=key, stage=stage, text=text, last_updated=date(2026, 11, 21))
+    for key, stage, text in sorted(_INITIAL)
+)
+
+
+def _instructions(value: object) -> object:
+    """Those of a table over those that exist, which keep their stages; in the order of their keys."""
+    if not isinstance(value, Mapping):
+        return value
+    found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
+    for key, given in value.items():
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise refusal("is no key: lower-case letters, digits and _, and a letter first", quoted(key))
+        if not isinstance(given, Mapping):
+            raise refusal(f"expected an object, found {kind_of(given)}", key)
+        stage = {} if key not in found else {"stage": found[key].stage}
+        if given.get("key", key) != key:
+            raise refusal("is not the key that it stands under", f"{key}.key")
+        if stage and given.get("stage", stage["stage"]) != stage["stage"]:
+            problem = f"is {stage['stage']!r} (GCP 5.2); take a key of your own for another stage"
+            raise refusal(problem, f"{key}.stage")
+        try:
+            found[key] = TaskInstruction.model_validate({**stage, **given, "key": key})
+        except ValidationError as error:
+            fault = malformed(error)
+            raise refusal(fault.problems[0].partition(": ")[2], f"{key}.{fault.field}") from None
+    return tuple(found[key] for key in sorted(found))
+
+
+class Charter(_Open):
+    """An identity, a persona under it, and the task instructions, as they are loaded.
+
+    Building one raises Refused as ``check_persona`` does.
+    """
+
+    identity: Identity = DEFAULT_IDENTITY
+    persona: Persona = Persona()
+    task_instructions: Annotated[
+        tuple[TaskInstruction, ...], Field(max_length=LINES_MAX), BeforeValidator(_instructions)
+    ] = INITIAL_INSTRUCTIONS
+
+    @classmethod
+    def build(cls, data: Mapping[str, Any]) -> Self:
+        """The charter of this data; its instructions may be called TASK_INSTRUCTIONS, as GCP 5.1 writes them."""
+        if isinstance(data, Mapping) and "TASK_INSTRUCTIONS" in data:
+            if "task_instructions" in data:
+                raise EnvelopeError.at(
+                    "TASK_INSTRUCTIONS", "stands beside task_instructions; give one of them"
+                )
+            data = dict(data)
+            data["task_instructions"] = data.pop("TASK_INSTRUCTIONS")
+        return super().build(data)
+
+    @model_validator(mode="after")
+    def _persona_keeps_the_rules(self) -> Self:
+        check_persona(self.persona, self.identity)
+        return self
+
+    def data(self) -> dict[str, Any]:
+        """As GCP 5.1 has it, the instructions in a table by their keys."""
+        table = {
+            one.key: {name: at for name, at in one.data().items() if name != "key"}
+            for one in self.task_instructions
+        }
+        return {**super().data(), "task_instructions": table}
+
+
+# A persona under an identity (rules 7.1)
+
+
+def check_persona(persona: Persona, identity: Identity) -> None:
+    """Raises Refused for a persona with a refused phrase, and for one that the identity does not approve.
+
+    The code of the first is ``persona_overrides``, and ``contradictions`` lists the phrases; that of the second is
+    ``persona_not_approved``, with the hash ``found`` and those ``expected``. The empty persona, which ships, needs
+    no approval.
+    """
+    phrases = contradictions(_texts(persona))
+    if phrases:
+        more = f" (and {len(phrases) - 1} more, see contradictions)" if len(phrases) > 1 else ""
+        raise Refused(
+            f"{phrases[0]}{more}",
+            code="persona_overrides",
+            field=f"persona.{phrases[0].where}",
+            words=phrases[0].words,
+            contradictions=phrases,
+        )
+    expected, found = identity.approved_personas, persona.content_hash()
+    if expected is None or found in expected or persona == Persona():
+        return
+    approved = ", ".join(each[:12] for each in expected)
+    raise Refused(
+        f"persona: its hash is {found}, and the identity approves {approved}. Put the approved persona back, or add "
+        "the hash to approved_personas under [identity] and have the creator change the identity: council identity "
+        "propose-change FILE",
+        code="persona_not_approved",
+        field="persona",
+        found=found,
+        expected=expected,
+    )
+
+
+def _texts(persona: Persona) -> Iterator[tuple[str, str]]:
+    """Every text of a persona with its place; a program's setting is read as its path and its value."""
+    for name in ("tone", "style_notes"):
+        yield name, getattr(persona, name)
+    for name in ("constraints", "context_layers", "role_layers"):
+        yield from ((f"{name}[{at}]", line) for at, line in enumerate(getattr(persona, name)))
+    yield from _leaves("options", "", persona.options)
+    for key, value in persona.more.items():
+        yield from _leaves(key, key, value)
+
+
+def _leaves(where: str, said: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{where}.{key}", f"{said} {key}", inner)
+    elif isinstance(value, tuple) and value:
+        for at, inner in enumerate(value):
+            yield from _leaves(f"{where}[{at}]", said, inner)
+    elif isinstance(value, str):
+        yield where, f"{said} {value}"
+    else:
+        yield where, said if value is True or value in ((), EMPTY) else f"{said} {canonical_json(value)}"
+
+
+# Limits (rules 2.1, 2.5, 3.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a field takes of the tokens, and its limit."""
+
+    field: str
+    tokens: int
+    limit: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.tokens > self.limit
+
+
+def identity_limit(mtu: int) -> int:
+    """rules 2.1: the stricter of two, rounded down."""
+    return min(IDENTITY_TOKENS_MAX, mtu * IDENTITY_PERCENT // 100)
+
+
+def persona_limit(remains: int) -> int:
+    """Of what frame and identity leave, after their actual use."""
+    return min(PERSONA_TOKENS_MAX, max(0, remains) * PERSONA_PERCENT // 100)
+
+
+def history_limit(remains: int) -> int:
+    """Of what all fields before it leave."""
+    return max(0, remains) * HISTORY_PERCENT // 100
+
+
+def check_limits(charter: Charter, count: Counter, *, mtu: int, frame_tokens: int = 0) -> tuple[Share, ...]:
+    """The shares of identity and persona, by the tokenizer that will read them, ``count``.
+
+    One that is over its limit is shortened in each prompt (rules 2.4, 2.5). Raises TokenBudgetError for what may not
+    be: a frame that fills the MTU, core rules that do not fit, an instruction over its 64 tokens or its own limit.
+    """
+    if frame_tokens >= mtu:
+        raise _over(
+            Share("frame", frame_tokens, mtu),
+            "leaves nothing of the MTU; take a smaller frame or a larger MTU",
+        )
+    limit = min(identity_limit(mtu), mtu - frame_tokens)
+    rules = Share(
+        "identity.core_rules", count(Identity(core_rules=charter.identity.core_rules).prompt()), limit
+    )
+    if rules.is_over:
+        raise _over(rules, "can't be shortened (rules 2.5); write fewer or shorter core rules")
+    for instruction in charter.task_instructions:
+        text = Share(
+            f"task_instructions.{instruction.key}.text", count(instruction.text), instruction.max_tokens
+        )
+        if text.is_over:
+            raise _over(text, "is one directive and is never shortened (GCP 4.1); say it in fewer words")
+    identity = Share("identity", count(charter.identity.prompt()), limit)
+    remains = mtu - frame_tokens - min(identity.tokens, identity.limit)
+    return identity, Share("persona", count(charter.persona.prompt()), persona_limit(remains))
+
+
+def _over(share: Share, advice: str) -> TokenBudgetError:
+    return TokenBudgetError(
+        f"{share.field}: {share.tokens:,} tokens, where {share.limit:,} fit; it {advice}",
+        field=share.field,
+        limit=share.limit,
+        found=share.tokens,
+    )

@@ -1,0 +1,80 @@
+"""Reviews of many changes by the real minds, with one run of ruff and bandit over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from council import Council, Decision
+from council.agents import codemind
+from council.agents.codemind import CodeMind
+from council.agents.mind import Case, Opinion
+from council.agents.scan.linters import Linted, lint
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+@contextmanager
+def linted_once(cases: Iterable[Case]) -> Iterator[None]:
+    """Runs ruff and bandit once over the Python of all cases, and gives each review by CodeMind its reports.
+
+    Outside of it a review runs both itself, which takes nearly all of its time. Within it, a case that is not
+    among these fails.
+    """
+    texts: dict[str, str] = {}
+    broken: dict[str, str] = {}
+
+    def collect(good: Mapping[str, str], bad: Mapping[str, str], *, timeout_s: float) -> Linted:
+        texts.update((text, text) for text in good.values())
+        broken.update((text, text) for text in bad.values())
+        return Linted((), ())
+
+    def look_up(good: Mapping[str, str], bad: Mapping[str, str], *, timeout_s: float) -> Linted:
+        assert texts.keys() >= set(good.values()), "this case was not linted"
+        assert broken.keys() >= set(bad.values()), "this case was not linted"
+        named = [*good.items(), *bad.items()]
+        reports = [
+            replace(report, name=name)
+            for name, text in named
+            for report in found.reports
+            if report.name == text
+        ]
+        return Linted(tuple(reports), ())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codemind, "lint", collect)
+        for case in cases:
+            CodeMind().review(case)
+        found = lint(texts, broken, timeout_s=150.0)
+        assert found.faults == ()
+        patch.setattr(codemind, "lint", look_up)
+        yield
+
+
+def review_all(cases: Mapping[Name, Case]) -> dict[Name, Opinion]:
+    """What CodeMind says of each case."""
+    with linted_once(cases.values()):
+        return {name: CodeMind().review(case) for name, case in cases.items()}
+
+
+def decide_all(cases: Mapping[str, Case]) -> dict[str, Decision]:
+    """What the three built-in minds decide in process on each case."""
+    with linted_once(cases.values()), Council.inline(time_budget_s=150.0) as council:
+        drafts = [
+            council.draft(case.summary, case.body, action=case.action, wait_for="all")
+            for case in cases.values()
+        ]
+        found = dict(zip(cases, council.propose_many(drafts), strict=True))
+    assert {name: one for name, one in found.items() if not isinstance(one, Decision)} == {}
+    return {name: one for name, one in found.items() if isinstance(one, Decision)}
+
+
+def told(decision: Decision) -> str:
+    """A decision with its ballots, as a failed test shows it."""
+    lines = [f"{decision.outcome or decision.standing}: {decision.reason}"]
+    lines += [f"  {b.seat} {b.vote} {b.confidence} {b.risk_level}: {b.reason}" for b in decision.ballots]
+    return "\n".join(lines)
