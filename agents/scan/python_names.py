@@ -31,6 +31,7 @@ class Names:
         self.imported: dict[str, str] = {}
         self.defined: set[str] = set()
         self._kinds: dict[int, Built] = {}  # by id: the nodes live as long as their tree
+        self._resolved: dict[str, ast.expr] = {}
         self._tree = tree
         self._told: dict[int, tuple[str, list[str]]] = {}
         self.speaks_http = False
@@ -86,18 +87,21 @@ class Names:
         for _ in range(FOLLOWED_MAX):
             if not isinstance(node, ast.Name) or not self.values.get(node.id):
                 break
-            choices = self.values[node.id]
-            node = next((value for value in choices if self.kind(value) == "built"), choices[-1])
+            if node.id not in self._resolved:
+                choices = self.values[node.id]
+                built = (value for value in choices if self.kind(value) == "built")
+                self._resolved[node.id] = next(built, choices[-1])
+            node = self._resolved[node.id]
         return node
 
     def items(self, node: ast.expr, depth: int = 0) -> list[ast.expr]:
         """The items of a list, as far as they are in sight: literal, added up, or appended to its name."""
-        grown = self.grown.get(node.id, []) if isinstance(node, ast.Name) else []
+        grown = self.grown.get(node.id, [])[:ITEMS_MAX] if isinstance(node, ast.Name) else []
         node = self.resolve(node)
         if isinstance(node, ast.BinOp) and depth < FOLLOWED_MAX:
             sides = [self.items(side, depth + 1) or [side] for side in (node.left, node.right)]
             return [*sides[0], *sides[1], *grown][:ITEMS_MAX]
-        return [*node.elts, *grown][:ITEMS_MAX] if isinstance(node, ast.List | ast.Tuple) else []
+        return [*node.elts[:ITEMS_MAX], *grown][:ITEMS_MAX] if isinstance(node, ast.List | ast.Tuple) else []
 
     def behind(self, node: ast.expr) -> str:
         """The text of an expression and of what its names were given."""
@@ -126,7 +130,8 @@ class Names:
             case ast.Constant():
                 return "constant"
             case ast.Name(id=name) if name in self.values:
-                return self._worst([*self.values[name], *self.grown.get(name, [])], depth)
+                given = [*self.values[name][: ITEMS_MAX + 1], *self.grown.get(name, [])[: ITEMS_MAX + 1]]
+                return self._worst(given, depth)
             case ast.Name(id=name):
                 return "constant" if name.isupper() or "placeholder" in name.lower() else "unknown"
             case ast.Attribute():

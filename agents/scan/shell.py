@@ -29,7 +29,7 @@ LINE_CHARS_MAX = 6_000
 # of shell scripts the largest needs 214 and 36. Hostile text needs thousands.
 PIECE_CHARS_MAX = 3_000
 PIECE_STEPS_MAX, PIECE_REPEATS_MAX = 150, 60
-STEPS_MAX, REPEATS_MAX = 2_000, 240  # for all shell text of one case
+STEPS_MAX, REPEATS_MAX = 2_000, 160  # for all shell text of one case
 # Tree nodes, counted each time they are listed: a command is looked into from each pipeline or substitution around
 # it. A script of 64,000 characters that people wrote needs at most 42,000.
 NODES_MAX = 100_000

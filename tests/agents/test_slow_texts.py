@@ -18,7 +18,7 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
-from council.agents.scan import datafiles, python_hunks, shell
+from council.agents.scan import datafiles, python_dangers, python_hunks, shell
 from council.agents.scan.diff import read_changes
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import Work, read_shell
@@ -91,7 +91,7 @@ def test_the_words_of_pipelines_in_pipelines_are_looked_at_within_a_bound(
         return word(reader, node)
 
     monkeypatch.setattr(shell._Reader, "word", counted)
-    reading = read_shell(line * 8, work=work)
+    reading = read_shell(line * 4, work=work)
     assert reading.fault == "shell text left unread: its parts are looked at too many times"
     assert words <= work.nodes <= shell.NODES_MAX
 
@@ -306,3 +306,15 @@ def test_the_lines_of_a_notebook_are_found_in_one_pass() -> None:
         found = datafiles.code_in("a.ipynb", text)
     assert found == ("ab\n" * 40_000, (1,) * 40_001)
     assert calls() < 100
+
+
+def test_a_python_name_that_was_given_very_many_values_is_looked_up_once() -> None:
+    """Each use went through all of them: 1 s for 64,000 characters."""
+
+    def calls_of(lines: int) -> int:
+        text = "import os\n" + "a=f(a)\n" * lines
+        with calls_counted() as calls:
+            python_dangers.dangers(ast.parse(text), is_test=False)
+        return calls()
+
+    assert calls_of(1_000) < 3 * calls_of(500)
