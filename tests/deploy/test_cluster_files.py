@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+
+from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -155,6 +159,31 @@ def test_a_ray_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) ->
     assert told in done.stderr
     assert not (folder / "ray-node.pid").exists()
     assert (folder / "ray.token").stat().st_mode & 0o777 == 0o600
+
+
+# Orphans below it become its children, which it never waits for: as below a driver of Ray, or without an init.
+HEEDLESS = """
+import ctypes, subprocess, sys
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+for what in ("head", "end"):
+    subprocess.run([sys.argv[1], what, "--home", sys.argv[2]], check=True)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has subreapers")
+def test_a_node_that_its_parent_does_not_wait_for_is_seen_to_end(tmp_path: Path) -> None:
+    """It stayed for 40 s, and then the end failed: a zombie has an id, too."""
+    ray = tmp_path / "bin" / "ray"
+    ray.parent.mkdir()
+    ray.write_text("#!/bin/sh\necho Ray runtime started\nexec sleep 600\n")
+    ray.chmod(0o700)
+    (tmp_path / "ray.token").write_text("0" * 64)
+    command = [sys.executable, "-c", HEEDLESS, str(DEPLOY / "ray-node"), str(tmp_path)]
+    env = {**os.environ, "PATH": f"{ray.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ray-node.pid").exists()
 
 
 def test_the_ray_cluster_of_kubernetes_holds_together() -> None:
