@@ -46,3 +46,26 @@ def test_what_does_not_end_is_killed_and_what_has_the_id_of_another_is_left(
         for each in (deaf, other):
             each.kill()
             each.wait()
+
+
+def test_workers_are_found_by_their_title_and_the_id_of_their_raylet() -> None:
+    """Mutations: go by the title alone, which each Ray gives; by the id alone, which a worker's processes inherit."""
+    raylet = subprocess.Popen(["true"])
+    raylet.wait()
+    theirs = {"RAY_RAYLET_PID": str(raylet.pid)}
+    worker, started, foreign = (
+        subprocess.Popen([title, "600"], executable="/bin/sleep", env=environment)
+        for title, environment in (
+            ("ray::SeatActor", theirs),
+            ("sleep", theirs),
+            ("ray::SeatActor", {"RAY_RAYLET_PID": "1"}),
+        )
+    )
+    try:
+        assert reaper.end({raylet.pid: "before"}) == []
+        assert worker.wait(60) == -15
+        assert (started.poll(), foreign.poll()) == (None, None)
+    finally:
+        for each in (worker, started, foreign):
+            each.kill()
+            each.wait()

@@ -1,10 +1,11 @@
 """Ends what a local Ray leaves behind where the process that started it is killed. Knows nothing of councils.
 
-On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's children, its agents and
-workers, find that out by themselves, and the agents first report it to Ray's head, which is gone too: they stay for
-minutes. So a daemon waits for the raylet's end, and then ends its children. It starts once Ray is up: a process that
-is killed before that leaves the agents to themselves. Elsewhere than on Linux, Ray has a reaper of its own, and here
-nothing is done.
+On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's agents and workers have to
+notice that. The agents first report it to Ray's head, which is gone too, and stay for minutes. The workers look
+whether the raylet's id is still in use. It stays so if the raylet's new parent never waits for it, as in a container
+without an init. So a daemon waits for the raylet's end, and then ends its agents and workers. It starts once Ray is
+up: a process that is killed before that leaves them to themselves. Elsewhere than on Linux, Ray has a reaper of its
+own, and here nothing is done.
 
 This file is the daemon's program too, so it imports nothing but the standard library while it loads.
 """
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,11 @@ def watch(raylet: int | None, stop: Callable[[], object]) -> None:
     """
     if raylet is None or not sys.platform.startswith("linux"):
         return
-    watched = {raylet: process_started(raylet), **noted(raylet)}
-    words = [f"{pid} {began}" for pid, began in watched.items()]
     quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
         if not sys.executable:
             raise OSError("this Python does not know where it is (sys.executable is empty)")
-        command = [sys.executable, "-I", "-S", __file__, *words]
+        command = [sys.executable, "-I", "-S", __file__, str(raylet), process_started(raylet) or ""]
         subprocess.run(command, check=True, timeout=START_S, cwd="/", **quiet)
     except BaseException as error:
         stop()
@@ -56,16 +55,19 @@ def watch(raylet: int | None, stop: Callable[[], object]) -> None:
 
 
 def noted(raylet: int | None) -> dict[int, str]:
-    """What ``end`` needs: the children of ``raylet``, by id, and when each began."""
-    children = [] if raylet is None or not sys.platform.startswith("linux") else _children(raylet)
-    return {pid: began for pid in children if (began := process_started(pid)) is not None}
+    """What ``end`` needs: the id of ``raylet``, and when it began; nothing elsewhere than on Linux."""
+    if raylet is None or not sys.platform.startswith("linux"):
+        return {}
+    began = process_started(raylet)
+    return {} if began is None else {raylet: began}
 
 
-def end(processes: Mapping[int, str]) -> list[int]:
-    """Asks those processes to end that ``noted`` gave, and kills those that don't; gives the ids of any that stay.
+def end(raylets: Mapping[int, str]) -> list[int]:
+    """Ends those raylets, and their agents and workers; gives the ids of any that stay.
 
-    An id that has become another process's is left alone.
+    It asks them to end, and kills those that don't. An id that has become another process's is left alone.
     """
+    processes = {**raylets, **_workers(raylets)}
     left = _there(processes)
     for number, limit_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILL_S)):
         ends_s = time.monotonic() + limit_s
@@ -102,13 +104,24 @@ def _started_by_ps(pid: int) -> str | None:
     return done.stdout.strip() or None
 
 
-def _children(parent: int) -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # it may have ended
-                if int(file.read().rpartition(b")")[2].split()[1]) == parent:
-                    found.append(int(name))
+def _workers(raylets: Mapping[int, str]) -> dict[int, str]:
+    """The agents and workers of those raylets, found by the title that Ray gives them and the raylet's id that it
+    hands them. What they have started has that id too, but not the title.
+    """
+    theirs = {
+        f"RAY_RAYLET_PID={pid}".encode()
+        for pid, began in raylets.items()
+        if process_started(pid) in (None, began)
+    }
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            title = (path / "cmdline").read_bytes()
+            is_of_ray = title.startswith(b"ray::") or b"/ray/_private/workers/default_worker.py\0" in title
+            if is_of_ray and not theirs.isdisjoint((path / "environ").read_bytes().split(b"\0")):
+                pid = int(path.name)
+                if began := process_started(pid):
+                    found[pid] = began
     return found
 
 
@@ -116,18 +129,15 @@ def _there(processes: Mapping[int, str]) -> list[int]:
     return [pid for pid, began in processes.items() if process_started(pid) == began]
 
 
-def _read(words: Sequence[str]) -> dict[int, str]:
-    return {int(pid): began for pid, began in (word.split(" ", 1) for word in words)}
-
-
-def _main(raylet: str, *children: str) -> None:
+def _main(raylet: str, began: str) -> None:
     """Goes on as a daemon, for which whoever started Ray need not wait."""
     os.setsid()
     if os.fork():
         os._exit(0)
-    while _there(_read([raylet])):
+    raylets = {int(raylet): began}
+    while _there(raylets):
         time.sleep(LOOK_S)
-    end(_read(children))
+    end(raylets)
 
 
 if __name__ == "__main__":
