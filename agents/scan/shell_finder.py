@@ -13,15 +13,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_hunks import parse
+from council.agents.scan.python_hunks import TOKENS_MAX, parse, tokens_in
 from council.agents.scan.python_names import Names, keyword
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
 
-PROSE_COMMANDS_MAX = 200  # lines of prose that are tried as commands
 PROSE_LINE_CHARS_MAX = 500  # a longer line is a paragraph
-PYTHON_CHARS_MAX = 200_000  # a hunk longer than this is data
 _SHELL_FILE = re.compile(
     r"\.(?:sh|bash|zsh|ksh|bats|envrc)$|(?:^|/)\.(?:bashrc|bash_profile|profile|zshrc|envrc)$"
 )
@@ -100,16 +98,12 @@ _ABOUT = re.compile(
 
 def commands_in_prose(text: str) -> Iterator[str]:
     """Lines and `quoted` parts of prose that tell somebody to run them. What is only spoken of is not told."""
-    count = 0
     fenced = False
     for line in text.split("\n"):
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
         if fenced or len(line) > PROSE_LINE_CHARS_MAX or not line.strip():
             continue
-        if count >= PROSE_COMMANDS_MAX:
-            return
-        count += 1
         told = [m.group(1) for m in _TICKED.finditer(line) if not _ABOUT.search(line, 0, m.start())]
         yield from told
         bare = _BULLET.sub("", line, count=1).strip().strip("`")
@@ -236,12 +230,19 @@ def package_pairs(text: str) -> Iterator[tuple[str, str]]:
             continue  # not JSON after all: somebody else's file of that name
 
 
+_RUNNERS = {
+    "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
+    "asyncio": "create_subprocess_shell", "commands": "getoutput",
+}  # fmt: skip
+_RUNNER = re.compile(rf"\b(?:{'|'.join(' '.join(_RUNNERS.values()).split())})\s{{0,4}}\(")
+
+
 def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
     """(line number, what is called, call) in Python text; a hunk that does not parse is tried line by line."""
     text = "\n".join(line for _, line in lines)
     numbers = [number for number, _ in lines]
-    if len(text) > PYTHON_CHARS_MAX:
-        return
+    if tokens_in(text) > TOKENS_MAX:
+        return  # unread, which ``policy`` says
     tree = parse(textwrap.dedent(text))
     if isinstance(tree, ast.Module):
         names = Names(tree)
@@ -250,19 +251,13 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
                 yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
         return
     for number, line in lines:
-        if "(" in line and len(line) < 2_000:
+        if len(line) < 2_000 and _RUNNER.search(line):
             bare = line.strip()
             trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
             first = next((tree for tree in trees if isinstance(tree, ast.Module)), None)
             for node in ast.walk(first) if first else ():
                 if isinstance(node, ast.Call):
                     yield number, dotted(node.func), node
-
-
-_RUNNERS = {
-    "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
-    "asyncio": "create_subprocess_shell", "commands": "getoutput",
-}  # fmt: skip
 
 
 def _runs(name: str, call: ast.Call) -> bool:

@@ -32,6 +32,7 @@ _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
 LIST_OF_PERSONS = 5  # addresses or numbers in one file: a list of people, no longer somebody's signature
 SHELL_CHARS_MAX = 150_000  # in one case; scripts of this length take 0.2 s
+PROSE_COMMANDS_MAX = 2_000  # lines of text that may be commands: a document of some 300 kB; they take 0.1 s
 NOTES_MAX = 200  # a reason names a few; a case with more is settled by the gravest
 
 _TESTS = re.compile(
@@ -371,7 +372,10 @@ def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
             continue
         for script, _ in shell_finder.in_block(block.language, block.code):
             yield from _in_script(script, f"code block, line {block.line}", shell)
-    for line in shell_finder.commands_in_prose(f"{case.summary}\n{reading.prose}"):
+    for count, line in enumerate(shell_finder.commands_in_prose(f"{case.summary}\n{reading.prose}")):
+        if count >= PROSE_COMMANDS_MAX:
+            shell.unread.append(f"text: more than {PROSE_COMMANDS_MAX:,} lines that may be commands")
+            break
         for note in _in_script(line, "text", shell):
             if note.weight == "fault":
                 yield note  # of words that only may be a command, nothing less counts

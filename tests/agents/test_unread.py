@@ -46,6 +46,7 @@ CELL = {"cell_type": "code", "source": HARM}
 UNSEEN |= {
     "Python of too many words": one_file("app/a.py", "", LONG),
     "a code block of too many words": f"```python\n{LONG}```\n{CLEAN}",
+    "text of very many commands": "take the next one\n" * 2_001 + CLEAN,
     "a notebook that is too long": one_file(
         "a.ipynb", "", json.dumps({"cells": [CELL], "pad": "x" * 500_000})
     ),
@@ -90,6 +91,12 @@ def test_python_nested_too_deeply_waits_for_a_human(decisions: dict[str, Decisio
 def test_a_line_that_python_runs_is_found_behind_any_line_break() -> None:
     text = "lib\x0cimport os\nimport sys\n"
     assert code_in("a.pth", text) == ("\nimport os\nimport sys\n", (1, 1, 2, 3))
+
+
+def test_a_command_is_found_behind_a_long_string() -> None:
+    """Fails where Python text of more than 200,000 characters is passed over."""
+    text = f"import os\nDATA = '{'x' * 210_000}'\nos.system('rm -rf /')\n"
+    assert Lite().review(Case("1", "ann", "x", one_file("app/a.py", "", text))).vote == "no"
 
 
 def test_what_is_no_text_anyway_is_a_note(decisions: dict[str, Decision]) -> None:
