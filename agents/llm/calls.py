@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.llm import http
 from council.agents.llm.endpoint import NO_KEY, Endpoint, chat
-from council.agents.messaging import spans
+from council.agents.messaging import span_names, spans
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import COST_MAX, Cost, Purse
 from council.agents.prompting.prompt import Prompt
@@ -128,7 +128,7 @@ class Failed(Exception):
         used: Cost | None,
         after_s: float | None = None,
         status: int | None = None,
-        kind: str = spans.OTHER,
+        kind: str = span_names.OTHER,
     ) -> None:
         super().__init__(what)
         self.what, self.again, self.used, self.after_s, self.status = what, again, used, after_s, status
@@ -418,15 +418,6 @@ class ModelCalls:
             max_retries=0,  # ours are reserved for, each by itself
             http_client=http.new_client(self.endpoint, tls, ours_alone),
         )
-
-
-def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
-    """The calls to an endpoint: by the OpenAI API, or by pydantic-ai where it names a provider."""
-    if endpoint.provider is None:
-        return ModelCalls(endpoint, pause)
-    from council.agents.llm.provider import ProviderCalls  # an extra, of no use to others
-
-    return ProviderCalls(endpoint, pause)
 
 
 class Heard:

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from council.agents.llm.accept import DONE, THOUGHTS
-from council.agents.llm.calls import ModelCalls, calls_for
+from council.agents.llm.calls import ModelCalls
 from council.agents.llm.endpoint import Endpoint
+from council.agents.llm.provider import calls_for
 from council.agents.mind import Purse
 from council.agents.prompting.prompt import Prompt
 from council.agents.prompting.shorten import Request

@@ -7,9 +7,11 @@ its requests leave by our client, and its SDK tries nothing again by itself, for
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import ssl
 import traceback
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +41,13 @@ _INSTALL = "pip install 'council-runtime[pydantic-ai]'"
 # Where providers want their key; another's, from a variable that their SDK reads, goes to nobody.
 _KEYS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 _SENT = wire.HEADERS | _KEYS | {"anthropic-beta", "anthropic-version"}
+
+
+def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
+    """The calls to an endpoint: by the OpenAI API, or by pydantic-ai where it names a provider."""
+    if endpoint.provider is None:
+        return ModelCalls(endpoint, pause)
+    return ProviderCalls(endpoint, pause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Makes spans with OpenTelemetry, for whoever has a tracer of its; imported only where there is one.
 
-Knows no settings and nothing of where spans go; what they are called, and what they may hold, says ``spans``.
+Knows no settings and nothing of where spans go. ``span_names`` has their names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextvars import Token
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
@@ -27,7 +27,7 @@ from opentelemetry.trace import (
     TraceState,
 )
 
-from council.agents.messaging import spans as names
+from council.agents.messaging import span_names as names
 from council.protocol.envelope import Envelope
 from council.protocol.metadata import TRACESTATE_CHARS_MAX, Metadata
 
@@ -128,6 +128,12 @@ class Spans:
             return Metadata(traceparent=parent)
 
 
+class Telling(Protocol):
+    """Is told what came of a proposal, and gives it back."""
+
+    def __call__(self, decision: D, /) -> D: ...
+
+
 class Within:
     """What a span is around, from when it is entered until it is left."""
 
@@ -160,7 +166,7 @@ class Proposing(Within):
 
     __slots__ = ()
 
-    def __enter__(self) -> names.Telling:
+    def __enter__(self) -> Telling:
         super().__enter__()
         return self._told
 

@@ -1,16 +1,15 @@
-"""Spans of OpenTelemetry's around a seat's work and its models' calls: all their names, and what one asks for them.
+"""Starts spans of OpenTelemetry around a seat's work and its models' calls, where somebody records them.
 
-The names of models' calls are those of OpenTelemetry's conventions for generative AI, which are still in development:
-here alone they are written. No span holds what a proposal, a mind, a model or a ballot says. What makes them is a
-``Spans`` (``span_recording``); where there is none, nothing is made, and nothing of OpenTelemetry is imported.
+A ``Spans`` (``span_recording``) makes them. Without one nothing is made, and nothing of OpenTelemetry is imported. No
+span holds what a proposal, a mind, a model or a ballot says.
 """
 
 from __future__ import annotations
 
 import contextlib
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from council.agents.messaging.span_names import FINISH_REASONS, INPUT_TOKENS, OUTPUT_TOKENS, PROPOSAL, current
 from council.protocol.envelope import Envelope
 from council.protocol.metadata import Metadata
 
@@ -18,41 +17,9 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context as Context
 
     from council.agents.messaging.span_recording import Spans as Spans
+    from council.agents.messaging.span_recording import Telling
 
 D = TypeVar("D")
-
-# Our spans, and what stands in them
-PROPOSE, DECIDE = "council.propose", "council.decide"
-PLAN = "council.plan"
-WORK = {"ballot": "council.review", "ruling": "council.rule", "observation": "council.observe"}
-COUNCIL, SEAT, PROPOSAL = "council.name", "council.seat", "council.proposal.id"
-OUTCOME, DECIDED_BY, DEGRADED = "council.outcome", "council.decided_by", "council.degraded"
-QUORUM, MISSING = "council.quorum", "council.missing"
-VOTE, LATE, TASK, REASON, RULING, ALERT = (
-    f"council.{name}" for name in ("vote", "late", "task", "reason", "ruling", "alert")
-)
-CANCELLED = "council.cancelled"
-
-# Those of the conventions
-OPERATION, PROVIDER = "gen_ai.operation.name", "gen_ai.provider.name"
-REQUEST_MODEL, REQUEST_STREAM = "gen_ai.request.model", "gen_ai.request.stream"
-REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
-REQUEST_TEMPERATURE, REQUEST_TOP_P = "gen_ai.request.temperature", "gen_ai.request.top_p"
-FINISH_REASONS = "gen_ai.response.finish_reasons"
-INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
-SERVER_ADDRESS, SERVER_PORT, ERROR_TYPE = "server.address", "server.port", "error.type"
-CHAT = "chat"
-OTHER = "_OTHER"  # the conventions' word for a kind of error that nobody has told
-
-
-# What makes the spans of the work that is under way: what a mind starts meanwhile belongs to it too.
-current: ContextVar[Spans | None] = ContextVar("spans", default=None)
-
-
-class Telling(Protocol):
-    """Is told what came of a proposal, and gives it back."""
-
-    def __call__(self, decision: D, /) -> D: ...
 
 
 def proposing(

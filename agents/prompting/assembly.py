@@ -1,28 +1,30 @@
 """One prompt on its way: its fields in their order, each in its limit, and the whole within the MTU (rules 2.1-2.4).
 
-Knows fields, fences and the ladder. What a prompt is to hold it is handed as a ``Draft``; which that is for a stage,
-and what is the same in every prompt, ``builder`` knows.
+Knows fields, fences and the ladder. What a prompt is to hold it is handed as a ``Draft``; which that is for a
+stage, ``builder`` knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from council.agents.mind import Case, ShownBallot
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
 from council.agents.prompting.prompt import Message, Overrun, Prompt, Task, bounded
 from council.agents.prompting.shorten import Field, Request, Step, fresh_nonce, shorten
 from council.agents.prompting.special_tokens import SPELL_IT, special_in, without_specials
-from council.agents.prompting.summary import MARK
+from council.agents.prompting.summary import MARK, Way
+from council.agents.prompting.texts import Texts
 from council.protocol.answer.markers import Marker, marker_head
 from council.protocol.cognition import CognitionPacket
 from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import (
+    Charter,
     Counter,
     Persona,
     check_persona,
@@ -32,9 +34,6 @@ from council.protocol.identity.charter import (
 )
 from council.protocol.packet import canonical_json
 from council.protocol.values import plain
-
-if TYPE_CHECKING:
-    from council.agents.prompting.builder import PromptBuilder
 
 # Texts joined have some tokens more than each by itself.
 SEAM_TOKENS = 8
@@ -49,6 +48,31 @@ REASONS_ASKED_MAX = 3
 CHARS_A_TOKEN = 8  # of a text of words hardly more
 
 Section = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Common:
+    """What is the same in every prompt of a seat; ``PromptBuilder`` tells what it is handed.
+
+    ``instructions`` are texts and the files they come from, by name. ``identity`` is within its limit, with what made
+    it so. ``persona`` is the last one that a model made shorter, and which model.
+    """
+
+    role: str
+    count: Counter
+    mtu: int
+    charter: Charter
+    texts: Texts
+    steps: Sequence[Step]
+    new_nonce: Callable[[], str]
+    template_tokens: int
+    shows_schema: bool
+    way: Way | None
+    special_tokens: Literal["refuse", "text"]
+    time_s: float | None
+    instructions: dict[str, tuple[str, str]]
+    identity: tuple[str, str]
+    persona: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,46 +124,46 @@ class Assembled(Prompt):
 class Assembly:
     """One prompt on its way, and the steps that were taken for it."""
 
-    def __init__(self, builder: PromptBuilder, draft: Draft) -> None:
+    def __init__(self, common: Common, draft: Draft) -> None:
         self.overruns: list[Overrun] = []
         self._models_asked = self._prime_asked = False
         self._asked = self._reasons_asked = 0
         now_s = asyncio.get_running_loop().time()
         if draft.until_s is None:  # kept with the draft: of what is made of it again the time goes on
-            time_s = min(draft.case.time_left_s, builder.time_s or draft.case.time_left_s)
+            time_s = min(draft.case.time_left_s, common.time_s or draft.case.time_left_s)
             draft = replace(draft, until_s=now_s + time_s)
         assert draft.until_s is not None
         # For the answer itself as much is left as the steps' models may take.
         self._until_s = now_s + max(0.0, draft.until_s - now_s) / 2
         self._history = draft.history()
-        if builder.special_tokens == "refuse":
+        if common.special_tokens == "refuse":
             _refuse_specials(draft.asked)
             draft, self._history = _without_specials(draft), without_specials(self._history)
-        self._builder, self._draft, self._count = builder, draft, builder.count
+        self._common, self._draft, self._count = common, draft, common.count
         fixed = (
-            builder.identity,
-            builder.charter.persona.prompt(),
-            builder.instructions[draft.instruction][0],
+            common.identity[0],
+            common.charter.persona.prompt(),
+            common.instructions[draft.instruction][0],
         )
         ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
         shown = (text for _, text in (*draft.asked, *draft.own, *draft.told))
         everything = "\n".join((*fixed, self._history, *shown, *ballots))
-        self._nonce = fresh_nonce(builder.new_nonce, everything)
-        self._canary = fresh_nonce(builder.new_nonce, f"{everything}\n{self._nonce}")
-        texts = builder.texts
+        self._nonce = fresh_nonce(common.new_nonce, everything)
+        self._canary = fresh_nonce(common.new_nonce, f"{everything}\n{self._nonce}")
+        texts = common.texts
         # rules 3.2: a marker counts with this call's nonce alone, which nothing that it was shown holds.
         marker = {"marker": marker_head(draft.marker, self._nonce)} if draft.marker else {}
         self._head = "\n\n".join(
             [
-                texts.of_role(builder.role),
+                texts.of_role(common.role),
                 texts.fill("sections", nonce=self._nonce, canary=self._canary),
                 *(texts.fill(name, **marker) for name in draft.frames),
             ]
         )
         # What the server adds to what is sent.
-        self._added = builder.template_tokens
+        self._added = common.template_tokens
         self._added += (
-            self._count(SCHEMA_TEXTS[draft.task]) if builder.shows_schema and not draft.marker else 0
+            self._count(SCHEMA_TEXTS[draft.task]) if common.shows_schema and not draft.marker else 0
         )
 
     async def fitted(self) -> Prompt:
@@ -151,7 +175,7 @@ class Assembly:
         identity = self._identity()
         left -= self._count(identity)
         persona = await self._persona(left)
-        instruction, _ = self._builder.instructions[self._draft.instruction]
+        instruction, _ = self._common.instructions[self._draft.instruction]
         left -= self._count(persona) + self._count(instruction)
         needed = sum(self._count(text) for _, text in self._draft.asked)
         if needed > left + fence:
@@ -167,7 +191,7 @@ class Assembly:
             history = await self._short("history", self._history, room - spent, self._count)
             user = self._user(history, reasons, own, self._draft.asked)
             tokens = self._count(system) + self._count(user) + self._added
-            over = tokens - self._builder.mtu
+            over = tokens - self._common.mtu
             if over <= 0:
                 return self._done(system, user, tokens)
             spent += self._count(history)
@@ -180,11 +204,11 @@ class Assembly:
         empty = [(name, "") for name, _ in self._draft.asked]
         bare = self._user("", self._bare_reasons(), own, empty)
         frame = self._added + self._count(self._head) + self._count(bare)
-        if frame >= self._builder.mtu:
+        if frame >= self._common.mtu:
             raise too_much(
-                "frame", frame, self._builder.mtu, "take shorter prompts, or give the seat a larger MTU"
+                "frame", frame, self._common.mtu, "take shorter prompts, or give the seat a larger MTU"
             )
-        return self._builder.mtu - frame
+        return self._common.mtu - frame
 
     def _user(
         self, history: str, reasons: Sequence[str], own: Iterable[Section], asked: Iterable[Section]
@@ -193,19 +217,19 @@ class Assembly:
         sections = [("history", history)] if history else []
         if draft.task == "ruling":
             sections.append(("ballots", _lines(draft.ballots, reasons)))
-        end = ("end", self._builder.texts.fill(draft.closing))
+        end = ("end", self._common.texts.fill(draft.closing))
         return "\n".join(
             f"--{self._nonce} {name}\n{text}" for name, text in (*sections, *asked, *own, *draft.told, end)
         )
 
     def _done(self, system: str, user: str, tokens: int) -> Assembled:
-        builder, draft = self._builder, self._draft
+        common, draft = self._common, self._draft
         names = [
-            builder.role,
+            common.role,
             "sections",
             *draft.frames,
             draft.closing,
-            builder.instructions[draft.instruction][1],
+            common.instructions[draft.instruction][1],
         ]
         names += ["compressor"] if self._models_asked else []
         return Assembled(
@@ -215,7 +239,7 @@ class Assembly:
             schema={} if draft.marker else SCHEMAS[draft.task],
             tokens=tokens,
             canary=self._canary,
-            sources=builder.texts.sources(*filter(None, names)),
+            sources=common.texts.sources(*filter(None, names)),
             overruns=bounded(self.overruns),
             nonce=self._nonce if draft.marker else None,
             draft=draft,
@@ -223,7 +247,7 @@ class Assembly:
         )
 
     def _prompt_too_long(self, needed: int, limit: int) -> TokenBudgetError:
-        mtu = self._builder.mtu
+        mtu = self._common.mtu
         return too_much(
             "prompt",
             needed,
@@ -235,31 +259,31 @@ class Assembly:
     # The fields that may be shortened
 
     def _identity(self) -> str:
-        builder = self._builder
-        if builder.identity_how:
-            whole = self._field("identity", builder.charter.identity.prompt(), self._count)
-            after = self._count(builder.identity)
-            self.overruns.append(whole.overrun(identity_limit(builder.mtu), after, builder.identity_how))
-        return builder.identity
+        identity, how = self._common.identity
+        if how:
+            whole = self._field("identity", self._common.charter.identity.prompt(), self._count)
+            limit = identity_limit(self._common.mtu)
+            self.overruns.append(whole.overrun(limit, self._count(identity), how))
+        return identity
 
     async def _persona(self, left: int) -> str:
-        text, limit = self._builder.charter.persona.prompt(), persona_limit(left)
+        text, limit = self._common.charter.persona.prompt(), persona_limit(left)
         if self._count(text) <= limit:
             return text
         whole = replace(self._field("persona", text, self._count), problem=self._no_persona)
-        known, how = self._builder.persona or ("", "")
+        known, how = self._common.persona or ("", "")
         if known and (after := self._count(known)) <= limit:
             self.overruns.append(whole.overrun(limit, after, f"{how}, before"))
             return known
         found = await self._shorten(whole, limit)
         if (how := self.overruns[-1].how) in ("lite", "prime"):
-            self._builder.persona = found, how
+            self._common.persona = found, how
         return found
 
     def _no_persona(self, said: str) -> str:
         """Why what a model made of the persona is none that this identity bears (rules 7.1); empty where it is."""
         try:
-            check_persona(Persona.build({"style_notes": said}), self._builder.charter.identity)
+            check_persona(Persona.build({"style_notes": said}), self._common.charter.identity)
         except (Refused, EnvelopeError) as error:
             return error.message
         return ""
@@ -333,14 +357,14 @@ class Assembly:
         return ""
 
     async def _shorten(self, whole: Field, limit: int, *, asks: bool = True) -> str:
-        builder = self._builder
+        common = self._common
         text, taken = await shorten(
             whole,
             limit,
-            texts=builder.texts,
+            texts=common.texts,
             steps=self._steps() if asks else (),
-            new_nonce=builder.new_nonce,
-            way=builder.way,
+            new_nonce=common.new_nonce,
+            way=common.way,
             until_s=self._until_s,
         )
         self.overruns.extend(taken)
@@ -358,7 +382,7 @@ class Assembly:
 
             return replace(step, ask=ask)
 
-        return [counted(step) for step in self._builder.steps if step.how != "prime" or not self._prime_asked]
+        return [counted(step) for step in self._common.steps if step.how != "prime" or not self._prime_asked]
 
     def _field(self, name: str, text: str, count: Counter) -> Field:
         return Field(self._draft.packet.header.packet_id, self._draft.case.proposal_id, name, text, count)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from council.agents.messaging import ids
 from council.agents.mind import Case, Purse, ShownBallot, SpendingMind, Stream
-from council.agents.prompting.assembly import Assembled, Assembly, Draft, Section, too_much
+from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, Section, too_much
 from council.agents.prompting.case_history import with_history
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Task
 from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
@@ -38,6 +38,7 @@ from council.protocol.identity.charter import (
     INSTRUCTION_TOKENS_MAX,
     Charter,
     Counter,
+    Identity,
     check_limits,
     identity_limit,
 )
@@ -121,27 +122,33 @@ class PromptBuilder:
         special_tokens: Literal["refuse", "text"] = "text",
         time_s: float | None = None,
     ) -> None:
-        self.role, self.count, self.mtu = role, count, mtu
-        self.special_tokens, self.time_s = special_tokens, time_s
-        self.charter = charter or Charter()
-        self.texts = texts or load_texts()
-        self.steps = tuple(steps)
-        self.packet_for = packet_for
-        self.new_nonce = new_nonce or _nonce
-        self.template_tokens, self.shows_schema = template_tokens, shows_schema
-        self.way = way
-        self.texts.of_role(role)
-        check_limits(self.charter, count, mtu=mtu)
-        self.instructions = {key: self._instruction(key) for key in _OWN_INSTRUCTIONS}
+        charter, texts = charter or Charter(), texts or load_texts()
+        texts.of_role(role)
+        check_limits(charter, count, mtu=mtu)
+        instructions = {key: _instruction(key, texts, count) for key in _OWN_INSTRUCTIONS}
         # The five of rules 3.1 are there whatever the charter holds; its limits are checked above.
-        self.instructions |= {each.key: (each.text, "") for each in self.charter.task_instructions}
-        self.identity, self.identity_how = self._short_identity()
-        # A persona that a model made shorter, and which: it is the same in every prompt.
-        self.persona: tuple[str, str] | None = None
+        instructions |= {each.key: (each.text, "") for each in charter.task_instructions}
+        self._packet_for = packet_for
+        self.common = Common(
+            role=role,
+            count=count,
+            mtu=mtu,
+            charter=charter,
+            texts=texts,
+            steps=tuple(steps),
+            new_nonce=new_nonce or _nonce,
+            template_tokens=template_tokens,
+            shows_schema=shows_schema,
+            way=way,
+            special_tokens=special_tokens,
+            time_s=time_s,
+            instructions=instructions,
+            identity=_short_identity(charter.identity, mtu, count, way),
+        )
 
     def take_purse(self, purse: Purse) -> None:
         """For the steps, whose models this seat pays (rules 2.6)."""
-        for step in self.steps:
+        for step in self.common.steps:
             if isinstance(step.ask, SpendingMind):
                 step.ask.take_purse(purse)
 
@@ -228,7 +235,7 @@ class PromptBuilder:
         return await self._assemble(replace(draft, marker=marker if marked else None))
 
     async def _assemble(self, draft: Draft) -> Prompt:
-        assembly = Assembly(self, draft)
+        assembly = Assembly(self.common, draft)
         try:
             return await assembly.fitted()
         except TokenBudgetError as error:
@@ -237,35 +244,10 @@ class PromptBuilder:
 
     # What is the same in every prompt
 
-    def _instruction(self, task: str) -> tuple[str, str]:
-        """What the task is, and the file that says so; one of that name in the charter takes its place."""
-        text = self.texts.fill(task)
-        if (tokens := self.count(text)) > INSTRUCTION_TOKENS_MAX:
-            raise too_much(f"{task}.txt", tokens, INSTRUCTION_TOKENS_MAX, "say it in fewer words (rules 2.1)")
-        return text, task
-
-    def _short_identity(self) -> tuple[str, str]:
-        """The identity within its limit, and what made it so (rules 2.5)."""
-        identity, limit = self.charter.identity, identity_limit(self.mtu)
-        text = identity.prompt()
-        if (found := self.count(text)) <= limit:
-            return text, ""
-        head = text.partition("\n- ")[0].rpartition("\n")[2]  # what says that they are the rules
-        for keep in ((head, *identity.core_rules), identity.core_rules):
-            try:
-                summary = summarize(text, limit, self.count, keep=keep, way=self.way)
-            except TokenBudgetError as error:
-                found = error.found
-            else:
-                return summary.text, f"local {summary.way}"
-        raise too_much(
-            "identity", found, limit, "no core rule is ever dropped (rules 2.5); write fewer, or shorter"
-        )
-
     async def _packet(self, case: Case) -> CognitionPacket:
-        if self.packet_for is not None:
-            return self.packet_for(case)
-        identity_hash = self.charter.identity.content_hash()
+        if self._packet_for is not None:
+            return self._packet_for(case)
+        identity_hash = self.common.charter.identity.content_hash()
         made = partial(packet_of, case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
         is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
         return await asyncio.to_thread(made) if is_long else made()
@@ -273,9 +255,36 @@ class PromptBuilder:
     def _cut(self, text: str, tokens_max: int) -> str:
         """How a text from a model begins, in so many tokens, as far as it is text at all."""
         text = clean(text[:ANSWER_CHARS_MAX])
-        while self.count(text) > tokens_max:
+        while self.common.count(text) > tokens_max:
             text = text[: len(text) * 3 // 4]
         return text.strip() or _NOT_GIVEN
+
+
+def _instruction(task: str, texts: Texts, count: Counter) -> tuple[str, str]:
+    """What the task is, and the file that says so; one of that name in the charter takes its place."""
+    text = texts.fill(task)
+    if (tokens := count(text)) > INSTRUCTION_TOKENS_MAX:
+        raise too_much(f"{task}.txt", tokens, INSTRUCTION_TOKENS_MAX, "say it in fewer words (rules 2.1)")
+    return text, task
+
+
+def _short_identity(identity: Identity, mtu: int, count: Counter, way: Way | None) -> tuple[str, str]:
+    """The identity within its limit, and what made it so (rules 2.5)."""
+    limit = identity_limit(mtu)
+    text = identity.prompt()
+    if (found := count(text)) <= limit:
+        return text, ""
+    head = text.partition("\n- ")[0].rpartition("\n")[2]  # what says that they are the rules
+    for keep in ((head, *identity.core_rules), identity.core_rules):
+        try:
+            summary = summarize(text, limit, count, keep=keep, way=way)
+        except TokenBudgetError as error:
+            found = error.found
+        else:
+            return summary.text, f"local {summary.way}"
+    raise too_much(
+        "identity", found, limit, "no core rule is ever dropped (rules 2.5); write fewer, or shorter"
+    )
 
 
 def _nonce() -> str:

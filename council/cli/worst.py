@@ -150,8 +150,8 @@ class _Calls:
     """A seat's calls, as they are found."""
 
     def __init__(self, seat: SeatConfig, config: CouncilConfig, case: Case, prompter: PromptBuilder) -> None:
-        prompter.new_nonce = _longest_nonces()
-        prompter.steps = tuple(map(self._only_asked, prompter.steps))
+        prompter.common.new_nonce = _longest_nonces()
+        prompter.common.steps = tuple(map(self._only_asked, prompter.common.steps))
         self._seat, self._config, self._case, self._prompter = seat, config, case, prompter
         self._found: list[Call] = []
         self._asked: list[tuple[str, Endpoint, int, int]] = []
@@ -180,7 +180,7 @@ class _Calls:
             await self._add("ballot", await self._prompter.ballot(self._case), certain=True)
         speakers = [each for each in self._config.seats if each.name != name and _speaks(each, self._case)]
         if observer == name and speakers:
-            self._call("observe", self._prompter.mtu, times=OBSERVATIONS_MAX * len(speakers))
+            self._call("observe", self._prompter.common.mtu, times=OBSERVATIONS_MAX * len(speakers))
         if name == self._config.prime:
             shown = [ShownBallot(each.name, "abstain", "", 0.95, "high") for each in self._config.seats]
             with suppress(TokenBudgetError):  # then Prime has no room to rule, and a human does
@@ -220,8 +220,8 @@ class _Calls:
         tokens = prompt.tokens + more
         # A history that has to be shortened takes some tokens more where the nonce takes less.
         if fills or any(step.field == "history" for step in prompt.overruns):  # rules 2.1, 2.2
-            needed = self._prompter.count(case_text(self._case))
-            left = self._prompter.mtu - prompt.tokens + needed
+            needed = self._prompter.common.count(case_text(self._case))
+            left = self._prompter.common.mtu - prompt.tokens + needed
             tokens += max(0, min(history_limit(left), left - needed)) + SEAM_TOKENS
         self._call(task, tokens, certain=certain, times=times)
         with suppress(TokenBudgetError):  # then it is not asked for once more
@@ -233,7 +233,7 @@ class _Calls:
     def _shortened(self, *, certain: bool = False, times: int = 1) -> None:
         """The calls for what no sentence of can be left out; Prime's where Lite's was in vain (rules 2.4)."""
         for how, endpoint, read, written in self._asked:
-            first = how == self._prompter.steps[0].how
+            first = how == self._prompter.common.steps[0].how
             cost = _money(endpoint, read, written)
             self._found.append(
                 Call("compress", read, written, read + written, cost, certain and first, times)
@@ -242,7 +242,7 @@ class _Calls:
 
     def _call(self, task: str, tokens: int, *, certain: bool = False, times: int = 1) -> None:
         # rules 2: no prompt has more.
-        tokens, written = min(tokens, self._prompter.mtu), self._seat.max_output_tokens
+        tokens, written = min(tokens, self._prompter.common.mtu), self._seat.max_output_tokens
         money = _money(endpoint_of(self._seat), tokens, written)
         self._found.append(Call(task, tokens, written, tokens + written, money, certain, times))
 

@@ -49,7 +49,7 @@ class Room:
 
     def problem(self, case: Case, text: str) -> tuple[str, int]:
         """Why the text does not fit, and how many tokens it has, as far as it was counted; empty where it fits."""
-        if self.prompter.special_tokens == "refuse" and (word := special_in(text)) is not None:
+        if self.prompter.common.special_tokens == "refuse" and (word := special_in(text)) is not None:
             return f"{self.seat} may not be shown {word!r}", 0
         if self.surely(text):
             return "", 0
@@ -110,7 +110,7 @@ class Rooms:
         case = Case(envelope.msg_id, envelope.sender, content.summary, content.body, action)
         text = case_text(case)
         if self._rooms is not None and len(text) <= AT_ONCE_CHARS:
-            refuses = any(room.prompter.special_tokens == "refuse" for room in self._rooms)
+            refuses = any(room.prompter.common.special_tokens == "refuse" for room in self._rooms)
             if any(room.surely(text) for room in self._rooms) and not (refuses and special_in(text)):
                 return None
         return await asyncio.to_thread(self._problem, case, text)
@@ -127,7 +127,7 @@ class Rooms:
         if not problems:
             return None
         told = "; ".join(problem for problem, _ in problems)
-        refuses = any(room.prompter.special_tokens == "refuse" for room in self._rooms)
+        refuses = any(room.prompter.common.special_tokens == "refuse" for room in self._rooms)
         if refuses and (word := special_in(text)) is not None:
             return Refused(
                 f"no seat's model can be shown this proposal, for it holds {word!r}: with such words chat templates "
@@ -152,9 +152,9 @@ class Rooms:
             return []
 
     def _room(self, prompter: PromptBuilder, seat: str) -> Room:
-        assert isinstance(prompter.count, TokenCounter)
+        assert isinstance(prompter.common.count, TokenCounter)
         try:
-            bare = asyncio.run(prompter.ballot(_EMPTY)).tokens - prompter.count(case_text(_EMPTY))
+            bare = asyncio.run(prompter.ballot(_EMPTY)).tokens - prompter.common.count(case_text(_EMPTY))
         except TokenBudgetError as error:
-            bare = prompter.mtu if error.field == "frame" else 0
-        return Room(seat, prompter, prompter.count, prompter.mtu - bare)
+            bare = prompter.common.mtu if error.field == "frame" else 0
+        return Room(seat, prompter, prompter.common.count, prompter.common.mtu - bare)

@@ -520,7 +520,9 @@ def test_an_instruction_of_ones_own_may_have_64_tokens_and_no_more(tmp_path: Pat
     for tokens in (64, 65):
         (tmp_path / "ballot.txt").write_text("Я" * tokens)
         if tokens == 64:
-            assert builder(count=signs, texts=load_texts(tmp_path)).instructions["ballot"][0] == "Я" * 64
+            assert (
+                builder(count=signs, texts=load_texts(tmp_path)).common.instructions["ballot"][0] == "Я" * 64
+            )
         else:
             with pytest.raises(TokenBudgetError) as refused:
                 builder(count=signs, texts=load_texts(tmp_path))

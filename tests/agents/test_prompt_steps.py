@@ -151,11 +151,11 @@ def test_what_a_model_made_of_a_persona_is_checked_as_a_persona() -> None:
         "prime, in vain",
     ]
     assert "says that there are no limits" in caught.value.overruns[1].how
-    assert made.persona is None
+    assert made.common.persona is None
     asked.said = "Warm and kind."
     prompt = asyncio.run(made.ballot(CASE))
     assert "Warm and kind." in prompt.messages[0].text
-    assert (made.persona or ("", ""))[1] == "lite"
+    assert (made.common.persona or ("", ""))[1] == "lite"
 
 
 def test_what_a_model_made_of_an_approved_persona_is_not_used() -> None:

@@ -135,8 +135,8 @@ def test_no_prompt_has_more_tokens_than_were_told(body: str, model: str, many: i
     )
     if many == 60:  # one that has to be shortened may take all its share: what is left of it are sentences
         bare = asyncio.run(mind.prompter.ballot(replace(case, history=()))).tokens
-        asked = mind.prompter.count(case_text(case))
-        left = mind.prompter.mtu - bare + asked
+        asked = mind.prompter.common.count(case_text(case))
+        left = mind.prompter.common.mtu - bare + asked
         assert prompts["ballot alone"] >= bare + min(history_limit(left), left - asked)
     else:
         assert prompts["ballot alone"] - needed["ballot alone"] <= NONCES_SLACK

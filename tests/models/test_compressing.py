@@ -194,7 +194,7 @@ def steps(*seats: SeatConfig, seat: str, prime: str = "prime") -> list[tuple[str
     config = CouncilConfig(seats=seats, prime=prime)
     own = next(each for each in seats if each.name == seat)
     mind: Any = build_mind(own, config)
-    return [(step.how, step.ask.endpoint.model, step.mtu) for step in mind.prompter.steps]
+    return [(step.how, step.ask.endpoint.model, step.mtu) for step in mind.prompter.common.steps]
 
 
 def backed(name: str, model: str, url: str = "http://127.0.0.1:1/v1", **more: Any) -> SeatConfig:
