@@ -83,6 +83,7 @@ _INTERPOLATED = {
 }  # fmt: skip
 _JOINS = re.compile(r"\+|\.=|(?<=\s)\.(?=\s)|\.\s{0,9}\$|\b(?:Sprintf|sprintf|format|concat|join)\(")
 _NAME = re.compile(r"[A-Za-z_$][\w$]{0,80}")
+_ASSIGNED = re.compile(rf"(?<![\w$.])({_NAME.pattern})\s{{0,9}}(?::=|\.=|\+=|=(?![=>]))")
 _FIXED = re.compile(
     r"[A-Z][A-Z0-9_]{1,80}|__\w{1,20}|new|String|path|fmt|shellescape|escapeshellarg|Shellwords"
 )
@@ -176,10 +177,11 @@ def _calls(
     hunk: Hunk, calls: list[tuple[Kind, re.Match[str]]], fresh: set[int], language: str, is_test: bool
 ) -> Iterator[Spot]:
     numbers = [line.new_no or 0 for line in hunk.lines if line.tag != "-"]
+    given = _assignments(calls[0][1].string) if calls else {}
     for kind, found in calls:
         text = found.string
         argument = _argument(text[found.end() : found.end() + ARGUMENT_CHARS_MAX])
-        how = _how(argument, language, text)
+        how = _how(argument, language, text, given)
         is_grave = how in ("built", "outside") or (kind != "run" and how != "literal")
         first = text.count("\n", 0, found.start())
         last = text.count("\n", 0, found.end() + len(argument))
@@ -207,7 +209,17 @@ def _argument(text: str) -> str:
     return text
 
 
-def _how(text: str, language: str, around: str, depth: int = 0) -> How:
+def _assignments(text: str) -> dict[str, list[int]]:
+    """For each name, where the first values that it is given begin."""
+    given: dict[str, list[int]] = {}
+    for found in _ASSIGNED.finditer(text):
+        ends = given.setdefault(found[1], [])
+        if len(ends) < FOLLOWED_MAX:
+            ends.append(found.end())
+    return given
+
+
+def _how(text: str, language: str, around: str, given: dict[str, list[int]]) -> How:
     """Whether an argument is fixed in the source, as far as it and the assignments around it show."""
     inner = _INTERPOLATED.get(language)
     strings = _STRING.findall(text)
@@ -219,12 +231,9 @@ def _how(text: str, language: str, around: str, depth: int = 0) -> How:
     if any(_OUTSIDE.search(part) for part in [*held, open_]):
         return "unknown" if _QUOTED.search(text) else "outside"
     follow: list[How] = []
-    if depth == 0:
-        for name in list(dict.fromkeys(names))[:FOLLOWED_MAX]:
-            given = re.finditer(rf"(?<![\w$.]){re.escape(name)}\s{{0,9}}(?::=|\.=|\+=|=(?![=>]))", around)
-            ends = [match.end() for match in islice(given, FOLLOWED_MAX)]
-            sides = [_argument(around[end : end + ARGUMENT_CHARS_MAX]) for end in ends]
-            follow += [_how(side, language, around, 1) for side in sides]
+    for name in list(dict.fromkeys(names))[:FOLLOWED_MAX]:
+        sides = [_argument(around[end : end + ARGUMENT_CHARS_MAX]) for end in given.get(name, ())]
+        follow += [_how(side, language, around, {}) for side in sides]
     if "outside" in follow:
         return "outside"
     is_put_together = bool(held) or (bool(strings) and _JOINS.search(open_) is not None)

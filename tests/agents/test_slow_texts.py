@@ -18,7 +18,7 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Opinion
 from council.agents.prime import Prime
-from council.agents.scan import datafiles, python_dangers, python_hunks, shell
+from council.agents.scan import datafiles, other_languages, python_dangers, python_hunks, shell
 from council.agents.scan.diff import read_changes
 from council.agents.scan.secrets import find_private
 from council.agents.scan.shell import Work, read_shell
@@ -318,3 +318,20 @@ def test_a_python_name_that_was_given_very_many_values_is_looked_up_once() -> No
         return calls()
 
     assert calls_of(1_000) < 3 * calls_of(500)
+
+
+def test_the_assignments_of_a_hunk_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were looked for once for each argument's name: 0.7 s for 64,000 characters of JavaScript."""
+    passes = []
+
+    class Counted:
+        def finditer(self, text: str) -> Iterator[re.Match[str]]:
+            passes.append(len(text))
+            return pattern.finditer(text)
+
+    pattern = other_languages._ASSIGNED
+    monkeypatch.setattr(other_languages, "_ASSIGNED", Counted())
+    text = "a = input\n" + "".join(f'exec("ls " + a + b{number})\n' for number in range(90))
+    (change,) = read_changes(one_file("app/a.js", "", text)).files
+    assert list(other_languages.dangers(change, is_test=False))
+    assert passes == [len(text) - 1]
