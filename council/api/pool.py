@@ -17,7 +17,9 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
+
+from pydantic import ValidationError
 
 from council.agents.messaging.ids import new_id
 from council.api.aio import AsyncCouncil
@@ -25,12 +27,10 @@ from council.api.client import Council
 from council.api.guard import Guard
 from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
+from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
 from council.core.state import ActionStage, Decision, Escalation, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
-
-if TYPE_CHECKING:
-    from council.config.settings import CouncilConfig
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -46,10 +46,6 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
 
     What it has alone (its name, files, ports) follows from its number. Raises ConfigError.
     """
-    from pydantic import ValidationError
-
-    from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-
     own: dict[str, Any] = {"name": f"{config.name}.{number}"}
     for key in ("metrics_port", "panel_port"):
         if getattr(config, key):  # 0 is any, for each
