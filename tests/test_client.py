@@ -35,7 +35,9 @@ from council import (
     SeatConfig,
     ShownBallot,
 )
-from council.api import client, inline
+from council.api import handle as handles
+from council.api import inline
+from council.api.client import handle_of
 from council.api.guard import SHOWN_CHARS_MAX
 from council.api.inline import InlineCoordinator
 from council.config.human_keys import council_key, human_key, me, state_dir
@@ -633,7 +635,7 @@ def test_where_nobody_is_enrolled_nobody_answers(tmp_path: Path) -> None:
 def test_a_council_gets_a_key_that_is_worth_nothing_in_another() -> None:
     """rules 1.14; mutation: a human's one key, given to each council, lets one answer in the other."""
     with council_of() as one, council_of() as other:
-        mine, theirs = (council._port._driver.keyring.key("ada") for council in (one, other))  # type: ignore[attr-defined]
+        mine, theirs = (handle_of(council).port._driver.keyring.key("ada") for council in (one, other))  # type: ignore[attr-defined]
         assert len({mine, theirs, human_key("ada")}) == 3
         assert mine == council_key("ada", "kept", one.status()["council_id"])
 
@@ -648,7 +650,7 @@ def test_two_humans_answer_at_once(split: Council) -> None:
             split.aio.answer(ids[2] or "", approve=True, human="bob"),
         )
 
-    split._background.wait(scenario())  # on its own loop, so that the order of their turns is always the same
+    handle_of(split).wait(scenario())  # on its own loop, so that the order of their turns is always the same
     assert split.status()["decided"] == {"approved": 3}
     assert sorted(split.status()["sessions"]) == sorted(["ada", "bob", split.sender])
 
@@ -664,7 +666,7 @@ def test_one_human_who_gives_two_answers_at_once_is_connected_once(split: Counci
             )
         )
 
-    split._background.wait(scenario())
+    handle_of(split).wait(scenario())
     assert split.status()["decided"] == {"rejected": 2}
     assert sorted(split.status()["sessions"]) == sorted(["ada", split.sender])
 
@@ -673,24 +675,14 @@ def test_one_human_who_gives_two_answers_at_once_is_connected_once(split: Counci
 
 
 def test_a_council_that_took_the_place_of_another_is_used_by_clients_and_humans(split: Council) -> None:
-    """Mutations: a human's session is kept for the council before; a proposal is sent to both of them."""
+    """Mutation: a human's session is kept for the council before."""
     assert split.answer(split.propose("x").escalation_id or "", approve=True, human="ada")
-    background, session = split._background, split._session
-    other = background.wait(inline.start(split.config))
-
-    class Beside:
-        """A short way on which the council is replaced once the proposal was sent."""
-
-        def propose(self, envelope: Envelope) -> None:
-            split._port = session._port = other
-            background.wait(session.open())
-
-    split._shortcut = Beside()  # type: ignore[assignment]
-    with pytest.raises(CouncilDied, match="another council runs under the name council"):
-        split.propose("sent to the one before")
+    handle = handle_of(split)
+    session, other = handle.session, handle.wait(inline.start(split.config))
+    handle.port = session._port = other
+    handle.wait(session.open())
     assert split.status()["council_id"] == session.council_id == other.council_id
     assert split.status()["open_count"] == 0
-    split._shortcut = None
     standing = split.propose("y")
     for human in ("ada", "bob"):
         assert split.answer(standing.escalation_id or "", approve=True, human=human).outcome == "approved"
@@ -1549,7 +1541,7 @@ def test_a_council_that_cannot_be_made_lets_go_of_its_traces(
     ended: list[str] = []
     traces = traces_of(CouncilConfig(traces="global"), "inline")
     monkeypatch.setattr(traces, "close", lambda: ended.append("ended"))
-    monkeypatch.setattr(client, "traces_of", lambda config, part: traces)
+    monkeypatch.setattr(handles, "traces_of", lambda config, part: traces)
     with pytest.raises((MindError, NameTaken)):
         Council.inline(**wrong)
     assert ended == ["ended"]

@@ -13,6 +13,7 @@ import pytest
 from council import Council
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Case, Opinion, Ruling
+from council.api.client import handle_of
 from council.api.identity import ask, change_identity
 from council.config.settings import SeatConfig
 from council.journal import history
@@ -190,7 +191,7 @@ def test_a_client_and_a_seat_may_not(launch: Any) -> None:
     council = launch(FIRST)
     data = {"identity": kept(SECOND).text, "before": FIRST.content_hash()}
     with pytest.raises(Refused, match="may not send INFO of kind identity_change"):
-        council._wait(council._session.inform("00" * 8, "identity_change", "why", data))
+        handle_of(council).wait(handle_of(council).session.inform("00" * 8, "identity_change", "why", data))
     assert identity_of(council)["change"] is None
 
 
@@ -250,7 +251,7 @@ def test_nothing_changes_to_what_it_is(launch: Any) -> None:
 )
 def test_what_is_no_identity_is_refused(launch: Any, identity: Any, field: str) -> None:
     council = launch(FIRST)
-    session = council._wait(council._as_human("ada"))
+    session = handle_of(council).wait(handle_of(council).human("ada"))
     envelope = Envelope.build(
         msg_id=new_id(),
         timestamp=datetime.now(UTC),
@@ -264,7 +265,7 @@ def test_what_is_no_identity_is_refused(launch: Any, identity: Any, field: str) 
         },
     )
     with pytest.raises(EnvelopeError, match=field):
-        council._wait(session.act(envelope))
+        handle_of(council).wait(session.act(envelope))
     assert council.propose("Go on", timeout_s=30)  # the council lives
 
 
@@ -369,7 +370,7 @@ def test_a_rollback_goes_to_an_identity_that_was_in_force(launch: Any) -> None:
 
 def sent(council: Council, envelope: Envelope | None = None, **data: Any) -> bytes:
     """A change as ada signs it, sealed."""
-    session = council._wait(council._as_human("ada"))
+    session = handle_of(council).wait(handle_of(council).human("ada"))
     facts = {"before": identity_of(council)["hash"], "emergency": "", "agreed": ""} | data
     made = Envelope.build(
         msg_id=new_id(),
@@ -384,7 +385,8 @@ def sent(council: Council, envelope: Envelope | None = None, **data: Any) -> byt
 
 def exchanged(council: Council, sealed: bytes) -> Any:
     """What a mere client's session is told that hands on what ada signed."""
-    return council._wait(council._port.exchange(council._session._session, [sealed]))[1]
+    handle: Any = handle_of(council)
+    return handle.wait(handle.port.exchange(handle.session._session, [sealed]))[1]
 
 
 @pytest.mark.parametrize("store", ["memory", "durable"])

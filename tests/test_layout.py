@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,17 @@ def test_a_room_imports_only_rooms_before_it() -> None:
         and places[room_of(name)] > places[room_of(module_of(path))]
     ]
     assert not wrong
+
+
+def test_the_files_of_the_api_import_one_way() -> None:
+    files = {module_of(path): imports(path) for path in python_files("council/api")}
+    order = TopologicalSorter(
+        {
+            module: {other for other in files for name in found if below(name, other)}
+            for module, found in files.items()
+        }
+    )
+    assert list(order.static_order())  # raises CycleError where there is a circle
 
 
 def test_at_the_top_of_the_package_stand_the_public_names_alone() -> None:

@@ -148,7 +148,7 @@ def test_coroutines_find_the_council_of_an_escalation_and_raise_as_the_methods_d
         }
         with pytest.raises(CallerError, match="give its details, and its key, to draft"):
             await pool.aio.propose(pool.draft("x"), key="k")
-        with pytest.raises(TypeError, match="unexpected keyword argument 'riks'"):
+        with pytest.raises(TypeError, match="takes no keyword 'riks'; did you mean risk"):
             await pool.aio.propose("x", riks="low")  # type: ignore[call-arg]
 
     with CouncilPool.inline(3, name="torn", seats=seats) as pool:

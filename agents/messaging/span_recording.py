@@ -97,15 +97,12 @@ class Spans:
         parent = self.parent(proposal_id, self._traced.get(proposal_id))
         return self.span(names.WORK[kind], {names.SEAT: seat, names.PROPOSAL: proposal_id}, parent)
 
-    def proposing(self, proposal: str | Envelope, around: Context | None) -> Proposing:
+    def proposing(self, proposal: str | Envelope) -> Proposing:
         """See ``spans.proposing``."""
+        around: Context | None = None
         if isinstance(proposal, Envelope):
             around = self.parent(proposal.msg_id, proposal.metadata)
         return Proposing(self, self.tracer.start_span(names.PROPOSE, around, SpanKind.CLIENT), around)
-
-    def here(self) -> Context:
-        """What spans that are made elsewhere, for a caller here, are children of."""
-        return contexts.get_current()
 
     def tell(self, facts: Mapping[str, Any]) -> None:
         """Tells the span that this is done in."""

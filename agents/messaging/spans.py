@@ -14,32 +14,23 @@ from council.protocol.envelope import Envelope
 from council.protocol.metadata import Metadata
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context as Context
-
     from council.agents.messaging.span_recording import Spans as Spans
     from council.agents.messaging.span_recording import Telling
 
 D = TypeVar("D")
 
 
-def proposing(
-    spans: Spans | None, proposal: str | Envelope, around: Context | None = None
-) -> contextlib.AbstractContextManager[Telling]:
+def proposing(spans: Spans | None, proposal: str | Envelope) -> contextlib.AbstractContextManager[Telling]:
     """The span of a client that proposes and waits; gives what is told the decision, and gives it back.
 
-    A child of ``around``, else of the span that this is done in; for a proposal that was drafted before, of that one,
-    for its bytes are what they are (rules 1.12).
+    A child of the span that this is done in; for a proposal that was drafted before, of that one, for its bytes are
+    what they are (rules 1.12).
     """
-    return contextlib.nullcontext(_same) if spans is None else spans.proposing(proposal, around)
+    return contextlib.nullcontext(_same) if spans is None else spans.proposing(proposal)
 
 
 def _same(decision: D) -> D:
     return decision
-
-
-def here(spans: Spans | None) -> Context | None:
-    """What spans that are made elsewhere, for a caller here, are children of; None without ``spans``."""
-    return None if spans is None else spans.here()
 
 
 def carried(spans: Spans | None) -> Metadata | None:

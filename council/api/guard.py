@@ -13,7 +13,7 @@ import json
 import re
 import string
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
 from pydantic import Secret, SecretBytes, SecretStr
 
@@ -25,10 +25,6 @@ from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.values import freeze_value, kind_of
 
-if TYPE_CHECKING:
-    from council.api.client import Council
-    from council.api.pool import CouncilPool
-
 # An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
 SHOWN_CHARS_MAX = 200_000
 HIDDEN = "<hidden>"
@@ -38,14 +34,19 @@ _SECRET_NAMED = re.compile(r"\bSecret(Str|Bytes)?\b")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-class Guard:
-    """The decorator that ``Council.guard`` gives; works on plain and on async functions."""
+class Proposer(Protocol):
+    """A council as a guard uses it; what its methods give is awaited where that is an async one."""
 
-    def __init__(
-        self, council: Council | CouncilPool, how: Guarding, *, coroutines_only: bool = False
-    ) -> None:
+    def propose(self, *args: Any, **kwargs: Any) -> Any: ...
+    def report(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class Guard:
+    """The decorator that ``Council.guard`` gives, for async functions; with ``blocking``, for plain ones too."""
+
+    def __init__(self, how: Guarding, aio: Proposer, blocking: Proposer | None = None) -> None:
         refuse_unknown("guard", how, Guarding)
-        self._council = council
+        self._aio, self._blocking = aio, blocking
         self._describe = how.get("describe")
         hide = how.get("hide", ())
         self._hide = (hide,) if isinstance(hide, str) else tuple(hide)
@@ -58,7 +59,6 @@ class Guard:
         for name, given in (("verify", self._verify), ("revert", self._revert)):
             if given is not None and not callable(given):
                 raise CallerError(f"{name} is {type(given).__name__}, expected a function")
-        self._coroutines_only = coroutines_only
 
     def __call__(self, function: Any) -> Any:
         signature = inspect.signature(function)
@@ -68,9 +68,9 @@ class Guard:
             @functools.wraps(function)
             async def asked_async(*args: Any, **kwargs: Any) -> Any:
                 call = self._called(function, signature, hidden, args, kwargs)
-                decision = await self._council.aio.propose(**self._proposal(call))
+                decision = await self._aio.propose(**self._proposal(call))
                 call.refuse_unless(decision)
-                course = self._course(call, decision, self._council.aio.report, awaits=True)
+                course = self._course(call, decision, self._aio.report, awaits=True)
                 return await run_approved.run_async(course)
 
             return asked_async
@@ -80,7 +80,7 @@ class Guard:
                     f"{name} is an async function, and {_name_of(function)} is none: nobody would await it; "
                     "make both async, or neither"
                 )
-        if self._coroutines_only:
+        if (blocking := self._blocking) is None:
             raise CallerError(
                 f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
                 "council decides: make it one, or guard it with the blocking council's guard"
@@ -89,9 +89,9 @@ class Guard:
         @functools.wraps(function)
         def asked(*args: Any, **kwargs: Any) -> Any:
             call = self._called(function, signature, hidden, args, kwargs)
-            decision = self._council.propose(**self._proposal(call))
+            decision = blocking.propose(**self._proposal(call))
             call.refuse_unless(decision)
-            return run_approved.run(self._course(call, decision, self._council.report, awaits=False))
+            return run_approved.run(self._course(call, decision, blocking.report, awaits=False))
 
         return asked
 

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.agents.messaging.ids import new_id
+from council.api.client import Council, handle_of
 from council.core.state import Decision
 from council.protocol.envelope import Envelope
 from council.runtime import identity
 
 if TYPE_CHECKING:
-    from council.api.client import Council
+    from council.api.aio import AsyncCouncil
+    from council.api.handle import Handle
     from council.protocol.identity.charter import Identity
 
 
@@ -38,14 +40,22 @@ def change_identity(
     not in force yet is withdrawn. Raises Refused (``identity_refused``) with the reason,
     which is journaled, and as ``Council.answer`` does.
     """
-    return council._wait(_changed(council, after, why, before, emergency, agreed, human))
+    handle = handle_of(council)
+    return handle.wait(_changed(council.aio, handle, after, why, before, emergency, agreed, human))
 
 
 async def _changed(
-    council: Council, after: Identity, why: str, before: str, emergency: str, agreed: str, human: str | None
+    council: AsyncCouncil,
+    handle: Handle,
+    after: Identity,
+    why: str,
+    before: str,
+    emergency: str,
+    agreed: str,
+    human: str | None,
 ) -> dict[str, Any]:
-    creator = (await council._status())["identity"]["creator"]
-    session = await council._as_human(human or creator)
+    creator = (await council.status())["identity"]["creator"]
+    session = await handle.human(human or creator)
     kept = identity.kept(after)
     data = {"identity": kept.text, "before": before, "emergency": emergency, "agreed": agreed}
     await session.act(
@@ -58,6 +68,6 @@ async def _changed(
             content={"kind": identity.KIND, "text": why, "data": data},
         )
     )
-    (entry,) = await council._history({"types": ["identity_change"], "limit": 1})
+    (entry,) = await council.history(types=["identity_change"], limit=1)
     found: dict[str, Any] = entry.data["change"]
     return found

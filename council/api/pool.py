@@ -16,20 +16,23 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
+
+from pydantic import ValidationError
 
 from council.agents.messaging.ids import new_id
+from council.api.aio import AsyncCouncil
 from council.api.client import Council
+from council.api.guard import Guard
+from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
+from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
 from council.core.state import ActionStage, Decision, Escalation, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 
-if TYPE_CHECKING:
-    from council.config.settings import CouncilConfig
-
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Each is a process of its own beside its seats'; more than that is another cluster's worth.
@@ -43,10 +46,6 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
 
     What it has alone (its name, files, ports) follows from its number. Raises ConfigError.
     """
-    from pydantic import ValidationError
-
-    from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-
     own: dict[str, Any] = {"name": f"{config.name}.{number}"}
     for key in ("metrics_port", "panel_port"):
         if getattr(config, key):  # 0 is any, for each
@@ -64,6 +63,122 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
     return config.model_copy(update={**own, "pool": (number, count)})
 
 
+def id_of(decision: Decision | str) -> str:
+    """The id of the proposal that a decision, an escalation's id or a proposal's own id is about."""
+    return decision.proposal_id if isinstance(decision, Decision) else decision.removeprefix("esc-")
+
+
+def drafted(
+    councils: Sequence[AsyncCouncil], summary: str, body: str, key: str | None, details: Details
+) -> Envelope:
+    """See ``CouncilPool.draft``."""
+    envelope = councils[0].draft(summary, body, **details)
+    count, superseded = len(councils), details.get("supersedes")
+    wanted = {council_of(each, count) for each in (key, superseded) if each is not None}
+    if len(wanted) > 1:
+        raise CallerError(
+            f"{superseded} belongs to another council than the key {key!r:.80}: leave the key out, or give "
+            "the one that it was proposed with"
+        )
+    while wanted and council_of(envelope.msg_id, count) not in wanted:  # some ``count`` tries
+        envelope = envelope.model_copy(update={"msg_id": new_id()})
+    return envelope
+
+
+def placed(
+    councils: Sequence[AsyncCouncil], proposal: str | Envelope, body: str, key: str | None, details: Details
+) -> Envelope:
+    """A proposal as a draft, whose id says where it belongs."""
+    if not isinstance(proposal, Envelope):
+        return drafted(councils, proposal, body, key, details)
+    if body or details or key is not None:
+        raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
+    return proposal
+
+
+class AsyncPool:
+    """A pool's methods as coroutines, for any event loop: each goes to the council that it concerns."""
+
+    def __init__(self, name: str, councils: Sequence[AsyncCouncil]) -> None:
+        self._name = name
+        self._councils = councils
+
+    def _of(self, proposal_id: str) -> AsyncCouncil:
+        return self._councils[council_of(proposal_id, len(self._councils))]
+
+    async def propose(
+        self,
+        proposal: str | Envelope,
+        body: str = "",
+        *,
+        key: str | None = None,
+        wait_for_human: bool = False,
+        human_timeout_s: float | None = None,
+        **details: Unpack[Details],
+    ) -> Decision:
+        envelope = placed(self._councils, proposal, body, key, details)
+        return await self._of(envelope.msg_id).propose(
+            envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
+        )
+
+    async def propose_many(
+        self,
+        proposals: Iterable[str | Envelope],
+        *,
+        wait_for_human: bool = False,
+        **details: Unpack[Details],
+    ) -> list[Decision | CouncilError]:
+        check_many(proposals)
+        # All of them are placed before any is proposed: one that is no proposal proposes none.
+        envelopes = [
+            placed(self._councils, each, "", None, {} if isinstance(each, Envelope) else details)
+            for each in proposals
+        ]
+        shares: dict[AsyncCouncil, list[int]] = {}
+        for number, envelope in enumerate(envelopes):
+            shares.setdefault(self._of(envelope.msg_id), []).append(number)
+        found: dict[int, Decision | CouncilError] = {}
+
+        async def share(council: AsyncCouncil, numbers: list[int]) -> None:
+            own = [envelopes[number] for number in numbers]
+            came = await council.propose_many(own, wait_for_human=wait_for_human)
+            found.update(zip(numbers, came, strict=True))
+
+        await asyncio.gather(*(share(*each) for each in shares.items()))
+        return [found[number] for number in range(len(envelopes))]
+
+    async def cancel(self, proposal_id: str, reason: str = "") -> None:
+        await self._of(proposal_id).cancel(proposal_id, reason)
+
+    async def report(
+        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
+    ) -> None:
+        await self._of(id_of(decision)).report(decision, stage=stage, ok=ok, text=text)
+
+    async def answer(
+        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
+    ) -> Decision:
+        council = self._of(id_of(escalation_id))
+        return await council.answer(escalation_id, approve=approve, reason=reason, human=human)
+
+    async def decision(self, proposal_id: str) -> Decision | None:
+        return await self._of(proposal_id).decision(proposal_id)
+
+    async def escalations(self) -> list[Escalation]:
+        found = await asyncio.gather(*(council.escalations() for council in self._councils))
+        return sorted((each for some in found for each in some), key=lambda each: each.asked_wall_s)
+
+    async def status(self) -> dict[str, Any]:
+        found = await asyncio.gather(*(council.status() for council in self._councils))
+        return _summed(self._name, found)
+
+    async def close(self) -> None:
+        """Closes all of them, whatever one raises; the first one last: Ray may have been started for that one."""
+        async with contextlib.AsyncExitStack() as closing:
+            for council in self._councils:
+                closing.push_async_callback(council.close)
+
+
 class CouncilPool:
     """Several councils with one API. Made by ``launch``, ``inline`` or ``connect``; close it, or use it in ``with``.
 
@@ -71,10 +186,12 @@ class CouncilPool:
     that are another's. ``aio`` has coroutines of the same names.
     """
 
-    def __init__(self, name: str, councils: Sequence[Council]) -> None:
+    def __init__(self, name: str, handles: Sequence[Handle]) -> None:
         self.name = name
-        self.councils = tuple(councils)
-        self.aio = AsyncPool(self)
+        self.councils = tuple(Council(handle) for handle in handles)
+        self._handles = handles
+        self._councils = [council.aio for council in self.councils]
+        self.aio = AsyncPool(name, self._councils)
 
     @classmethod
     def launch(
@@ -92,7 +209,7 @@ class CouncilPool:
         store becomes a file for each, beside the one that is named. Raises what ``Council.launch`` does, and
         PoolMismatch for journals that belong to a pool of another size.
         """
-        return cls._opened(Council.launch, count, config, _one_sender(sender, key), settings)
+        return cls._opened(launch, count, config, _one_sender(sender, key), settings)
 
     @classmethod
     def inline(
@@ -105,7 +222,7 @@ class CouncilPool:
         **settings: Unpack[Settings],
     ) -> Self:
         """``count`` councils in this process; see ``Council.inline``."""
-        return cls._opened(Council.inline, count, config, _one_sender(sender, key), settings)
+        return cls._opened(in_process, count, config, _one_sender(sender, key), settings)
 
     @classmethod
     def connect(
@@ -123,22 +240,22 @@ class CouncilPool:
         """
         base = configured(None, {**settings, "ray_address": address, "name": name})
         sender, key = _one_sender(sender, key)
-        with _closed_unless_all() as councils:
+        with _closed_unless_all() as handles:
 
-            def joined(number: int) -> Council:
-                return Council.connect(address, f"{base.name}.{number}", sender=sender, key=key, **settings)
+            def joined(number: int) -> Handle:
+                return connect(address, f"{base.name}.{number}", None, sender, key, settings)
 
-            councils.append(joined(0))
-            place = councils[0].status()["pool"]
+            handles.append(joined(0))
+            place = handles[0].wait(handles[0].status())["pool"]
             if place is None:
                 raise CallerError(f"the council {base.name}.0 is part of no pool: use Council.connect")
-            councils.extend(joined(number) for number in range(1, place[1]))
-            return cls(base.name, councils)
+            handles.extend(joined(number) for number in range(1, place[1]))
+            return cls(base.name, handles)
 
     @classmethod
     def _opened(
         cls,
-        made_by: Callable[..., Council],
+        make: Callable[..., Handle],
         count: int,
         config: CouncilConfig | Path | str | None,
         sender: tuple[str, bytes | None],
@@ -150,21 +267,24 @@ class CouncilPool:
             )
         base = configured(config, settings)
         parts = [part_of(base, number, count) for number in range(count)]
-        make = partial(made_by, sender=sender[0], key=sender[1])
-        with _closed_unless_all() as councils:
-            councils.append(make(parts[0]))  # alone: it may start Ray for all
+        with _closed_unless_all() as handles:
+            handles.append(make(parts[0], *sender, {}))  # alone: it may start Ray for all
             with ThreadPoolExecutor(STARTING_MAX, "council-pool") as starting:
-                made = [starting.submit(make, part) for part in parts[1:]]
-            councils.extend(each.result() for each in made if each.exception() is None)
+                made = [starting.submit(make, part, *sender, {}) for part in parts[1:]]
+            handles.extend(each.result() for each in made if each.exception() is None)
             for each in made:
                 each.result()  # raises what one of them did
-            return cls(base.name, councils)
-
-    # Where a proposal belongs
+            return cls(base.name, handles)
 
     def council(self, proposal_id: str) -> Council:
         """The council that a proposal belongs to, by its id."""
         return self.councils[council_of(proposal_id, len(self.councils))]
+
+    def _wait(self, proposal_id: str, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Waits on the loop of the council that a proposal belongs to: so no council waits for another."""
+        return self._handles[council_of(proposal_id, len(self._handles))].wait(coroutine)
+
+    # Each as the method of Council of that name
 
     def draft(
         self, summary: str, body: str = "", *, key: str | None = None, **details: Unpack[Details]
@@ -173,28 +293,7 @@ class CouncilPool:
 
         Raises CallerError where the key and what it supersedes belong to different ones.
         """
-        envelope = self.councils[0].draft(summary, body, **details)
-        count, superseded = len(self.councils), details.get("supersedes")
-        wanted = {council_of(each, count) for each in (key, superseded) if each is not None}
-        if len(wanted) > 1:
-            raise CallerError(
-                f"{superseded} belongs to another council than the key {key!r:.80}: leave the key out, or give "
-                "the one that it was proposed with"
-            )
-        while wanted and council_of(envelope.msg_id, count) not in wanted:  # some ``count`` tries
-            envelope = envelope.model_copy(update={"msg_id": new_id()})
-        return envelope
-
-    def _placed(
-        self, proposal: str | Envelope, body: str, key: str | None, details: Details
-    ) -> tuple[Council, Envelope]:
-        if not isinstance(proposal, Envelope):
-            proposal, body, key, details = self.draft(proposal, body, key=key, **details), "", None, {}
-        if body or details or key is not None:
-            raise CallerError("a drafted proposal is complete: give its details, and its key, to draft")
-        return self.council(proposal.msg_id), proposal
-
-    # What one does with it; each as the method of Council of that name
+        return drafted(self._councils, summary, body, key, details)
 
     def propose(
         self,
@@ -207,8 +306,9 @@ class CouncilPool:
         **details: Unpack[Details],
     ) -> Decision:
         """As ``Council.propose``; all proposals of one ``key`` go to the same council."""
-        council, envelope = self._placed(proposal, body, key, details)
-        return council.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
+        envelope = placed(self._councils, proposal, body, key, details)
+        proposing = self.aio.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
+        return self._wait(envelope.msg_id, proposing)
 
     def propose_many(
         self,
@@ -218,68 +318,38 @@ class CouncilPool:
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """As ``Council.propose_many``; ``draft`` those that have a key."""
-        return self.councils[0]._wait(self._propose_many(proposals, wait_for_human, details))
-
-    def _propose_many(
-        self, proposals: Iterable[str | Envelope], wait_for_human: bool, details: Details
-    ) -> Coroutine[Any, Any, list[Decision | CouncilError]]:
-        check_many(proposals)
-        # All of them are placed before any is proposed: one that is no proposal proposes none.
-        placed = [
-            self._placed(each, "", None, {} if isinstance(each, Envelope) else details) for each in proposals
-        ]
-        shares = {
-            council: [n for n, (other, _) in enumerate(placed) if other is council]
-            for council in self.councils
-        }
-        found: list[Decision | CouncilError | None] = [None] * len(placed)
-
-        async def share(council: Council, numbers: list[int]) -> None:
-            envelopes = [placed[number][1] for number in numbers]
-            came = await council.aio.propose_many(envelopes, wait_for_human=wait_for_human)
-            for number, each in zip(numbers, came, strict=True):
-                found[number] = each
-
-        async def decided() -> list[Decision | CouncilError]:
-            await asyncio.gather(*(share(council, numbers) for council, numbers in shares.items() if numbers))
-            return [each for each in found if each is not None]
-
-        return decided()
+        return self._handles[0].wait(
+            self.aio.propose_many(proposals, wait_for_human=wait_for_human, **details)
+        )
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
-        self.council(proposal_id).cancel(proposal_id, reason)
+        self._wait(proposal_id, self.aio.cancel(proposal_id, reason))
 
     def report(
         self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
     ) -> None:
-        proposal_id = decision.proposal_id if isinstance(decision, Decision) else decision
-        self.council(proposal_id).report(decision, stage=stage, ok=ok, text=text)
+        self._wait(id_of(decision), self.aio.report(decision, stage=stage, ok=ok, text=text))
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
     ) -> Decision:
-        council = self.council(escalation_id.removeprefix("esc-"))
-        return council.answer(escalation_id, approve=approve, reason=reason, human=human)
+        answering = self.aio.answer(escalation_id, approve=approve, reason=reason, human=human)
+        return self._wait(id_of(escalation_id), answering)
 
     def decision(self, proposal_id: str) -> Decision | None:
-        return self.council(proposal_id).decision(proposal_id)
+        return self._wait(proposal_id, self.aio.decision(proposal_id))
 
     def escalations(self) -> list[Escalation]:
         """What waits for a human in any of them, oldest first."""
-        found = [each for council in self.councils for each in council.escalations()]
-        return sorted(found, key=lambda each: each.asked_wall_s)
+        return self._handles[0].wait(self.aio.escalations())
 
     def status(self) -> dict[str, Any]:
         """All of them at a glance: sums of what adds up, and under ``councils`` the status of each."""
-        return _summed(self.name, [council.status() for council in self.councils])
+        return self._handles[0].wait(self.aio.status())
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """As ``Council.guard``; each call goes to any of the councils."""
-        from council.api.guard import Guard
-
-        return Guard(self, how)
-
-    # Its end
+        return Guard(how, self.aio, self)
 
     def close(self) -> None:
         """Closes all of them, whatever one raises; see ``Council.close``."""
@@ -295,75 +365,15 @@ class CouncilPool:
         return f"<CouncilPool {self.name} of {len(self.councils)}>"
 
 
-class AsyncPool:
-    """A pool's methods as coroutines, for any event loop."""
-
-    def __init__(self, pool: CouncilPool) -> None:
-        self._pool = pool
-
-    async def propose(
-        self,
-        proposal: str | Envelope,
-        body: str = "",
-        *,
-        key: str | None = None,
-        wait_for_human: bool = False,
-        human_timeout_s: float | None = None,
-        **details: Unpack[Details],
-    ) -> Decision:
-        council, envelope = self._pool._placed(proposal, body, key, details)
-        return await council.aio.propose(
-            envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
-        )
-
-    async def propose_many(
-        self,
-        proposals: Iterable[str | Envelope],
-        *,
-        wait_for_human: bool = False,
-        **details: Unpack[Details],
-    ) -> list[Decision | CouncilError]:
-        return await self._pool._propose_many(proposals, wait_for_human, details)
-
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        await self._pool.council(proposal_id).aio.cancel(proposal_id, reason)
-
-    async def report(
-        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
-    ) -> None:
-        proposal_id = decision.proposal_id if isinstance(decision, Decision) else decision
-        await self._pool.council(proposal_id).aio.report(decision, stage=stage, ok=ok, text=text)
-
-    async def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> Decision:
-        council = self._pool.council(escalation_id.removeprefix("esc-"))
-        return await council.aio.answer(escalation_id, approve=approve, reason=reason, human=human)
-
-    async def decision(self, proposal_id: str) -> Decision | None:
-        return await self._pool.council(proposal_id).aio.decision(proposal_id)
-
-    async def escalations(self) -> list[Escalation]:
-        found = await asyncio.gather(*(council.aio.escalations() for council in self._pool.councils))
-        return sorted((each for some in found for each in some), key=lambda each: each.asked_wall_s)
-
-    async def status(self) -> dict[str, Any]:
-        found = await asyncio.gather(*(council.aio.status() for council in self._pool.councils))
-        return _summed(self._pool.name, found)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._pool.close)
-
-
 @contextlib.contextmanager
-def _closed_unless_all() -> Iterator[list[Council]]:
+def _closed_unless_all() -> Iterator[list[Handle]]:
     """Councils that are being opened: closed again, all of them, where one can't be had."""
-    councils: list[Council] = []
+    handles: list[Handle] = []
     try:
-        yield councils
+        yield handles
     except BaseException:
         with contextlib.suppress(Exception):  # what went wrong first is what is told
-            _close(councils)
+            _close(handles)
         raise
 
 
@@ -377,7 +387,7 @@ def _one_sender(sender: str | None, key: bytes | None) -> tuple[str, bytes | Non
     return f"client-{secrets.token_hex(8)}", secrets.token_bytes(32) if key is None else key
 
 
-def _close(councils: Sequence[Council]) -> None:
+def _close(councils: Iterable[Council | Handle]) -> None:
     """The first one last: where Ray was started for them, it was started for that one."""
     with contextlib.ExitStack() as closing:
         for council in councils:

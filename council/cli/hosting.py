@@ -129,7 +129,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
                 since_wall_s=time.time(),
             )
             _remember(found, report)  # first of all, should this be interrupted
-            seen = asyncio.run(panel_actor.places(port.status))
+            seen = asyncio.run(panel_actor.places(port.ask))
             found = replace(found, panel=seen["panel"], dashboard=seen["dashboard"])
             with contextlib.suppress(OperatorError):  # the council tells these too
                 known.write(found)

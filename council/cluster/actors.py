@@ -41,10 +41,12 @@ from council.protocol.errors import (
     OperatorError,
     Unreachable,
 )
+from council.runtime import questions
 from council.runtime.build import fitting_of, new_seat, rules_of, system_clock
 from council.runtime.coordinator import Coordinator
 from council.runtime.journals import open_journal
 from council.runtime.loop_thread import Background
+from council.runtime.questions import AskStatus
 from council.telemetry.decision_spans import decision_spans
 from council.telemetry.eventlog import EventLog
 from council.telemetry.exports import Exports
@@ -273,29 +275,22 @@ class CoordinatorActor:
         await self._opened().hear(sealed)
 
     @in_bytes
-    async def status(self) -> dict[str, Any]:
-        status = await self._opened().status()
+    async def ask(self, packed: bytes) -> object:
+        """The answer to a question; a status has also what this process alone knows."""
+        question = questions.from_bytes(packed)
+        answer = await self._opened().ask(question)
+        return {**answer, **await self._about()} if isinstance(question, AskStatus) else answer
+
+    async def _about(self) -> dict[str, Any]:
         assert self._transport is not None
         placement = await asyncio.to_thread(self._transport.placement)
-        about = {"name": self._config.name, "pid": os.getpid(), "placement": placement}
-        panel = None if self._panel is None else await self._panel.told()
-        return {**status, **about, "panel": panel, "metrics": self._exports and self._exports.told()}
-
-    @in_bytes
-    async def decision(self, proposal_id: str) -> bytes | None:
-        return await self._opened().decision(proposal_id)
-
-    @in_bytes
-    async def escalations(self) -> bytes:
-        return await self._opened().escalations()
-
-    @in_bytes
-    async def history(self, asked: bytes) -> bytes:
-        return await self._opened().history(asked)
-
-    @in_bytes
-    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-        return await self._opened().events(after, limit, wait_s)
+        return {
+            "name": self._config.name,
+            "pid": os.getpid(),
+            "placement": placement,
+            "panel": None if self._panel is None else await self._panel.told(),
+            "metrics": self._exports and self._exports.told(),
+        }
 
     @in_bytes
     async def close(self, crashed: str | None) -> None:

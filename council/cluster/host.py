@@ -25,6 +25,7 @@ from council.agents.messaging.logs import get_logger
 from council.cluster import known, reaper
 from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilDied, CouncilError, InternalError, NameTaken, OperatorError
+from council.runtime.questions import AskStatus
 
 if TYPE_CHECKING:
     from council.cluster.port import RayPort
@@ -97,7 +98,7 @@ def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
 
     port = ray_side.launch(config, detached=True)
     try:
-        seen = asyncio.run(panel_actor.places(port.status))
+        seen = asyncio.run(panel_actor.places(port.ask))
         entry = known.Known(
             name=config.name,
             namespace=config.ray_namespace,
@@ -134,7 +135,7 @@ async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[
                 await asyncio.wait_for(ended.wait(), LOOK_S)
                 break
             try:
-                await asyncio.wait_for(port.status(), 6 * LOOK_S)
+                await asyncio.wait_for(port.ask(AskStatus()), 6 * LOOK_S)
             except CouncilDied as error:
                 log.error("the coordinator died", why=error.message)
                 return 1

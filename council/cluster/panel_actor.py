@@ -34,6 +34,7 @@ from council.cluster import raw_answers
 from council.config.settings import CouncilConfig
 from council.gateway.grafana import FILE, UID, put
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
+from council.runtime.questions import AskStatus, to_bytes
 
 log = get_logger("council.panel")
 
@@ -61,6 +62,7 @@ FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
 SAID_AT_LEAST = 2
 
 _remote: Any = ray.remote
+STATUS = to_bytes(AskStatus())
 
 
 class Watched:
@@ -139,7 +141,7 @@ class PanelActor:
 
     async def _ask(self) -> Mapping[str, Any]:
         try:
-            answer = await asyncio.wrap_future(self._coordinator.status.remote().future())
+            answer = await asyncio.wrap_future(self._coordinator.ask.remote(STATUS).future())
             return raw_answers.opened(answer, dict[str, Any])
         except ray_errors.RayError as error:
             why = f"is away ({type(error).__name__}); it may be restarting"
@@ -243,7 +245,7 @@ def free_port(host: str) -> int:
         return int(made.getsockname()[1])
 
 
-async def places(status: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str, str | None]:
+async def places(ask: Callable[[AskStatus], Awaitable[Mapping[str, Any]]]) -> dict[str, str | None]:
     """Where a council that has just been launched is to be seen: panel, dashboard.
 
     ``notice`` says what is not there that should be: its panel, its metrics' endpoint.
@@ -253,7 +255,7 @@ async def places(status: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str
     seen = metrics = nothing
     with contextlib.suppress(CouncilError):
         while True:
-            told = await status()
+            told = await ask(AskStatus())
             seen, metrics = told["panel"] or nothing, told["metrics"] or nothing
             if seen["notice"] != STARTING or time.monotonic() >= ends:
                 break

@@ -32,6 +32,7 @@ from council.protocol.errors import (
 )
 from council.runtime.build import new_council_id
 from council.runtime.journals import council_id_of, journal_key, settled
+from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
 
@@ -93,32 +94,8 @@ class RayPort:
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply:
         return unframe_reply(await self._ask(bytes, "exchange", frame([session.encode(), *batch])))
 
-    def exchange_now(self, session: str, batch: Sequence[bytes], timeout_s: float) -> Reply:
-        """``exchange`` for a thread that waits for it without an event loop."""
-        lost = self._lost_error
-        if lost is not None:
-            raise _to_return(lost)
-        connection, look = self._connection, self._refuse_if_gone
-        with _as_ours(self._name):
-            with link.used(connection):
-                call: Any = self._handle.exchange.remote(frame([session.encode(), *batch]))
-            told = cast(bytes, link.result(connection, call, timeout_s, look))
-            return unframe_reply(raw_answers.opened(told, bytes))
-
-    async def status(self) -> dict[str, Any]:
-        return await self._ask_again(dict[str, Any], "status")
-
-    async def decision(self, proposal_id: str) -> bytes | None:
-        return await self._ask_again(cast(type[bytes | None], bytes | None), "decision", proposal_id)
-
-    async def escalations(self) -> bytes:
-        return await self._ask_again(bytes, "escalations")
-
-    async def history(self, asked: bytes) -> bytes:
-        return await self._ask_again(bytes, "history", asked)
-
-    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-        return await self._ask_again(list[dict[str, Any]], "events", after, limit, wait_s)
+    async def ask(self, question: Question[T]) -> T:
+        return await self._ask_again(answer_type(question), "ask", to_bytes(question))
 
     async def close(self) -> None:
         """Ends the council and its actors."""

@@ -1,14 +1,14 @@
 """A journal's records as people and programs read them, and what can be asked for. Knows nothing of where they are.
 
 An entry is one record: what happened, who did it, what was decided by it, and, where a store keeps it, its
-packet and hashes. Pages of them cross process borders as bytes.
+packet and hashes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
@@ -16,8 +16,6 @@ from council.core.state import Decision, Escalation, Value
 from council.protocol import codec
 from council.protocol.envelope import NAME_CHARS_MAX, Envelope
 from council.protocol.errors import CallerError, EnvelopeError
-
-T = TypeVar("T")
 
 LIMIT, PAGE_MAX = 100, 1_000
 # A page crosses process borders: 1,000 proposals with the largest bodies would be most of a gigabyte.
@@ -172,27 +170,9 @@ def wanted(asked: Asked) -> Wanted:
         raise CallerError(f"history: {error}") from None
 
 
+def size_of(entry: Entry) -> int:
+    """How many bytes an entry takes on its way to another process."""
+    return len(_ENCODER.encode(entry))
+
+
 _ENCODER = msgspec.json.Encoder()
-_WANTED = msgspec.json.Decoder(Wanted)
-_PAGE = msgspec.json.Decoder(HistoryPage)
-
-
-def to_bytes(value: Entry | Wanted | HistoryPage) -> bytes:
-    """``value``, to be carried to another process."""
-    return _ENCODER.encode(value)
-
-
-def wanted_from_bytes(data: bytes) -> Wanted:
-    """What ``to_bytes`` packed. Raises EnvelopeError for anything else."""
-    return _read(_WANTED, data)
-
-
-def page_from_bytes(data: bytes) -> HistoryPage:
-    return _read(_PAGE, data)
-
-
-def _read(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    try:
-        return decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise EnvelopeError(f"history: not one of this version's: {error}", field="history") from None

@@ -46,7 +46,7 @@ from council.journal.entries import (
     Entry,
     HistoryPage,
     Wanted,
-    to_bytes,
+    size_of,
 )
 from council.journal.packets import PREFIX, Kept, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
@@ -413,7 +413,7 @@ def _paged(found: Iterable[Entry], asked: Wanted) -> HistoryPage:
     entries: list[Entry] = []
     size = 0
     for entry in found:
-        size += len(to_bytes(entry))
+        size += size_of(entry)
         if entries and (len(entries) == asked.limit or size > PAGE_BYTES_MAX):
             return HistoryPage(tuple(entries), entries[-1].position)
         entries.append(entry)

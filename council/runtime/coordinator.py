@@ -13,14 +13,14 @@ import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
-from council.core.state import Rules
+from council.core.state import Decision, Escalation, Rules
 from council.core.step import WALL_CHECK_S
-from council.journal import entries
+from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import PASSING, Journal
 from council.protocol import signing
 from council.protocol.errors import (
@@ -36,13 +36,22 @@ from council.runtime import messages
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver
 from council.runtime.kept import escalations
-from council.runtime.messages import Message, Stalled, Told, failure
+from council.runtime.messages import Message, Stalled, failure
+from council.runtime.questions import (
+    AskDecision,
+    AskEscalations,
+    AskEvents,
+    AskHistory,
+    AskStatus,
+    Question,
+)
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
 from council.runtime.watcher import Look
 
 log = get_logger("council")
+T = TypeVar("T")
 
 # A client that has not called for so long is gone; what it proposed stays open, and it may join again.
 SESSION_IDLE_S = 600.0
@@ -68,7 +77,7 @@ class _Session:
 class Coordinator:
     """One council, running. All methods but the constructor belong to one event loop.
 
-    Methods that clients call take and give bytes or plain data, so that they cross process borders alike;
+    Methods that clients call take and give bytes or values, so that they cross process borders alike;
     ``in_process`` says that none is crossed, and what is told to clients need not be sealed. ``humans`` are
     the keys of all who may answer (rules 1.14). The constructor takes back what the journal kept, which may
     take seconds: a loop that others run on is better not the one that waits for it.
@@ -201,6 +210,25 @@ class Coordinator:
         self._settle()
         self._journal.tend()  # also where nothing else happens
 
+    async def ask(self, question: Question[T]) -> T:
+        """The answer to a question (``runtime.questions``)."""
+        asked: Any = question
+        answer: Any
+        match asked:
+            case AskStatus():
+                answer = await self.status()
+            case AskDecision():
+                answer = await self.decision(asked.proposal_id)
+            case AskEscalations():
+                answer = await self.escalations()
+            case AskHistory():
+                answer = await self.history(asked.wanted)
+            case AskEvents():
+                answer = await self.events(asked.after, asked.limit, asked.wait_s)
+            case _:
+                raise OperatorError(f"{type(asked).__name__} is no question that a council answers")
+        return cast(T, answer)
+
     async def status(self) -> dict[str, Any]:
         """The council at a glance, as plain data (``runtime.status``), also while nothing can be kept."""
         self._refuse_if_broken()
@@ -217,8 +245,8 @@ class Coordinator:
             "sessions": [session.sender for session in self._sessions.values()],
         }
 
-    async def decision(self, proposal_id: str) -> bytes | None:
-        """The packed decision on a proposal, or how it stands; None while it is deliberated.
+    async def decision(self, proposal_id: str) -> Decision | None:
+        """The decision on a proposal, or how it stands; None while it is deliberated.
 
         While nothing can be kept: as it is kept. Raises the store's error where it stands otherwise since.
         """
@@ -226,19 +254,19 @@ class Coordinator:
         decision = self._driver.decision(proposal_id)
         if (trouble := await self._kept_or_why_not()) is not None:
             decision = self._driver.kept.decision(proposal_id, self._driver.decision(proposal_id), trouble)
-        return None if decision is None else messages.to_bytes(Told(decision))
+        return decision
 
-    async def escalations(self) -> bytes:
-        """The packed escalations that wait for a human; while nothing can be kept, those that are."""
+    async def escalations(self) -> list[Escalation]:
+        """The escalations that wait for a human; while nothing can be kept, those that are."""
         waiting = self._driver.escalations()
         if await self._kept_or_why_not() is not None:
             waiting = escalations(self._driver.kept.open)
-        return messages.escalations_to_bytes(waiting)
+        return waiting
 
-    async def history(self, asked: bytes) -> bytes:
-        """A packed page of the journal's records; ``asked`` are the bytes of what is wanted (``journal.entries``)."""
+    async def history(self, wanted: Wanted) -> HistoryPage:
+        """A page of the journal's records."""
         self._refuse_if_broken()
-        return entries.to_bytes(await self._journal.history(entries.wanted_from_bytes(asked)))
+        return await self._journal.history(wanted)
 
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""

@@ -1,17 +1,13 @@
-"""A thread with an event loop, for callers on other threads and loops. Knows nothing of councils.
-
-Work and results cross between loops in lanes: one wake-up carries all that waits. A wake-up for each call
-would hand the interpreter's lock over each time, and a thousand calls in flight would crawl.
-"""
+"""A thread with an event loop, for callers on other threads and loops. Knows nothing of councils."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import traceback
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,29 +20,6 @@ CANCEL_TIMEOUT_S = 1.0
 # The council itself never keeps its loop for more than milliseconds; a mind that shares it may.
 BLOCKED_S = 10.0
 _OURS = Path(__file__).parents[1]
-
-
-class _Lane:
-    """Callbacks on their way to one event loop, from any thread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._woken = False
-        self.turns = 0
-
-    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        self._waiting.append((callback, arguments))
-        if not self._woken:  # a wake-up that is under way takes this along
-            self._woken = True
-            self._loop.call_soon_threadsafe(self._drain)
-
-    def _drain(self) -> None:
-        self._woken = False
-        self.turns += 1
-        while self._waiting:
-            callback, arguments = self._waiting.popleft()
-            callback(*arguments)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -67,8 +40,7 @@ class Background:
     def __init__(self, name: str, blocked_s: float | None = BLOCKED_S) -> None:
         self._blocked_s = blocked_s
         self._loop = new_loop()
-        self._lane = _Lane(self._loop)
-        self._lanes_back: dict[asyncio.AbstractEventLoop, _Lane] = {}
+        self._turns = 0  # of the loop, as far as work was handed to it
         # Held while work is handed over, so that none is handed to a loop that has begun to end.
         self._handing_over = threading.RLock()
         self._ending = self._over = False
@@ -83,12 +55,6 @@ class Background:
             except (SystemExit, KeyboardInterrupt) as error:  # of a task of somebody's own, not of ours
                 context = {"message": "a task tried to end the loop of others", "exception": error}
                 self._loop.call_exception_handler(context)
-
-    def refuse_unless_running(self) -> None:
-        """Raises CallerError on the loop's own thread, and where the loop is not: it ended, or this is a fork."""
-        self.refuse_own_thread()
-        if self._ending or not self._thread.is_alive():
-            raise _ended()
 
     def refuse_own_thread(self) -> None:
         """Raises CallerError on the loop's own thread, where to wait for the loop would hang."""
@@ -111,14 +77,15 @@ class Background:
         done.acquire()
 
         def begin() -> None:
+            self._turn()
             task = self._loop.create_task(coroutine)
             tasks.append(task)
             task.add_done_callback(lambda task: done.release())
 
-        turns = self._lane.turns
+        turns = self._turns
         with self._handing_over:
             self._refuse_when_ended(coroutine)
-            self._lane.post(begin)
+            self._loop.call_soon_threadsafe(begin)
         try:
             while not done.acquire(timeout=-1 if self._blocked_s is None else self._blocked_s):
                 turns = self._turned_since(turns)
@@ -146,20 +113,25 @@ class Background:
 
         with self._handing_over:
             if not self._ending:
-                self._lane.post(cancel)
+                self._loop.call_soon_threadsafe(cancel)
 
     def _turned_since(self, turns: int) -> int:
         """How often the loop has turned by now. Raises Unreachable if that is no more often than before."""
-        if self._lane.turns == turns:
+        if self._turns == turns:
             raise Unreachable(
                 f"the council's event loop has not turned for {self._blocked_s:g} s; it is at {self._place()}. "
                 "An asynchronous mind must await where it waits: make one that blocks a plain function, "
                 "which has a thread of its own",
                 name=self._thread.name,
             )
-        turns = self._lane.turns
-        self._lane.post(_turn)  # a loop that is idle turns for this, before the next look
+        turns = self._turns
+        with self._handing_over:
+            if not self._ending:
+                self._loop.call_soon_threadsafe(self._turn)  # a loop that is idle turns for this
         return turns
+
+    def _turn(self) -> None:
+        self._turns += 1
 
     def _place(self) -> str:
         """Where the loop's thread is: the code that the council called last, and its line."""
@@ -182,13 +154,14 @@ class Background:
         tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
+            self._turn()
             task = self._loop.create_task(coroutine)
             tasks.append(task)
             task.add_done_callback(finish)
 
         def finish(task: asyncio.Task[T]) -> None:
-            if not loop.is_closed():
-                back.post(self._settle, result, task)
+            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
+                loop.call_soon_threadsafe(self._settle, result, task)
 
         timer: asyncio.TimerHandle | None = None
 
@@ -204,11 +177,10 @@ class Background:
                 except Unreachable as error:
                     result.set_exception(error)
 
-        turns = self._lane.turns
+        turns = self._turns
         with self._handing_over:
             self._refuse_when_ended(coroutine)
-            back = self._lane_back(loop)
-            self._lane.post(begin)
+            self._loop.call_soon_threadsafe(begin)
         look_later(turns)
         try:
             return await result
@@ -227,14 +199,6 @@ class Background:
             result.set_exception(error)
         else:
             result.set_result(task.result())
-
-    def _lane_back(self, loop: asyncio.AbstractEventLoop) -> _Lane:
-        lane = self._lanes_back.get(loop)
-        if lane is None:
-            for known in [known for known in self._lanes_back if known.is_closed()]:
-                del self._lanes_back[known]
-            lane = self._lanes_back[loop] = _Lane(loop)
-        return lane
 
     def _refuse_when_ended(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         if self._ending or not self._thread.is_alive():
@@ -262,10 +226,6 @@ class Background:
         self._thread.join(STOP_TIMEOUT_S)
         if not self._thread.is_alive():
             self._loop.close()
-
-
-def _turn() -> None:
-    """Nothing but a turn of the loop."""
 
 
 def _ended() -> CallerError:

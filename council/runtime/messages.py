@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from council.core.state import Decision, Escalation, Value
+from council.core.state import Decision, Value
 from council.protocol import errors
 from council.protocol.errors import CouncilError, EnvelopeError, Refused
-
-T = TypeVar("T")
 
 
 class Told(Value, frozen=True, tag_field="kind", tag="told"):
@@ -56,7 +54,6 @@ MESSAGE_CHARS_MAX = 2_000
 
 _ENCODER = msgspec.json.Encoder()
 _MESSAGE: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-_ESCALATIONS: msgspec.json.Decoder[list[Escalation]] = msgspec.json.Decoder(list[Escalation])
 _ERRORS = {
     kind.__name__: kind
     for kind in vars(errors).values()
@@ -92,20 +89,9 @@ def to_bytes(message: Message) -> bytes:
 
 def from_bytes(data: bytes) -> Message:
     """The message that ``to_bytes`` packed. Raises EnvelopeError for anything else."""
-    return _read(_MESSAGE, data)
 
-
-def escalations_to_bytes(escalations: list[Escalation]) -> bytes:
-    return _ENCODER.encode(escalations)
-
-
-def escalations_from_bytes(data: bytes) -> list[Escalation]:
-    return _read(_ESCALATIONS, data)
-
-
-def _read(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     try:
-        return decoder.decode(data)
+        return _MESSAGE.decode(data)
     except msgspec.MsgspecError as error:
         raise EnvelopeError(f"message: not one of this version's: {error}", field="message") from None
 

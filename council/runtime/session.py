@@ -21,6 +21,7 @@ from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CallerError, CouncilDied, CouncilError, NoAnswer, Refused, Unreachable
 from council.runtime import messages
 from council.runtime.messages import reference
+from council.runtime.questions import Question, name_of
 
 T = TypeVar("T")
 # After a call that failed, so long until the next: a coordinator that restarts is back within seconds.
@@ -31,7 +32,7 @@ UNREACHABLE_MAX_S = 600.0
 
 
 class Port(Protocol):
-    """A coordinator, as its clients reach it.
+    """A coordinator, as its clients reach it; ``close`` ends it. What is asked is in ``runtime.questions``.
 
     Methods raise CouncilError alone: Unreachable where trying again may help, CouncilDied where not, unless it says
     ``reconnecting``.
@@ -40,11 +41,7 @@ class Port(Protocol):
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]: ...
     async def leave(self, session: str) -> None: ...
     async def exchange(self, session: str, batch: Sequence[bytes]) -> Reply: ...
-    async def status(self) -> dict[str, Any]: ...
-    async def decision(self, proposal_id: str) -> bytes | None: ...
-    async def escalations(self) -> bytes: ...
-    async def history(self, asked: bytes) -> bytes: ...
-    async def events(self, after: int, limit: int, wait_s: float) -> list[dict[str, Any]]: ...
+    async def ask(self, question: Question[T]) -> T: ...
     async def close(self) -> None: ...
 
 
@@ -77,7 +74,6 @@ class Session:
         self._key = key
         self._call_timeout_s = call_timeout_s
         self._session = ""
-        self._beside = ""
         self._courier = Courier(self._call, self._receive, self._failed)
         self._proposals: dict[str, _Waiting] = {}
         self._acts: dict[str, _Waiting] = {}
@@ -101,33 +97,17 @@ class Session:
         self._session = joined["session"]
         self._stalled = None  # or it is told again
 
-    async def beside(self) -> str:
-        """Joins once more as the same client: the session of whoever calls the council by another way."""
-        joined = await self.within(self._port.join(self.name, self.role, self._key), "join")
-        if joined["council_id"] != self.council_id:
-            raise Unreachable(
-                "another council runs under this name by now: this client is to join that first"
-            )
-        self._beside = str(joined["session"])
-        return self._beside
-
     async def close(self) -> None:
         """Leaves. What was proposed stays open; whoever still waits here is told so."""
         if self._retrying is not None:
             self._retrying.cancel()
         self._courier.drop()
-        self._fail_all(self.closed(list(self._proposals)))
+        why = "the connection was closed; what is open stays open"
+        self._fail_all(CouncilDied(why, name=self.name, open_ids=list(self._proposals)))
         try:
-            for session in filter(None, (self._beside, self._session)):
-                await self.within(self._port.leave(session), "leave")
+            await self.within(self._port.leave(self._session), "leave")
         except CouncilError:
             return  # a council that is gone has forgotten us already
-
-    def closed(self, open_ids: list[str]) -> CouncilDied:
-        """What whoever still waits is told when the connection is closed."""
-        return CouncilDied(
-            "the connection was closed; what is open stays open", name=self.name, open_ids=open_ids
-        )
 
     def _replaced(self, open_ids: list[str]) -> CouncilDied:
         """What whoever still waits is told when another council has taken the place of the one that was asked."""
@@ -140,11 +120,7 @@ class Session:
         )
 
     async def propose(
-        self,
-        envelope: Envelope,
-        wait_for_human: bool = False,
-        human_timeout_s: float | None = None,
-        council_id: str | None = None,
+        self, envelope: Envelope, wait_for_human: bool = False, human_timeout_s: float | None = None
     ) -> Decision:
         """The decision on a proposal, or how it stands once it waits for a human, unless that is waited for.
 
@@ -152,15 +128,13 @@ class Session:
         the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
         Raises Unreachable once the council has been out of reach for ``UNREACHABLE_MAX_S`` in one go, and CouncilDied
         once one that went away has not been found again for as long as a call may take, or where another took its
-        place. ``council_id`` is that of the council which it is for, by default the one that was joined last.
+        place.
         """
         content = envelope.content
         if not isinstance(content, Proposal):
             raise CallerError(
                 f"an envelope of type {envelope.type} was proposed, expected a PROPOSAL (see draft)"
             )
-        if council_id not in (None, self.council_id):
-            raise self._replaced([envelope.msg_id])
         waiting = self._proposals.get(envelope.msg_id)
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
@@ -173,7 +147,10 @@ class Session:
         elif waiting.unanswered:
             self._courier.send(waiting.sealed)
         waiting.unanswered = False
-        loop, limit_s = asyncio.get_running_loop(), self.limit_s(content)
+        loop = asyncio.get_running_loop()
+        limit_s = (
+            2 * content.time_budget_s + self._call_timeout_s
+        )  # it is decided by then, or a human is asked
         waiting.ends_s = loop.time() + content.time_budget_s
         ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
         try:
@@ -189,14 +166,6 @@ class Session:
         if waiting.final is None:
             waiting.final = asyncio.get_running_loop().create_future()
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
-
-    def limit_s(self, content: Proposal) -> float:
-        """Within so long the council must have decided, or asked a human (rules 1.8)."""
-        return 2 * content.time_budget_s + self._call_timeout_s
-
-    def is_waiting(self, msg_id: str) -> bool:
-        """Whether a proposal of that id is under way."""
-        return msg_id in self._proposals
 
     def signed(self, envelope: Envelope) -> bytes:
         return signing.sign(envelope, self._key, self.council_id)
@@ -261,7 +230,7 @@ class Session:
                 if timer is not None:
                     timer.cancel()
         if not future.done():
-            raise no_answer(msg_id, limit_s) if self._away is None else undecided(self._away, msg_id)
+            raise _no_answer(msg_id, limit_s) if self._away is None else _undecided(self._away, msg_id)
         return future.result()
 
     async def _call(self, batch: list[bytes]) -> Reply:
@@ -274,7 +243,7 @@ class Session:
     def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
         for item in items:
             try:
-                message = self.opened(item) if isinstance(item, bytes) else item
+                message = self._opened(item) if isinstance(item, bytes) else item
             except CouncilError:
                 continue  # its sender waits in vain, and hears so; what stands behind it is read
             if isinstance(message, messages.Told):
@@ -288,7 +257,7 @@ class Session:
             else:
                 _settle(self._done(message.ref), message.error())
 
-    def opened(self, sealed: bytes) -> messages.Message:
+    def _opened(self, sealed: bytes) -> messages.Message:
         """An answer of the council's. Raises SignatureError, and EnvelopeError for what is none."""
         return messages.from_bytes(signing.open_to(sealed, self._key, self.council_id, self.name))
 
@@ -315,7 +284,7 @@ class Session:
         late = not waiting.told.done() and asyncio.get_running_loop().time() >= waiting.ends_s
         if self._stalled is not None and late:
             proposal_id = self._refs[reference(waiting.sealed)][1]
-            _settle(self._done(reference(waiting.sealed)), undecided(self._stalled, proposal_id))
+            _settle(self._done(reference(waiting.sealed)), _undecided(self._stalled, proposal_id))
 
     def _failed(self, batch: list[bytes], error: Exception) -> None:
         if isinstance(error, Refused) and error.code == "no_session":
@@ -379,6 +348,10 @@ class Session:
         self._acts.clear()
         self._refs.clear()
 
+    async def ask(self, question: Question[T]) -> T:
+        """The council's answer. Raises NoAnswer, and what the council refuses the question with."""
+        return await self.within(self._port.ask(question), name_of(question))
+
     async def within(self, call: Awaitable[T], what: str) -> T:
         """What a call to the council came to, within the time that one may take. Raises NoAnswer."""
         try:
@@ -395,7 +368,7 @@ def _passes(error: CouncilError) -> bool:
     return isinstance(error, Unreachable) or "reconnecting" in error.facts
 
 
-def no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
+def _no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
     return NoAnswer(
         f"the council did not answer {msg_id} within {waited_s:g} s; it may still decide it: "
         "ask for the decision by this id",
@@ -404,7 +377,7 @@ def no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
     )
 
 
-def undecided(why: CouncilError, proposal_id: str) -> CouncilError:
+def _undecided(why: CouncilError, proposal_id: str) -> CouncilError:
     """What the caller of a proposal in flight hears while nothing can be kept."""
     again = f"{proposal_id} may still be decided: propose the same draft again, or ask for the decision by this id"
     return type(why)(f"{why.message}; {again}", **{**why.facts, "proposal_id": proposal_id})

@@ -12,7 +12,7 @@ from council.config.human_keys import answering_key
 from council.config.settings import CouncilConfig, SeatConfig
 from council.core.state import Decision
 from council.protocol.errors import CouncilError, Refused
-from council.runtime import messages
+from council.runtime.questions import AskDecision, AskEscalations
 from council.runtime.session import Port, Session
 from tests.chaos.ledger import JOURNAL, mark
 from tests.chaos.proposals import proposal
@@ -103,7 +103,7 @@ class Load:
         """The human answers what is asked: anything, and perhaps another thing than was answered before."""
         assert self._human is not None
         try:
-            waiting = messages.escalations_from_bytes(await self._port.escalations())
+            waiting = await self._port.ask(AskEscalations())
             for escalation in waiting:
                 asked = escalation.proposal_id
                 try:
@@ -118,15 +118,13 @@ class Load:
     async def ask(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal as the council tells it now; it must know one that it was given."""
         try:
-            packed = await self._port.decision(proposal_id)
+            decision = await self._port.ask(AskDecision(proposal_id))
         except Refused:
             self._note("unknown", proposal_id)
             return None
-        message = None if packed is None else messages.from_bytes(packed)
-        if not isinstance(message, messages.Told):
-            return None
-        self.tell(message.decision)
-        return message.decision
+        if decision is not None:
+            self.tell(decision)
+        return decision
 
     async def ask_all(self, proposal_ids: Sequence[str]) -> None:
         """Asks for every one of these again; what is told now is compared with what was told then."""

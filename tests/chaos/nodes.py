@@ -27,6 +27,7 @@ from council.cluster.actors import actor_name
 from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
+from council.runtime.questions import AskStatus
 from council.runtime.session import Session
 from tests.chaos.ledger import JOURNAL, Ledger, Round, quantile
 from tests.chaos.load import KEY, TIMEOUT_S, Load, config
@@ -215,7 +216,7 @@ class _Hurt:
         self._waited.clear()
 
     async def _seat(self, name: str) -> dict[str, Any]:
-        status = await asyncio.wait_for(self._port.status(), WITHIN_S)
+        status = await asyncio.wait_for(self._port.ask(AskStatus()), WITHIN_S)
         (found,) = (each for each in status["seats"] if each["name"] == name)
         return dict(found)
 
@@ -252,7 +253,7 @@ class _Hurt:
 
     async def _placement(self) -> dict[str, str]:
         """The node of each part of the council, as far as it is known."""
-        found = (await self._port.status())["placement"]
+        found = (await self._port.ask(AskStatus()))["placement"]
         seats = {name: place["node"] for name, place in found["seats"].items()}
         return {**seats, "coordinator": found["coordinator"]["node"]}
 
@@ -264,7 +265,7 @@ class _Hurt:
             if victim is not None and node != victim.node_id:
                 continue
             if part == "coordinator":
-                found[part] = int((await self._port.status())["pid"])
+                found[part] = int((await self._port.ask(AskStatus()))["pid"])
             else:
                 found[part] = int(await _asked(self._actor(part).pid))
         return found
@@ -279,7 +280,7 @@ class _Hurt:
         status: dict[str, Any] = {}
         while time.monotonic() < ends_s:
             with contextlib.suppress(CouncilError, TimeoutError):
-                status = await asyncio.wait_for(self._port.status(), 20)
+                status = await asyncio.wait_for(self._port.ask(AskStatus()), 20)
                 places = {name: place["node"] for name, place in status["placement"]["seats"].items()}
                 living = _living() - {gone}
                 active = sum(seat["active"] for seat in status["seats"])
@@ -312,7 +313,7 @@ class _Hurt:
                 if placed and (here if wanted is None else not here and seats[machine.node_id] == wanted):
                     return machine
             self._result.notes["coordinator moved first"] += 1
-            os.kill(int((await self._port.status())["pid"]), signal.SIGKILL)
+            os.kill(int((await self._port.ask(AskStatus()))["pid"]), signal.SIGKILL)
             await asyncio.sleep(0.5)
         raise AssertionError(f"no node comes to hold {part}")
 

@@ -52,9 +52,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def launch(config: CouncilConfig, *, detached: bool) -> Any:
         done.append("launched")
-        return SimpleNamespace(status=None, release=lambda: done.append("left"))
+        return SimpleNamespace(ask=None, release=lambda: done.append("left"))
 
-    async def places(status: object) -> dict[str, str | None]:
+    async def places(ask: object) -> dict[str, str | None]:
         kept = known.read("far")
         done.append("remembered" if kept is not None else "not remembered")
         return {"panel": "http://192.0.2.1:5/", "notice": "", "dashboard": None}

@@ -21,7 +21,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
-from council.api.client import Council
+from council.api.client import Council, handle_of
 from council.api.events import Event
 from council.cli import live
 from council.cli.deliberate import deliberate
@@ -112,7 +112,7 @@ def test_a_watch_ends_with_its_council(cli: Cli, up: Up, monkeypatch: pytest.Mon
     async def dead(*_: object) -> None:
         raise CouncilDied("the coordinator is dead", name="council", open_ids=[])
 
-    monkeypatch.setattr(council._port, "events", dead)
+    monkeypatch.setattr(handle_of(council).port, "events", dead)
     said = cli("watch")
     assert said.code == 4
     assert "the coordinator is dead" in said.err

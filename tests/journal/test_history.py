@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import event
 
 from council.core import effects as do
 from council.core.state import plain
-from council.journal import entries, history, packets
+from council.journal import history, packets
 from council.journal.chain import content_hash
 from council.journal.entries import DAMAGED, Asked, Entry, HistoryPage, wanted
 from council.journal.packets import agent_of
@@ -21,6 +22,7 @@ from council.journal.record import KINDS, MemoryJournal, Record
 from council.journal.store import PacketStore
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
+from council.runtime.questions import AskHistory, from_bytes, to_bytes
 from tests.journal.conftest import raw
 from tests.journal.journals import NAME, begun, fill, life
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, run
@@ -129,9 +131,9 @@ def test_a_page_survives_the_way_to_another_process(
     store: PacketStore, lived: tuple[Hand, dict[str, str]]
 ) -> None:
     found = page(store, limit=20, envelopes=True)
-    assert entries.page_from_bytes(entries.to_bytes(found)) == found
-    asked = wanted(Asked(types=["ballot"], since=LATER, proposal="abcd", cursor=3))
-    assert entries.wanted_from_bytes(entries.to_bytes(asked)) == asked
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=HistoryPage) == found
+    asked = AskHistory(wanted(Asked(types=["ballot"], since=LATER, proposal="abcd", cursor=3)))
+    assert from_bytes(to_bytes(asked)) == asked
 
 
 # One proposal

@@ -203,11 +203,11 @@ def test_who_brings_a_council_up_is_told_of_all_that_is_not_served() -> None:
     """Mutation: of the panel alone; a port of the metrics' that is in use stood in the log."""
     panels = iter([panel_actor.STARTING, "no panel: a"])
 
-    async def status() -> dict[str, Any]:
+    async def ask(_: object) -> dict[str, Any]:
         metrics = {"url": None, "notice": "no metrics: b"}
         return {"panel": {"url": None, "notice": next(panels)}, "metrics": metrics}
 
-    assert asyncio.run(panel_actor.places(status))["notice"] == "no panel: a; no metrics: b"
+    assert asyncio.run(panel_actor.places(ask))["notice"] == "no panel: a; no metrics: b"
 
 
 # The Metrics tab of a dashboard that is about to be started

@@ -17,6 +17,7 @@ import ray
 from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
 
 from council import Council
+from council.api.client import handle_of
 from council.cluster import reaper
 from council.protocol.errors import CouncilClosed, CouncilDied, CouncilError, Unreachable
 from tests.ray.nodes import Nodes
@@ -104,10 +105,11 @@ def patient(*where: str, **how: Any) -> Council:
 
 def hasty(*where: str, **how: Any) -> Council:
     """A client that connects in its own time, and whose calls then give up soon."""
-    made: Any = patient(*where, **how)
-    made._session._call_timeout_s = 2.0
-    made._port._wanted = made._port._wanted.model_copy(update={"call_timeout_s": 2.0})
-    return made  # type: ignore[no-any-return]
+    made = patient(*where, **how)
+    handle: Any = handle_of(made)
+    handle.session._call_timeout_s = 2.0
+    handle.port._wanted = handle.port._wanted.model_copy(update={"call_timeout_s": 2.0})
+    return made
 
 
 def test_a_client_finds_its_council_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +209,13 @@ def test_a_crash_is_told_from_an_end(shell: Shell, monkeypatch: pytest.MonkeyPat
         with pytest.raises(CouncilDied, match=r"may still be decided.*has crashed"):
             brief.propose("It stays away", timeout_s=2)
         asking = list[str]()
-        port: Any = brief._port
+        handle: Any = handle_of(brief)
+        port = handle.port
         ask = port._ask
         monkeypatch.setattr(port, "_ask", lambda *what: asking.append(what[1]) or ask(*what))
         with pytest.raises(CouncilDied):
-            brief._background.wait(brief._session.beside())
-        assert asking == ["join"]  # the short way leaves it to the long way to ask again
+            handle.wait(handle.session.open())
+        assert asking == ["join"]  # a session that joins anew asks again by itself
         for _ in range(2):
             status = shell.run("status", "--name", "again", "--json")
             assert (status.returncode, json.loads(status.stdout)["error"]["code"]) == (4, "council_died")
@@ -233,7 +236,7 @@ def test_a_client_follows_its_council_from_ray_to_ray(shell: Shell, monkeypatch:
         assert shell.run("up", "--name", "again", "--address", nodes.address).returncode == 0
         council, brief = patient(name="again"), hasty(nodes.address, "again")
         council_id = council.status()["council_id"]
-        ray.kill(council._port._handle)  # type: ignore[attr-defined]
+        ray.kill(handle_of(council).port._handle)  # type: ignore[attr-defined]
         for _ in range(2):
             with pytest.raises(CouncilDied, match=r"is dead.*it is not found again: no council") as died:
                 brief.status()

@@ -504,20 +504,20 @@ def test_what_is_not_kept_can_be_asked_for_by_nobody() -> None:
         minds = {"prime": Chair, "lite": hang, "codemind": hang}
         async with Bench(minds, journal=journal) as bench:
             client = await bench.client()
-            calls = [asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=0.05)))]
+            calls: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa", time_budget_s=0.05)))
+            ]
             await until(lambda: bench.coordinator._driver.state.with_human)
             calls += [
-                asyncio.ensure_future(bench.coordinator.decision("aaaaaaaa")),  # type: ignore[list-item]
-                asyncio.ensure_future(bench.coordinator.escalations()),  # type: ignore[list-item]
+                asyncio.ensure_future(bench.coordinator.decision("aaaaaaaa")),
+                asyncio.ensure_future(bench.coordinator.escalations()),
             ]
             await asyncio.sleep(0.02)
             assert not any(call.done() for call in calls)
             journal.gate.set()
             _, decision, escalations = await asyncio.gather(*calls)
-            told = messages.from_bytes(decision)  # type: ignore[arg-type]
-            assert isinstance(told, Told)
-            assert told.decision.standing == "escalated"
-            assert len(messages.escalations_from_bytes(escalations)) == 1  # type: ignore[arg-type]
+            assert decision.standing == "escalated"
+            assert len(escalations) == 1
 
     run(scenario())
 
@@ -597,13 +597,10 @@ def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -> None
             for proposal_id, then in before.items():
                 if proposal_id == answered:
                     continue
-                packed = await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
-                told = None if packed is None else messages.from_bytes(packed)
-                assert (told and told.decision) == then, proposal_id  # type: ignore[union-attr]
-            assert messages.from_bytes(await asyncio.wait_for(asked_before, HANG_S)) == Told(before[late])  # type: ignore[arg-type]
-            packed = await asyncio.wait_for(coordinator.escalations(), HANG_S)
-            asked = [each.proposal_id for each in messages.escalations_from_bytes(packed)]
-            assert asked == [waiting, answered]
+                assert await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S) == then, proposal_id
+            assert await asyncio.wait_for(asked_before, HANG_S) == before[late]
+            asked = await asyncio.wait_for(coordinator.escalations(), HANG_S)
+            assert [each.proposal_id for each in asked] == [waiting, answered]
             found = await asyncio.wait_for(coordinator.status(), HANG_S)
             told_open = [each["proposal_id"] for each in found["open"]]
             assert sorted(told_open) == sorted((waiting, answered, open_, to_decide, to_escalate))
@@ -617,9 +614,9 @@ def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -> None
             journal.trouble = None
             journal.gate.set()
             for proposal_id, outcome in ((answered, "approved"), (to_escalate, None), (late, "approved")):
-                packed = await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
-                assert messages.from_bytes(packed or b"") == Told(driver.decision(proposal_id))  # type: ignore[arg-type]
-                assert driver.decision(proposal_id).outcome == outcome  # type: ignore[union-attr]
+                decision = await asyncio.wait_for(coordinator.decision(proposal_id), HANG_S)
+                assert decision == driver.decision(proposal_id)
+                assert decision.outcome == outcome  # type: ignore[union-attr]
             for call in calls:
                 call.cancel()
 

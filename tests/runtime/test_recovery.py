@@ -28,7 +28,6 @@ from council.journal.store import PacketStore
 from council.journal.verify import verify
 from council.journal.writer import DurableJournal
 from council.protocol.errors import EpochFenced, NameTaken, StoreLocked
-from council.runtime import messages
 from council.runtime.coordinator import Coordinator
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Told
@@ -224,9 +223,9 @@ def test_what_waits_for_a_human_waits_on_and_is_answered(address: str) -> None:
             client = await two.client()
             (standing,) = await client.exchange(client.proposal("bbbbbbbb", time_budget_s=0.05))
             assert not standing.decision.final
-            pending = messages.escalations_from_bytes(await two.coordinator.escalations())
+            pending = await two.coordinator.escalations()
         async with life(address, lost) as three:
-            assert messages.escalations_from_bytes(await three.coordinator.escalations()) == pending
+            assert await three.coordinator.escalations() == pending
             human = await three.client("ada", "human")
             sealed = human.info("bbbbbbbb", "answer", approve=True)
             assert isinstance(await told(human, sealed), Acknowledged)
@@ -235,7 +234,7 @@ def test_what_waits_for_a_human_waits_on_and_is_answered(address: str) -> None:
             assert isinstance(await told(human, sealed), Acknowledged), "the same answer again"
             late = await told(human, human.info("bbbbbbbb", "answer", approve=False))
             assert (type(late), late.code) == (Failed, "already_answered")
-            assert messages.escalations_from_bytes(await four.coordinator.escalations()) == []
+            assert await four.coordinator.escalations() == []
         assert decided(address) == [("aaaaaaaa", "approved"), ("bbbbbbbb", "approved")]
 
     run(scenario())
@@ -257,10 +256,9 @@ def test_a_humans_time_runs_while_everything_is_down(address: str, down_s: float
             assert not standing.decision.final
         hand.up_s, hand.wall_s = 0.0, hand.wall_s + down_s
         async with life(address, lost, clock=hand.clock, inactivity_limit_s=1e9) as two:
-            packed = await two.coordinator.decision("aaaaaaaa")
-            found = messages.from_bytes(packed)  # type: ignore[arg-type]
-            assert isinstance(found, Told)
-            assert found.decision.final is not waits
+            found = await two.coordinator.decision("aaaaaaaa")
+            assert found is not None
+            assert found.final is not waits
             if waits:
                 hand.up_s += 86_400.1
                 hand.wall_s = max(hand.wall_s, WALL_0)
@@ -448,12 +446,12 @@ def test_who_asks_while_nothing_can_be_kept_hears_why(address: str) -> None:
             assert [each["proposal_id"] for each in status["waiting"]] == ["eeeeeeee"]
             assert "bbbbbbbb" not in str(status)
             assert "dddddddd" not in str(status)
-            packed = await asyncio.wait_for(living.coordinator.escalations(), 5)
-            assert [each.proposal_id for each in messages.escalations_from_bytes(packed)] == ["eeeeeeee"]
+            waiting = await asyncio.wait_for(living.coordinator.escalations(), 5)
+            assert [each.proposal_id for each in waiting] == ["eeeeeeee"]
             await asyncio.wait_for(living.coordinator.join("two", "proposer", key_of("two")), 5)
             for proposal_id, kept in (("aaaaaaaa", "approved"), ("eeeeeeee", None)):
-                packed = await asyncio.wait_for(living.coordinator.decision(proposal_id), 5)
-                assert messages.from_bytes(packed).decision.outcome == kept
+                found = await asyncio.wait_for(living.coordinator.decision(proposal_id), 5)
+                assert found.outcome == kept
             for asked in (
                 living.coordinator.decision("bbbbbbbb"),
                 living.coordinator.decision("dddddddd"),

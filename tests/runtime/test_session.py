@@ -407,21 +407,6 @@ def test_acts_and_waits_for_a_human_end_with_the_council_that_they_were_for() ->
     on_a_wire(scenario, SILENT)
 
 
-def test_what_was_sent_beside_the_session_to_one_council_is_not_proposed_to_the_next() -> None:
-    async def scenario(wire: Wire) -> None:
-        before = wire.session.council_id
-        async with Bench(ANOTHER, council_id=ANOTHER_ID) as other:
-            wire.line.coordinator = other.coordinator
-            await wire.session.open()
-            draft = wire.draft()
-            with pytest.raises(CouncilDied, match=REPLACED) as caught:
-                await wire.session.propose(draft, council_id=before)
-            assert caught.value.open_ids == [draft.msg_id]
-            assert (await wire.session.propose(draft)).outcome == "rejected"
-
-    on_a_wire(scenario)
-
-
 def test_a_transport_that_raises_what_it_should_not_is_still_a_council_error() -> None:
     async def scenario(wire: Wire) -> None:
         wire.line.dead = ZeroDivisionError("a bug of the transport")

@@ -17,7 +17,6 @@ from council.core.state import Decision, Moment, found
 from council.core.step import step
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
-from council.runtime.messages import escalations_from_bytes, from_bytes
 from council.runtime.session import Session
 from tests.core.invariants import check
 from tests.sim.bugs import FINDING_SEEDS, SHELL_BUGS, Bug
@@ -66,7 +65,7 @@ async def answer(shell: Shell, session: Session) -> None:
     while True:
         await asyncio.sleep(20)
         assert shell.coordinator is not None
-        for asked in escalations_from_bytes(await shell.coordinator.escalations()):
+        for asked in await shell.coordinator.escalations():
             pid = asked.proposal_id
             if pid in answered or unit(shell.seed, "answers", pid) < 0.5:
                 continue
@@ -121,7 +120,7 @@ async def judge(shell: Shell, decided: dict[str, Decision]) -> None:
     for pid, decision in decided.items():
         answered = await shell.coordinator.decision(pid)
         assert answered is not None
-        for other in (from_bytes(answered).decision, replayed.closed[pid].decision):  # type: ignore[union-attr]
+        for other in (answered, replayed.closed[pid].decision):
             assert essence(other) == essence(decision)
         for ballot in decision.ballots + decision.late:
             assert ballot.vote in shell.minds[ballot.seat].said[pid]

@@ -1,0 +1,203 @@
+"""How this process holds a council: its port, the thread and the session to it, and their end.
+
+Whoever holds it can ``wait`` for the council's coroutines on a thread, or ``run`` them from any event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from council.api.keywords import ClientSettings, configured, refuse_unknown
+from council.config.human_keys import enrolled_key
+from council.protocol.errors import CallerError
+from council.runtime.loop_thread import Background
+from council.runtime.questions import AskStatus
+from council.runtime.session import Port, Session
+from council.telemetry.tracing import Traces, end, traces_if, traces_of
+
+if TYPE_CHECKING:
+    from council.config.settings import CouncilConfig
+
+T = TypeVar("T")
+
+
+class Handle:
+    """A council that this process has joined. ``owned``: it ends with this handle."""
+
+    def __init__(
+        self,
+        port: Port,
+        background: Background,
+        session: Session,
+        config: CouncilConfig,
+        *,
+        owned: bool,
+        release: Callable[[], None] | None = None,
+        traces: Traces | None = None,
+    ) -> None:
+        self.port = port
+        self.background = background
+        self.session = session
+        self.config = config
+        self.spans = None if traces is None else traces.spans(session.council_id)
+        self._owned = owned
+        self._release = release
+        self._traces = traces
+        self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
+        self._closed = False
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine of the council's own loop, for a caller on a thread."""
+        self._refuse_if_closed(coroutine)
+        return self.background.wait(coroutine)
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine of the council's own loop, for a caller on any loop."""
+        self._refuse_if_closed(coroutine)
+        return await self.background.wrap(coroutine)
+
+    def _refuse_if_closed(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        if self._closed:
+            coroutine.close()
+            raise CallerError("this council was closed; launch or connect anew")
+
+    async def status(self) -> dict[str, Any]:
+        status = await self.session.ask(AskStatus())
+        return {**status, "name": self.config.name}
+
+    async def human(self, name: str) -> Session:
+        """The session of an enrolled human, which stays open. Raises NotEnrolled."""
+        status = await self.status()
+        council_id = status["council_id"]  # another has another key of this human
+        if (known := self._humans.get((name, council_id))) is not None:
+            return known
+        key = enrolled_key(name, self.config, council_id, status["humans"])
+        session = Session(self.port, name, "human", key, self.config.call_timeout_s, council_id)
+        await session.open()
+        kept = self._humans.setdefault((name, council_id), session)
+        if kept is not session:  # two answers of this human were given at once
+            await session.close()
+        return kept
+
+    def close(self) -> None:
+        """Ends a council that is owned; only leaves one that is not."""
+        if self._closed:
+            return
+        self.background.refuse_own_thread()
+        self._closed = True
+        try:
+            self.background.wait(self._close())
+        finally:
+            self.background.stop()
+            end(self._traces)
+            if self._release is not None:
+                self._release()
+
+    def end(self) -> None:
+        """Ends the council, owned or not."""
+        if not self._closed:
+            self.background.refuse_own_thread()
+        self._owned = True
+        self.close()
+
+    async def _close(self) -> None:
+        for human in self._humans.values():
+            await human.close()
+        await self.session.close()
+        if self._owned:
+            await self.port.close()
+
+    def __repr__(self) -> str:
+        return f"{self.config.name} as {self.session.name}{' (closed)' if self._closed else ''}"
+
+
+def launch(
+    config: CouncilConfig | Path | str | None,
+    sender: str | None,
+    key: bytes | None,
+    settings: Mapping[str, Any],
+    *,
+    dashboard: bool = False,
+) -> Handle:
+    """See ``Council.launch``."""
+    from council.cluster import port as ray_side  # Ray is imported when it is used
+    from council.runtime import journals
+
+    found = configured(config, settings)
+    key = journals.sender_key(found, sender) if key is None else key
+    port = ray_side.launch(found, dashboard=dashboard)
+    return _joined(port, found, sender, key, owned=True, release=port.release)
+
+
+def connect(
+    address: str | None,
+    name: str | None,
+    config: CouncilConfig | Path | str | None,
+    sender: str | None,
+    key: bytes | None,
+    settings: Mapping[str, Any],
+) -> Handle:
+    """See ``Council.connect``."""
+    refuse_unknown("connect", settings, ClientSettings)
+    from council.cluster import port as ray_side
+
+    port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))
+    return _joined(port, port.config, sender, key, owned=False, release=port.release)
+
+
+def in_process(
+    config: CouncilConfig | Path | str | None,
+    sender: str | None,
+    key: bytes | None,
+    settings: Mapping[str, Any],
+) -> Handle:
+    """See ``Council.inline``."""
+    from council.api import inline  # and with it seats and journals, which a client elsewhere does without
+    from council.runtime import journals
+
+    found = configured(config, settings)
+    if key is None and found.store is not None:  # else nothing is kept
+        key = journals.sender_key(found, sender)
+    traces = traces_of(found, "inline")
+    background = Background(f"council-{found.name}")
+    try:
+        port = background.wait(inline.start(found, traces))
+    except BaseException:
+        background.stop()
+        end(traces)
+        raise
+    return _joined(port, found, sender, key, owned=True, background=background, traces=traces)
+
+
+def _joined(
+    port: Port,
+    config: CouncilConfig,
+    sender: str | None,
+    key: bytes | None,
+    *,
+    owned: bool,
+    background: Background | None = None,
+    release: Callable[[], None] | None = None,
+    traces: Traces | None = None,
+) -> Handle:
+    background = background or Background(f"council-{config.name}-client")
+    name = sender or f"client-{secrets.token_hex(8)}"
+    key = secrets.token_bytes(32) if key is None else key
+    session = Session(port, name, "proposer", key, config.call_timeout_s)
+    try:
+        background.wait(session.open())
+    except BaseException:
+        with contextlib.suppress(Exception):  # what went wrong first is what is told
+            if owned:
+                background.wait(port.close())
+        background.stop()
+        end(traces)
+        if release is not None:
+            release()
+        raise
+    traces = traces or traces_if(config, session.name)
+    return Handle(port, background, session, config, owned=owned, release=release, traces=traces)

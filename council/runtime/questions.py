@@ -1,0 +1,79 @@
+"""What a council can be asked. A question is a small message that names the type of its answer; it changes nothing.
+
+A new question is a class here, and its case in ``Coordinator.ask``.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+
+from council.core.state import Decision, Escalation, Value
+from council.journal.entries import HistoryPage, Wanted
+from council.protocol.errors import EnvelopeError
+
+T = TypeVar("T")
+
+
+class Question(Value, Generic[T], frozen=True):
+    """A question whose answer is a ``T``; ``tag`` is its name."""
+
+
+class AskStatus(Question[dict[str, Any]], frozen=True, tag="status"):
+    """The council at a glance, as plain data."""
+
+
+class AskDecision(Question[Decision | None], frozen=True, tag="decision"):
+    """The decision on a proposal, or how it stands with a human; None while the seats deliberate."""
+
+    proposal_id: str
+
+
+class AskEscalations(Question[list[Escalation]], frozen=True, tag="escalations"):
+    """What waits for a human, oldest first."""
+
+
+class AskHistory(Question[HistoryPage], frozen=True, tag="history"):
+    """A page of the journal's records."""
+
+    wanted: Wanted
+
+
+class AskEvents(Question[list[dict[str, Any]]], frozen=True, tag="events"):
+    """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first."""
+
+    after: int
+    limit: int
+    wait_s: float
+
+
+_ANY: Any = functools.reduce(operator.or_, Question.__subclasses__())
+_QUESTIONS: Any = msgspec.msgpack.Decoder(_ANY)
+
+
+def name_of(question: Question[T]) -> str:
+    return str(question.__struct_config__.tag)
+
+
+def answer_type(question: Question[T]) -> type[T]:
+    """The type of the question's answer."""
+    (base,) = type(question).__orig_bases__  # type: ignore[attr-defined]
+    found: type[T] = get_args(base)[0]
+    return found
+
+
+def to_bytes(question: Question[T]) -> bytes:
+    """``question``, to be carried to another process."""
+    return msgspec.msgpack.encode(question)
+
+
+def from_bytes(data: bytes) -> Question[Any]:
+    """The question that ``to_bytes`` packed. Raises EnvelopeError for anything else."""
+    try:
+        found: Question[Any] = _QUESTIONS.decode(data)
+    except msgspec.MsgspecError as error:
+        raise EnvelopeError(f"question: not one of this version's: {error}", field="question") from None
+    return found
