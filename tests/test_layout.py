@@ -42,6 +42,16 @@ ROOMS = (
     "cluster",
     "api",
     "",  # the public names
+    "cli.text",
+    "cli.report",
+    "cli.options",
+    "cli.reach",
+    "cli.show",
+    "cli.telling",
+    "cli.record",
+    "cli.decide",
+    "cli.operate",
+    "cli.setup",
     "cli",
 )
 VERSION = ("council", "council.__version__")  # which anybody may ask for

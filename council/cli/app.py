@@ -18,23 +18,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from council.cli import (
-    cluster,
-    dashboard,
-    deciding,
-    estimate,
-    identity,
-    init,
-    lifecycle,
-    log,
-    replay,
-    spending,
-    store,
-    verify,
-    whole,
-)
+from council.cli.decide import deciding, estimate
+from council.cli.operate import cluster, dashboard, lifecycle, spending
 from council.cli.options import EXIT_CODES, Address, Config, Json, Name
 from council.cli.reach import Where
+from council.cli.record import log, replay, store, verify, whole
 from council.cli.report import (
     DONE,
     INTERRUPTED,
@@ -46,6 +34,7 @@ from council.cli.report import (
     UsageFault,
     flushed,
 )
+from council.cli.setup import identity, init
 
 app = typer.Typer(
     name="council",
@@ -110,7 +99,7 @@ def doctor(
     Minds, models and a Ray that a file in the working folder names are
     imported, called and connected to only where --config names that file.
     """
-    from council.cli import doctor as examiner
+    from council.cli.setup import doctor as examiner
 
     report = Report(as_json=json)
     found = list(examiner.examine(Where(config, name, address), report, try_ray=ray, offline=offline))

@@ -23,8 +23,8 @@ from rich.text import Text
 from council.agents.mind import Case, Opinion, Ruling
 from council.api.client import Council
 from council.api.events import Event
-from council.cli import live
-from council.cli.deliberate import deliberate
+from council.cli.decide.deliberate import deliberate
+from council.cli.operate import live
 from council.cli.report import Interrupted, Report
 from council.protocol.errors import CouncilDied
 from tests.patience import HANG_S

@@ -21,9 +21,10 @@ from rich.console import Console, RenderableType
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.api.client import Council
-from council.cli import drawing, log, telling, whole
+from council.cli import telling
+from council.cli.record import drawing, log, whole
+from council.cli.record.sources import Source
 from council.cli.report import UsageFault
-from council.cli.sources import Source
 from council.journal import history, packets
 from council.journal.entries import DAMAGED, Entry, wanted
 from council.journal.packets import Packer

@@ -15,10 +15,10 @@ from rich.text import Text
 from council.agents.mind import Case, Cost, Opinion, Purse
 from council.api.client import Council
 from council.api.events import Event
-from council.cli import live
-from council.cli import top as top_module
+from council.cli.operate import live
+from council.cli.operate import top as top_module
+from council.cli.operate.top import Top
 from council.cli.report import Report
-from council.cli.top import Top
 from council.config.settings import SeatConfig
 from tests.patience import HANG_S
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from council.cli import proposing
+from council.cli.decide import proposing
 from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from council.cli.worst import Cap, Estimate, SeatCost
+    from council.cli.decide.worst import Cap, Estimate, SeatCost
     from council.protocol.envelope import Envelope
 
 DIM = "bright_black"
@@ -70,7 +70,7 @@ def estimate(
     Exits 1 where it would not work: too few seats have room for it, or a cap
     denies what one answer of each may take.
     """
-    from council.cli.worst import estimated
+    from council.cli.decide.worst import estimated
 
     report = Report(as_json=json)
     proposal = _proposal(summary, body, action, file, history, risk)

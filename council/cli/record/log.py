@@ -12,9 +12,9 @@ import typer
 
 from council.cli.options import Address, Config
 from council.cli.reach import Where
+from council.cli.record.sources import Name, Source, reading
+from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
-from council.cli.sources import Name, Source, reading
-from council.cli.store import Url
 from council.cli.text import count
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def _seats(
         else:
             yield _mind(seat)
     if models:
-        from council.cli import modelcheck
+        from council.cli.setup import modelcheck
 
         with reach.waiting(report, "asking the seats' models") if not offline else contextlib.nullcontext():
             found = list(modelcheck.examine(models, offline=offline))

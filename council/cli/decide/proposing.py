@@ -90,7 +90,7 @@ def decide(
     wait_for_human: bool,
 ) -> int:
     """Submits a proposal to the council that ``where`` names, shows what comes of it; the exit code."""
-    from council.cli.deliberate import deliberate
+    from council.cli.decide.deliberate import deliberate
 
     if wait_for_human and (where.inline or where.launch):
         raise _nobody_answers()

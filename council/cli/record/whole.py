@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
-from council.cli.log import document, pages
 from council.cli.options import Address, Config, Json
 from council.cli.reach import Where
+from council.cli.record.log import document, pages
+from council.cli.record.sources import Name, Source, reading
+from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, UNDECIDED, Report, UsageFault, decision_code, judged
-from council.cli.sources import Name, Source, reading
-from council.cli.store import Url
 
 if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation
@@ -86,7 +86,7 @@ def show(
     code = story.exit_code()
     if json:
         return report.result(_document(source, story), None, code)
-    from council.cli import drawing
+    from council.cli.record import drawing
 
     return report.result({}, drawing.story(story, source.name), code)
 
@@ -111,7 +111,7 @@ def _alone(source: Source, entry: Entry, report: Report) -> int:
     if report.as_json:
         told = {"council": source.name, "where": source.where, "record": document(entry)}
         return report.result(told, None, code)
-    from council.cli import drawing
+    from council.cli.record import drawing
 
     return report.result({}, drawing.record(entry, source.name), code)
 

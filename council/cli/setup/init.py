@@ -19,8 +19,8 @@ from council.cli.options import Json
 from council.cli.report import DONE, Report, UsageFault
 
 if TYPE_CHECKING:
-    from council.cli.servers import Listing
-    from council.cli.starter import Found
+    from council.cli.setup.servers import Listing
+    from council.cli.setup.starter import Found
     from council.config.load import Loaded
 
 LOOK_S = 2.0  # for all servers together
@@ -58,7 +58,7 @@ def init(
     11434, vLLM on 8000, llama.cpp on 8080) for their models; without one it
     takes the keys in the environment, by their names. No model is called.
     """
-    from council.cli import starter
+    from council.cli.setup import starter
 
     report = Report(as_json=json)
     path = config or Path("council.toml")
@@ -114,7 +114,7 @@ def _refuse(path: Path, force: bool) -> None:
 
 def _found(base_url: str | None, api_key_env: str | None, wanted: Sequence[str]) -> Found:
     """What the file is to be about. Raises UsageFault, and Unreachable for a server that was named."""
-    from council.cli import servers, starter
+    from council.cli.setup import servers, starter
     from council.protocol.errors import Unreachable
 
     locked: list[str] = []
@@ -141,7 +141,7 @@ def _named(base_url: str, api_key_env: str | None) -> Listing:
     """What the server has that the user named. Raises UsageFault and Unreachable."""
     from pydantic import ValidationError
 
-    from council.cli import servers
+    from council.cli.setup import servers
     from council.config.settings import CHECK_SEAT, SeatConfig, expected
     from council.protocol.errors import Unreachable
 
@@ -203,7 +203,7 @@ def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from council.cli import starter
+    from council.cli.setup import starter
     from council.cli.text import line
 
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)

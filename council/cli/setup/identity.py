@@ -11,9 +11,9 @@ import typer
 
 from council.cli.options import EXIT_CODES, Address, Config, Json, Name
 from council.cli.reach import Where, opened
+from council.cli.record.sources import reading
+from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
-from council.cli.sources import reading
-from council.cli.store import Url
 from council.cli.text import clean, line, span
 
 if TYPE_CHECKING:

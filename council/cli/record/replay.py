@@ -8,9 +8,9 @@ import typer
 
 from council.cli.options import Config, Json
 from council.cli.reach import Where, waiting
+from council.cli.record.sources import Name
+from council.cli.record.store import Url, opened
 from council.cli.report import REJECTED, Report, judged
-from council.cli.sources import Name
-from council.cli.store import Url, opened
 from council.cli.text import clean, count, line
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from council.cli import changes
-from council.cli.deliberate import deliberate
+from council.cli.decide import changes
+from council.cli.decide.deliberate import deliberate
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
 from council.cli.text import line

@@ -29,7 +29,7 @@ def up(
     council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
     spread over the nodes. Run it on a node, as only from one can actors be called.
     """
-    from council.cli import hosting
+    from council.cli.operate import hosting
 
     report = Report(as_json=json)
     where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
@@ -60,7 +60,7 @@ def down(
     One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
     no journal on disk; it asks first where something is.
     """
-    from council.cli import hosting
+    from council.cli.operate import hosting
     from council.cluster import known
     from council.protocol.errors import Unreachable
 
@@ -132,6 +132,6 @@ def watch(
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.cli.live import Screen
+        from council.cli.operate.live import Screen
 
         return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()

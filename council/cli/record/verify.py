@@ -15,9 +15,9 @@ from uuid import UUID
 import typer
 
 from council.cli.options import Config, Json
+from council.cli.record.sources import Name
+from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
-from council.cli.sources import Name
-from council.cli.store import Url, apart, opened
 from council.cli.text import clean, count, line
 
 if TYPE_CHECKING:

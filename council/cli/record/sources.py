@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.reach import Where, opened
+from council.cli.record.store import opened as store_opened
 from council.cli.report import Report, UsageFault
-from council.cli.store import opened as store_opened
 
 if TYPE_CHECKING:
     from council.api.client import Council

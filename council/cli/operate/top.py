@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from council.cli import show
-from council.cli.live import Screen, rule
+from council.cli.operate.live import Screen, rule
 from council.cli.report import Report
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from council.journal.entries import Entry
 from council.protocol.envelope import Proposal
 
 if TYPE_CHECKING:
-    from council.cli.whole import Story
+    from council.cli.record.whole import Story
 
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
