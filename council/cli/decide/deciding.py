@@ -130,11 +130,11 @@ def escalations(name: Name = None, address: Address = None, config: Config = Non
         waiting = council.escalations()
     from rich.console import Group
 
-    from council.cli import show
+    from council.cli import render
     from council.core.state import plain
 
     now_s = time.time()
-    shown = Group(*(show.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
+    shown = Group(*(render.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
     return report.result({"escalations": plain(waiting)}, shown)
 
 

@@ -81,10 +81,10 @@ class Ballots:
                 self._line("", f"{self._stage} ({line(escalation['detail'], 200)})", "yellow")
 
     def _ballot(self, ballot: Mapping[str, Any], *, late: bool) -> None:
-        from council.cli.show import VOTE_STYLES
+        from council.cli.render import VOTE_STYLES, certainty
 
-        sure = f"{ballot['confidence']:.2f}, {ballot['risk_level']} risk"
-        said = f"{'late, ' if late else ''}{sure}: {line(ballot['reason'], 300)}"
+        how = certainty(ballot["confidence"], ballot["risk_level"])
+        said = f"{'late: ' if late else ''}{how}: {line(ballot['reason'], 300)}"
         self._say(ballot["seat"], ballot["vote"], VOTE_STYLES[ballot["vote"]], said)
 
     def _say(self, seat: str, vote: str, style: str, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands for a council that outlives the shell: up, down, status, watch. Draw nothing."""
+"""The commands for a council that outlives the shell: up, down, status, watch, budget, top. Draw nothing."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         told, waiting = council.status(), council.escalations()
-    from council.cli import show
+    from council.cli import overview
     from council.core.state import plain
 
-    return report.result({**told, "escalations": plain(waiting)}, show.status(told, waiting, time.time()))
+    return report.result({**told, "escalations": plain(waiting)}, overview.status(told, waiting, time.time()))
 
 
 def watch(
@@ -135,3 +135,35 @@ def watch(
         from council.cli.operate.live import Screen
 
         return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
+
+
+def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Show what the seats' models have cost.
+
+    Tokens and money over the council's life, what is held for calls under way, and what is left.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        found = council.status()["budget"]
+    from council.cli import overview
+
+    return report.result(found, overview.budget(found))
+
+
+def top(
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each call.")] = False,
+) -> int:
+    """Watch what the seats' models cost, as it happens.
+
+    Each seat's tokens and money, how fast they go and what is left, and the
+    costliest proposals of late. q or Ctrl-C ends. Without a terminal it prints
+    one line for each call that is over.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        from council.cli.operate.top import Top
+
+        return Top(council, report).watch()

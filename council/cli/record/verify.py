@@ -186,7 +186,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
 
 def _record(proof: Proof) -> Iterator[str]:
     """What the record that is proved says, and of which proposal; nothing where it is none of a council's."""
-    from council.cli import telling
+    from council.cli import render
     from council.journal import history
     from council.journal.packets import unpacked
     from council.protocol.errors import StoreCorrupt
@@ -197,8 +197,8 @@ def _record(proof: Proof) -> Iterator[str]:
         return
     ended = [each.proposal_id for each in entry.decisions] + [each.proposal_id for each in entry.escalations]
     about = ", ".join(dict.fromkeys(filter(None, (entry.proposal_id, *ended))))
-    kind = telling.KINDS.get(entry.kind, entry.kind)
-    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {telling.said(entry).plain}"
+    kind = render.kind(entry)
+    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {render.said(entry).plain}"
 
 
 def _sign(store: PacketStore, found: Verified) -> Checkpoint:
