@@ -54,10 +54,11 @@ def replay(
 
     report = Report(as_json=json)
     wanted = Change.read(change or ())
-    council = Where(config, name).loaded().config.name
+    where = Where(config, name)
+    council = where.loaded().config.name
     try:
         with (
-            opened(url, config, journal=council, read_only=True) as store,
+            opened(url, where, journal=council, read_only=True) as store,
             waiting(report, f"replaying {council}"),
         ):
             kept = history.records(store.database, council)

@@ -77,7 +77,7 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[Source]:
     from council.journal import history
     from council.journal.entries import wanted
 
-    with store_opened(url, where.config, journal=name, read_only=True) as store:
+    with store_opened(url, where, journal=name, read_only=True) as store:
         history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
         yield Source(
             name,

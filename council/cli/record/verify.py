@@ -15,6 +15,7 @@ from uuid import UUID
 import typer
 
 from council.cli.options import Config, Json
+from council.cli.reach import Where
 from council.cli.record.sources import Name
 from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
@@ -70,9 +71,10 @@ def verify(
     from council.journal.verify import verify as verified
 
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
-    council = _name(name, config)
+    where = Where(config)
+    council = name or where.loaded().config.name
     wanted = _expected(_key(key), council) if kept else None
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         council_id = None if kept is None else _council_of(store, council)
         found = verified(
             store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
@@ -93,8 +95,9 @@ def checkpoint(
     report = _reporting(file, json)
     from council.journal.verify import verify as verified
 
-    council = _name(name, config)
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    where = Where(config)
+    council = name or where.loaded().config.name
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         made = _sign(store, verified(store, council, progress=progress, searches=False))
     if str(file) == "-":
@@ -138,10 +141,11 @@ def prove(
     from council.protocol.errors import Refused
 
     which = _which(packet)
-    council = _name(name, config)
+    where = Where(config)
+    council = name or where.loaded().config.name
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
     wanted = None if checkpoint is None else _expected(_key(key), council)
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         by = kept or functools.partial(_sign, store)
         council_id = None if kept is None else _council_of(store, council)
@@ -227,14 +231,6 @@ def _council_of(store: PacketStore, journal: str) -> str | None:
         return identity(store, journal)
     except StoreCorrupt:
         return None
-
-
-def _name(journal: str | None, config: Path | None) -> str:
-    if journal is not None:
-        return journal
-    from council.config.load import load
-
-    return load(config).config.name
 
 
 def _which(packet: str) -> UUID | int | str:
