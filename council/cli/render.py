@@ -268,10 +268,10 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
         case "escalation":
             return Words(f"{data['seat']} calls for Prime", data["reason"])
         case "to_prime":
-            return Words("", data["reason"])
+            return Words("escalated to Prime", data["reason"])
         case "to_human":
             escalation = data["escalation"]
-            return Words(escalation["detail"], f"council answer {escalation['escalation_id']}")
+            return Words(f"waits for a human as {escalation['escalation_id']}", escalation["detail"])
         case "decision":
             return Words(_ended(data["decision"]), data["decision"]["reason"])
         case "cancellation":

@@ -57,6 +57,7 @@ is imported only by ``import_mind`` and ``build_mind`` (``council.config.build_m
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,8 @@ PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Keys that a variable gives as a table of TOML.
 TABLES = ("options", "humans", "resources", "labels", "runtime_env")
+_VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
+_SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
 _ENVIRONMENT = Source("environment")
 _RAY = Source("ray")
 _FLAG = Source("flag")
@@ -284,13 +287,11 @@ def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
     spelled = {seat_variable(name): name for name in layers.seats}
     for variable in sorted(each for each in env if each.startswith(ENVIRONMENT_PREFIX)):
         rest = variable.removeprefix(ENVIRONMENT_PREFIX)
-        seat, _, last = rest.removeprefix("SEATS__").rpartition("__")
-        key = last.lower() if last == last.upper() else ""
-        if rest.startswith("SEATS__") and seat and key in (*SEAT_KEYS, ENABLED):
-            name = spelled.get(seat, seat.lower())
+        if of_seat := _SEAT_VARIABLE.fullmatch(rest):
+            name, key = spelled.get(of_seat[1], of_seat[1].lower()), of_seat[2].lower()
             found[f"seats.{name}.{key}"] = _typed(env[variable], key, SeatConfig)
-        elif rest == last and key in COUNCIL_KEYS and key != "seats":
-            found[key] = _typed(env[variable], key, CouncilConfig)
+        elif rest in _VARIABLES:
+            found[rest.lower()] = _typed(env[variable], rest.lower(), CouncilConfig)
         else:
             unknown.append(variable)
     for variable in unknown[:PROBLEMS_MAX]:
@@ -303,10 +304,9 @@ def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
 def _warn(variable: str) -> None:
     """Names a variable that is no setting, and the setting's variable that is closest, if one is close."""
     seat, _, _ = variable.removeprefix(f"{ENVIRONMENT_PREFIX}SEATS__").rpartition("__")
-    named = seat if seat and key_shown(variable) == variable else "<seat>"
-    known = [*COUNCIL_KEYS, *(f"seats__{named}__{part}" for part in (*SEAT_KEYS, ENABLED))]
-    known = [f"{ENVIRONMENT_PREFIX}{word.upper()}" for word in known if word != "seats"]
-    hint = did_you_mean(variable.upper(), known)
+    named = seat if seat and key_shown(variable) == variable else "<SEAT>"
+    known = [*_VARIABLES, *(f"SEATS__{named}__{part.upper()}" for part in (*SEAT_KEYS, ENABLED))]
+    hint = did_you_mean(variable.upper(), [f"{ENVIRONMENT_PREFIX}{each}" for each in known])
     log.warning(f"environment {key_shown(variable)}: unknown variable, has no effect{hint}")
 
 

@@ -72,7 +72,7 @@ def verify(
 
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
     where = Where(config)
-    council = name or where.loaded().config.name
+    council = where.loaded().config.name if name is None else name
     wanted = _expected(_key(key), council) if kept else None
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         council_id = None if kept is None else _council_of(store, council)
@@ -96,7 +96,7 @@ def checkpoint(
     from council.journal.verify import verify as verified
 
     where = Where(config)
-    council = name or where.loaded().config.name
+    council = where.loaded().config.name if name is None else name
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         made = _sign(store, verified(store, council, progress=progress, searches=False))
@@ -142,7 +142,7 @@ def prove(
 
     which = _which(packet)
     where = Where(config)
-    council = name or where.loaded().config.name
+    council = where.loaded().config.name if name is None else name
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
     wanted = None if checkpoint is None else _expected(_key(key), council)
     with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
