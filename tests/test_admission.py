@@ -176,7 +176,7 @@ def test_a_token_that_others_can_read_is_told(tmp_path: Path, mode: int, open_: 
 
 
 def test_doctor_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from council.cli import doctor
+    from council.cli.setup import doctor
 
     assert list(doctor._token_file()) == []
     file = tmp_path / ".ray/auth_token"

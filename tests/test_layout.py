@@ -43,6 +43,16 @@ ROOMS = (
     "cluster",
     "api",
     "",  # the public names
+    "cli.text",
+    "cli.report",
+    "cli.options",
+    "cli.reach",
+    "cli.render",
+    "cli.overview",
+    "cli.record",
+    "cli.decide",
+    "cli.operate",
+    "cli.setup",
     "cli",
 )
 VERSION = ("council", "council.__version__")  # which anybody may ask for

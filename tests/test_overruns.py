@@ -10,7 +10,7 @@ import pytest
 from council import Council
 from council.agents.mind import Case, Opinion
 from council.agents.prompting.prompt import OVERRUNS_MAX, Overrun, overruns_of
-from council.cli import telling
+from council.cli import render
 from council.config.settings import SeatConfig
 from council.protocol.errors import ModelError, TokenBudgetError
 
@@ -41,7 +41,7 @@ def test_the_steps_of_a_prompt_that_was_never_sent_stand_with_the_lost_ballot() 
         assert fault.data["overruns"] == [asdict(CUT), asdict(LITES)]
         (loss,) = (event for event in council.events(follow=False) if event.kind == "loss")
         assert loss.data["overruns"] == [asdict(CUT), asdict(LITES)]
-        told = telling.told(fault).detail
+        told = render.words(fault.kind, fault.data).detail
     assert "shortened: persona 400 → 400 (local tf-idf), persona 400 → 400 (lite, in vain" in told
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from council import Council, SeatConfig
 from council.agents.mind import Case, Cost, Opinion, Purse
 from council.agents.prompting import prompt
-from council.cli import show
+from council.cli import overview, render
 from council.core.state import Account, Caps, Overrun, Spend
 from council.protocol.errors import ConfigError
 from council.runtime.build import rules_of
@@ -139,7 +139,7 @@ def test_what_is_drawn_says_who_spent_what() -> None:
         decision = council.propose("a change", wait_for="all")
         told = council.status()["budget"]
     drawn = Console(width=80, file=io.StringIO())
-    drawn.print(show.budget(told), show.decision(decision))
+    drawn.print(overview.budget(told), render.decision(decision))
     lines = drawn.file.getvalue()  # type: ignore[attr-defined]
     assert [line.split()[0] for line in lines.splitlines()[:5]] == [
         "seat",

@@ -13,32 +13,17 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from council.cli import (
-    cluster,
-    dashboard,
-    deciding,
-    estimate,
-    identity,
-    init,
-    lifecycle,
-    log,
-    replay,
-    spending,
-    store,
-    verify,
-    whole,
-)
-from council.cli.options import EXIT_CODES, Address, Config, Json, Name
-from council.cli.reach import Where
+from council.cli.decide import deciding, estimate
+from council.cli.operate import cluster, dashboard, lifecycle
+from council.cli.options import EXIT_CODES
+from council.cli.record import log, replay, show, store, verify
 from council.cli.report import (
     DONE,
     INTERRUPTED,
-    REJECTED,
     TERMINATED,
     Interrupted,
     Report,
@@ -46,6 +31,7 @@ from council.cli.report import (
     UsageFault,
     flushed,
 )
+from council.cli.setup import config, doctor, identity, init
 
 app = typer.Typer(
     name="council",
@@ -78,49 +64,6 @@ def _all(
     """Three minds vote before an agent acts."""
 
 
-def show_config(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
-    """Print the settings in effect, and where each came from."""
-    from council.config.load import describe
-
-    report = Report(as_json=json)
-    lines = describe(Where(config, name, address).loaded())
-    from council.cli import show
-
-    entries = [{"key": key, "value": value, "origin": origin} for key, value, origin in lines]
-    here = f"{Path.cwd()}/"
-    shown = show.settings([(key, value, at.removeprefix(here)) for key, value, at in lines])
-    return report.result({"settings": entries}, shown)
-
-
-def doctor(
-    ray: Annotated[bool, typer.Option("--ray", help="Also start a council on Ray, and end it.")] = False,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Leave out the calls to the seats' models.")
-    ] = False,
-    name: Name = None,
-    address: Address = None,
-    config: Config = None,
-    json: Json = False,
-) -> int:
-    """Look whether all is there that a council needs.
-
-    Exits 1 where something does not work. Starts nothing, but with --ray.
-    Each seat's model is called once, for a few tokens, outside of any budget.
-
-    Minds, models and a Ray that a file in the working folder names are
-    imported, called and connected to only where --config names that file.
-    """
-    from council.cli import doctor as examiner
-
-    report = Report(as_json=json)
-    found = list(examiner.examine(Where(config, name, address), report, try_ray=ray, offline=offline))
-    code = REJECTED if any(level == "fail" for level, _, _ in found) else DONE
-    from council.cli import show
-
-    entries = [{"level": level, "what": what, "said": said} for level, what, said in found]
-    return report.result({"checks": entries}, show.checks(found), code)
-
-
 # As council --help has them: headings, and the commands and groups of commands below each.
 _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
     "Decide": {
@@ -128,6 +71,7 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "review": deciding.review,
         "escalations": deciding.escalations,
         "answer": deciding.answer,
+        "estimate": estimate.estimate,
         "demo": deciding.demo,
     },
     "A council that stays": {
@@ -135,27 +79,24 @@ _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
         "down": lifecycle.down,
         "status": lifecycle.status,
         "watch": lifecycle.watch,
+        "budget": lifecycle.budget,
+        "top": lifecycle.top,
         "dashboard": dashboard.app,
         "cluster": cluster.app,
     },
     "What is on the record": {
         "log": log.log,
-        "show": whole.show,
+        "show": show.show,
         "replay": replay.replay,
         "verify": verify.verify,
         "checkpoint": verify.checkpoint,
         "prove": verify.prove,
         "store": store.app,
     },
-    "Models, and what they cost": {
-        "estimate": estimate.estimate,
-        "budget": spending.budget,
-        "top": spending.top,
-    },
     "Settings": {
         "init": init.init,
-        "config": show_config,
-        "doctor": doctor,
+        "config": config.config,
+        "doctor": doctor.doctor,
         "identity": identity.app,
     },
 }

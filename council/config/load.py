@@ -9,7 +9,8 @@ Where a value comes from, each source going before the one above it:
 3. the environment: ``COUNCIL_QUORUM=3``, ``COUNCIL_SEATS__LITE__MIND=mine:Careful``,
    ``COUNCIL_SEATS__LITE__OPTIONS={limit = 3}``. Values are read by the type of the key; an empty one unsets
    a key that may be unset and is wrong for any other. A seat called ``my-seat`` is ``MY_SEAT`` here;
-   Ray's own ``RAY_ADDRESS`` stands for ``COUNCIL_RAY_ADDRESS`` where that is not set;
+   Ray's own ``RAY_ADDRESS`` stands for ``COUNCIL_RAY_ADDRESS`` where that is not set. Any other ``COUNCIL_*`` has
+   no effect; a warning in the log names it, and the nearest variable that is known;
 4. flags, keywords of Python or the command line: ``quorum=3``, ``{"seats.lite.mind": "mine:Careful"}``.
    A flag that is None was not given.
 
@@ -56,6 +57,7 @@ is imported only by ``import_mind`` and ``build_mind`` (``council.config.build_m
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +66,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
+from council.agents.messaging.logs import get_logger
 from council.config.build_minds import build_mind, import_mind
-from council.config.origins import ENVIRONMENT_PREFIX, Layers, Source, key_shown, seat_variable, shown
+from council.config.origins import (
+    ENVIRONMENT_PREFIX,
+    PROBLEMS_MAX,
+    Layers,
+    Source,
+    key_shown,
+    seat_variable,
+    shown,
+)
 from council.config.settings import (
     COUNCIL_KEYS,
     DEFAULT_SEATS,
@@ -95,11 +106,15 @@ __all__ = [
     "load",
 ]
 
+log = get_logger("council")
+
 FILE_NAME = "council.toml"
 PROJECT_FILE_NAME = "pyproject.toml"
 FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong path may be a device
 # Keys that a variable gives as a table of TOML.
 TABLES = ("options", "humans", "resources", "labels", "runtime_env")
+_VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
+_SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
 _ENVIRONMENT = Source("environment")
 _RAY = Source("ray")
 _FLAG = Source("flag")
@@ -144,7 +159,7 @@ def load(
     if ray not in ("", "local"):  # where Ray itself looks, and where a job that was submitted to it runs
         layers.take(_RAY, {"ray_address": ray})
     _take_environment(layers, env)
-    _take_flags(layers, {key: value for key, value in (flags or {}).items() if value is not None})
+    _take(layers, _FLAG, {key: value for key, value in (flags or {}).items() if value is not None})
     papers = _papers(layers)
     config = layers.finish()
     if config is None:
@@ -267,26 +282,50 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
-    document: dict[str, Any] = {}
-    seats: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any] = {}
+    unknown: list[str] = []
     spelled = {seat_variable(name): name for name in layers.seats}
     for variable in sorted(each for each in env if each.startswith(ENVIRONMENT_PREFIX)):
         rest = variable.removeprefix(ENVIRONMENT_PREFIX)
-        seat, _, last = rest.removeprefix("SEATS__").rpartition("__")
-        key = last.lower() if last == last.upper() else ""
-        if rest.startswith("SEATS__") and seat and key in (*SEAT_KEYS, ENABLED):
-            name = spelled.get(seat, seat.lower())
-            seats.setdefault(name, {})[key] = _typed(env[variable], key, SeatConfig)
-        elif rest == last and key in COUNCIL_KEYS and key != "seats":
-            document[key] = _typed(env[variable], key, CouncilConfig)
+        if of_seat := _SEAT_VARIABLE.fullmatch(rest):
+            name, key = spelled.get(of_seat[1], of_seat[1].lower()), of_seat[2].lower()
+            found[f"seats.{name}.{key}"] = _typed(env[variable], key, SeatConfig)
+        elif rest in _VARIABLES:
+            found[rest.lower()] = _typed(env[variable], rest.lower(), CouncilConfig)
         else:
-            named = seat if seat and key_shown(variable) == variable else "<seat>"
-            known = [*COUNCIL_KEYS, *(f"seats__{named}__{part}" for part in (*SEAT_KEYS, ENABLED))]
-            known = [f"{ENVIRONMENT_PREFIX}{word.upper()}" for word in known if word != "seats"]
-            form = "expected COUNCIL_<KEY> or COUNCIL_SEATS__<SEAT>__<KEY>"
-            hint = did_you_mean(variable.upper(), known)
-            layers.report(_ENVIRONMENT, f"environment {key_shown(variable)}: unknown variable, {form}{hint}")
-    layers.take(_ENVIRONMENT, document | ({"seats": seats} if seats else {}))
+            unknown.append(variable)
+    for variable in unknown[:PROBLEMS_MAX]:
+        _warn(variable)
+    if len(unknown) > PROBLEMS_MAX:
+        log.warning(f"environment: {len(unknown) - PROBLEMS_MAX:,} more unknown variables have no effect")
+    _take(layers, _ENVIRONMENT, found)
+
+
+def _warn(variable: str) -> None:
+    """Names a variable that is no setting, and the setting's variable that is closest, if one is close."""
+    seat, _, _ = variable.removeprefix(f"{ENVIRONMENT_PREFIX}SEATS__").rpartition("__")
+    named = seat if seat and key_shown(variable) == variable else "<SEAT>"
+    known = [*_VARIABLES, *(f"SEATS__{named}__{part.upper()}" for part in (*SEAT_KEYS, ENABLED))]
+    hint = did_you_mean(variable.upper(), [f"{ENVIRONMENT_PREFIX}{each}" for each in known])
+    log.warning(f"environment {key_shown(variable)}: unknown variable, has no effect{hint}")
+
+
+def _take(layers: Layers, source: Source, values: Mapping[str, Any]) -> None:
+    """Lays values over those taken before, by their dotted keys; ``seats.lite.mind`` is of a seat's table.
+
+    A flag's ``-`` is a key's ``_``.
+    """
+    document: dict[str, Any] = {}
+    seats: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        table, _, last = key.rpartition(".")
+        if table.startswith("seats."):
+            seats.setdefault(table.removeprefix("seats."), {})[last.replace("-", "_")] = value
+        else:
+            document[key.replace("-", "_")] = value
+    layers.take(source, document)
+    if seats:
+        layers.take(source, {"seats": seats})
 
 
 def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
@@ -305,17 +344,3 @@ def _typed(text: str, key: str, model: type[BaseModel]) -> Any:
         return text if number is None else number(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _take_flags(layers: Layers, flags: Mapping[str, Any]) -> None:
-    document: dict[str, Any] = {}
-    seats: dict[str, dict[str, Any]] = {}
-    for flag, value in flags.items():
-        seat, _, last = flag.removeprefix("seats.").rpartition(".")
-        if flag.startswith("seats.") and seat:
-            seats.setdefault(seat, {})[last.replace("-", "_")] = value
-        else:
-            document[flag.replace("-", "_")] = value
-    layers.take(_FLAG, document)
-    if seats:
-        layers.take(_FLAG, {"seats": seats})

@@ -283,9 +283,7 @@ class Layers:
         defaults = {key: info.default for key, info in CouncilConfig.model_fields.items() if key != "seats"}
         values = defaults | self.values
         seats = self._seats()
-        self._compare(values)
-        for key, text in unpriced({key: values[key] for key in values.keys() - self.broken}, seats):
-            self._fault(*self._blame(key), text)
+        self._compare(values, seats)
         return None if self.problems else CouncilConfig(seats=tuple(seats), **values)
 
     def _seats(self) -> list[SeatConfig]:
@@ -310,12 +308,12 @@ class Layers:
                 self._fault(self.sources.get(key, self.sources.get(f"seats.{name}", DEFAULT)), key, why)
         return [] if wrong else [SeatConfig(name=name, **table)]
 
-    def _compare(self, values: Mapping[str, Any]) -> None:
+    def _compare(self, values: Mapping[str, Any], seats: Iterable[SeatConfig]) -> None:
         """Note what the values that are right by themselves get wrong together."""
         unsure = self.broken | ({"prime", "observer", "quorum"} if "seats" in self.broken else set())
         names = [name for name in self.seats if name not in self.removed]
         fit = {key: value for key, value in values.items() if key not in unsure}
-        for key, text in contradictions(fit, names):
+        for key, text in contradictions(fit, names) + unpriced(fit, seats):
             if key not in self.broken:
                 self._fault(*self._blame(key), text)
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from council.cli import changes
+from council.cli.decide import changes
 from council.cli.report import UsageFault
 
 from .conftest import Repository

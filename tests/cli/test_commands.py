@@ -16,7 +16,8 @@ import pytest
 from council import __version__
 from council.agents.mind import Case, Opinion, Ruling
 from council.api.client import Council
-from council.cli import app, changes, reach
+from council.cli import app, reach
+from council.cli.decide import changes
 from council.cluster import known
 from council.protocol import errors
 from tests.patience import HANG_S
@@ -558,7 +559,9 @@ def test_what_is_reviewed_does_not_choose_its_jury(tmp_path: Path, monkeypatch: 
     (tmp_path / "council.toml").write_text(
         f'[seats.lite]\nmind = "pathlib:Path.touch"\n[seats.prime]\nmind = "os:makedirs"\n# {marker}\n'
     )
-    (tmp_path / "c.patch").write_text((Path(__file__).parents[2] / "council/cli/sample.patch").read_text())
+    (tmp_path / "c.patch").write_text(
+        (Path(__file__).parents[2] / "council/cli/decide/sample.patch").read_text()
+    )
     monkeypatch.chdir(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "council.cli", "review", "c.patch", "--json", "--inline"],

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from council.cli.dashboard import _metrics_tab
+from council.cli.operate.dashboard import _metrics_tab
 from tests.cli.conftest import Cli
 
 

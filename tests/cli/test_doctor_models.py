@@ -12,7 +12,7 @@ import pytest
 
 from council.agents.llm import calls
 from council.agents.llm.endpoint import is_loopback
-from council.cli import doctor, modelcheck
+from council.cli.setup import doctor, modelcheck
 from tests.cli.conftest import Cli
 from tests.cli.server import Server, listed
 from tests.models.stub import Entry, hangs, refuse, says, without

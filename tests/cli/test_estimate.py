@@ -22,8 +22,8 @@ from council.agents.mind import Case, ShownBallot, Turn
 from council.agents.prompting.builder import case_text
 from council.agents.prompting.prompt import Halt
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
-from council.cli import estimate
-from council.cli.worst import SeatCost, estimated
+from council.cli.decide import estimate
+from council.cli.decide.worst import SeatCost, estimated
 from council.config.build_minds import build_mind
 from council.config.load import CouncilConfig, load
 from council.protocol.identity.charter import history_limit

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from council.cli import hosting
+from council.cli.operate import hosting
 from council.cli.report import Report
 from council.cluster import known, panel_actor, port
 from council.config import files

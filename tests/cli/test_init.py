@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from council.agents.llm import calls
-from council.cli import init, servers, starter
+from council.cli.setup import init, servers, starter
 from council.config.load import load
 from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig
 from tests.cli.conftest import Cli

@@ -21,14 +21,16 @@ from rich.console import Console, RenderableType
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.api.client import Council
-from council.cli import drawing, log, telling, whole
+from council.cli import render
+from council.cli.record import drawing, log, story
+from council.cli.record.sources import Source
 from council.cli.report import UsageFault
-from council.cli.sources import Source
 from council.journal import history, packets
-from council.journal.entries import DAMAGED, Entry, wanted
+from council.journal.entries import DAMAGED, wanted
 from council.journal.packets import Packer
 from council.journal.record import KINDS
 from council.journal.store import PacketStore
+from council.runtime.feed import EVENT_KINDS
 from tests.cases import each
 from tests.cli.conftest import Chair, Cli, council_of
 from tests.journal.journals import NAME, begun, fill, life, nothing
@@ -219,12 +221,12 @@ def test_each_record_is_one_line_of_a_terminal(lived: Lived) -> None:
         every = history.page(store.database, NAME, wanted({})).entries
     assert {each.kind for each in every} > {"start", "refusal", "seat_died", "ballot_unreadable", "deadline"}
     for entry in every:
-        row = telling.row(entry, dated=False)
+        row = render.row(entry)
         assert len(drawn(row, **log.ONE_LINE).splitlines()) == 1
-        assert row.plain.index(telling.KINDS.get(entry.kind, entry.kind)) == 17  # in a column
+        assert row.plain.index(render.kind(entry)) == 17  # in a column
 
 
-@each("kind", [*KINDS.values(), DAMAGED])
+@each("kind", sorted({*KINDS.values(), *EVENT_KINDS.values(), DAMAGED}))
 def test_every_kind_has_words(kind: str) -> None:
     """Mutation: a kind that is told as its data."""
     act = {
@@ -267,11 +269,22 @@ def test_every_kind_has_words(kind: str) -> None:
         "code": "forged",
         "epoch": 1,
         "council_id": "c",
+        "kind": "action_failed",
+        "retrying": True,
+        "late": True,
+        "active": False,
+        "before": "ada",
+        "creator": "",
+        "assumed": True,
+        "spent": {"tokens": 10, "microusd": 0},
+        "overruns": [{"field": "history", "before": 9, "after": 3, "limit": 4, "how": "lite"}],
+        "escalation": {"detail": "so", "escalation_id": "esc-1"},
+        "decision": {"outcome": None, "standing": "escalated", "reason": "so"},
     }
-    words = telling.told(Entry(1, 0.0, kind, None, None, data))
+    words = render.words(kind, data)
     assert "{" not in words.act + words.detail
     assert words.act or kind == DAMAGED
-    assert words.detail or kind in ("proposal", "deadline", "expiry")
+    assert words.detail or kind in ("proposal", "deadline", "expiry", "spending", "creator_change")
 
 
 @pytest.mark.parametrize(
@@ -285,7 +298,7 @@ def test_every_kind_has_words(kind: str) -> None:
 )
 def test_an_observation_names_both_seats_the_stage_and_why(more: dict[str, Any], act: str) -> None:
     data = {"observer": "lite", "stream": "prime", "text": "it deletes all", **more}
-    words = telling.told(Entry(1, 0.0, "observation", None, None, data))
+    words = render.words("observation", data)
     assert (words.act, words.detail) == (act, "it deletes all")
 
 
@@ -361,10 +374,10 @@ def test_a_decision_is_shown_whole(cli: Cli, lived: Lived) -> None:
         "Open the door",
         "ada approved it: I was there",
         "2 yes, 1 no, 0 abstained",
-        "prime: human (0.90, low risk). prime rules human",
+        "prime: human (0.90). prime rules human",
         "lite (no, 1.00): lite says no",
         "by client",
-        "high risk, 1.00 sure",
+        "high risk, confidence 1.00",
         "+1 h 1 min",
         "→ approved from #15, #16, #17, #18, #19",
         "#20 answer, epoch 1",
@@ -487,7 +500,7 @@ def test_a_long_body_is_cut_and_says_so(home: Path) -> None:
     proposal_id = hand.propose(body=body)
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
-        shown = drawn(drawing.story(whole.tell(source_of(store), proposal_id), NAME))
+        shown = drawn(drawing.story(story.tell(source_of(store), proposal_id), NAME))
     assert "line 29" in shown
     assert "line 30" not in shown
     assert "characters more: --json" in shown
@@ -502,7 +515,7 @@ def test_what_a_proposal_came_with_is_counted(home: Path) -> None:
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
         shown = [
-            drawn(drawing.story(whole.tell(source_of(store), each), NAME)) for each in (with_turns, without)
+            drawn(drawing.story(story.tell(source_of(store), each), NAME)) for each in (with_turns, without)
         ]
     assert "history   3 turns (user, tool), 21 characters: --json" in shown[0]
     assert "Ship it." not in shown[0]

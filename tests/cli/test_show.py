@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
-from council.cli import show
+from council.cli import overview, render
 from council.cli.text import clean, line, span
 from council.core.state import Answer, Ballot, Decision, Escalation, Option, Ruling, Tally, TieBreak
 
@@ -76,7 +76,7 @@ WAITING = Escalation(
 
 
 def test_a_decision_shows_all_that_it_holds() -> None:
-    shown = flat(show.decision(FULL))
+    shown = flat(render.decision(FULL))
     for said in (
         "rejected",
         "Delete the staging bucket",
@@ -100,10 +100,10 @@ def test_a_decision_shows_all_that_it_holds() -> None:
 
 def test_a_decision_that_waits_names_the_command_that_answers_it() -> None:
     waits = replace(FULL, standing="escalated", outcome=None, final=False)
-    shown = flat(show.decision(waits))
+    shown = flat(render.decision(waits))
     assert "escalated" in shown
     assert "council answer esc-1a --approve | --reject" in shown
-    assert "council answer" not in flat(show.decision(waits, ended=True))
+    assert "council answer" not in flat(render.decision(waits, ended=True))
 
 
 def test_what_did_not_happen_is_not_mentioned() -> None:
@@ -111,13 +111,13 @@ def test_what_did_not_happen_is_not_mentioned() -> None:
         FULL, ruling=None, answer=None, tie_break=None, early=False, degraded=False, missing=(), late=(),
         escalated_for=(), dissent="", shared=(), outcome="approved",
     )  # fmt: skip
-    shown = flat(show.decision(plain))
+    shown = flat(render.decision(plain))
     for word in ("tie broken", "ruling", "human", "dissent", "early", "degraded", "shared", "—"):
         assert word not in shown, word
 
 
 def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
-    shown = flat(show.escalation(WAITING, NOW_S))
+    shown = flat(render.escalation(WAITING, NOW_S))
     for said in (
         "esc-1a",
         "approve + it is done − it is gone",
@@ -128,8 +128,8 @@ def test_an_escalation_shows_options_gaps_and_the_next_step() -> None:
     assert "prime ruled human: a person must see this" in shown
     assert "Read Prime's ruling" in shown
     assert "2 h left" in shown
-    assert "59 min left" in flat(show.escalation(WAITING, NOW_S + 3_660))
-    assert "0 ms left" in flat(show.escalation(WAITING, NOW_S + 7_201))
+    assert "59 min left" in flat(render.escalation(WAITING, NOW_S + 3_660))
+    assert "0 ms left" in flat(render.escalation(WAITING, NOW_S + 7_201))
 
 
 @pytest.mark.parametrize("width", [60, 80, 110])
@@ -137,12 +137,12 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     long = replace(
         FULL, summary="word " * 400, ballots=(ballot("prime", reason="x" * 5_000), *FULL.ballots[1:])
     )
-    for shown in (show.decision(long), show.escalation(WAITING, NOW_S)):
+    for shown in (render.decision(long), render.escalation(WAITING, NOW_S)):
         assert max(map(len, drawn(shown, width).splitlines())) <= width
 
 
 def test_a_long_reason_is_cut_and_says_so() -> None:
-    shown = flat(show.decision(replace(FULL, ballots=(ballot("prime", reason="word " * 4_000),))))
+    shown = flat(render.decision(replace(FULL, ballots=(ballot("prime", reason="word " * 4_000),))))
     assert "characters more: --json" in shown
     assert len(shown) < 4_000
 
@@ -161,9 +161,9 @@ def test_hostile_text_is_shown_and_not_obeyed() -> None:
     )
     waiting = replace(WAITING, summary=HOSTILE, gaps=(HOSTILE,), detail=HOSTILE, next_step=HOSTILE)
     for shown in (
-        show.decision(hostile),
-        show.escalation(waiting, NOW_S),
-        show.waiting_lines([waiting], NOW_S),
+        render.decision(hostile),
+        render.escalation(waiting, NOW_S),
+        render.waiting_lines([waiting], NOW_S),
     ):
         out = drawn(shown)
         assert not {char for char in out if not char.isprintable()} - {"\n"}
@@ -201,17 +201,17 @@ def test_lengths_of_time_read_as_people_say_them(seconds: float, said: str) -> N
 
 @pytest.mark.parametrize(("age", "full"), [(0.0, 0), (45.0, 8), (90.0, 16), (500.0, 16)])
 def test_a_heartbeat_fills_its_bar(age: float, full: int) -> None:
-    assert show.bar(age, 90.0).plain == "━" * full + "─" * (16 - full)
+    assert overview.bar(age, 90.0).plain == "━" * full + "─" * (16 - full)
 
 
 def test_where_the_council_is_served_is_shown_and_why_it_is_not() -> None:
     """Mutation: a metrics' port in use that nobody but the log and --json tells of."""
     away = {"url": None, "notice": "metrics can't be served at 127.0.0.1 port 9464: in use; see metrics_port"}
     told = {"panel": {"url": "http://127.0.0.1:7/", "notice": ""}, "metrics": away}
-    lines = [drawn(each, 200).strip() for each in show.served(told)]
+    lines = [drawn(each, 200).strip() for each in overview.served(told)]
     assert lines == ["panel http://127.0.0.1:7/", f"no metrics: {away['notice']}", ""]
     unwanted = {"url": None, "notice": None}
-    assert show.served({"metrics": unwanted}) == show.served({"panel": None, "metrics": None}) == []
+    assert overview.served({"metrics": unwanted}) == overview.served({"panel": None, "metrics": None}) == []
 
 
 STATUS = {
@@ -234,14 +234,14 @@ STATUS = {
 
 def test_totals_say_how_it_was_decided_and_how_far_the_journal_is() -> None:
     """On lines of their own at 80 columns. Mutation: the outcomes alone."""
-    lines = [each.strip().split(maxsplit=1) for each in drawn(show.totals(STATUS)).splitlines()]
+    lines = [each.strip().split(maxsplit=1) for each in drawn(overview.totals(STATUS)).splitlines()]
     assert lines == [
         ["decided", "5 approved  1 rejected  (4 early, 1 tie-broken, 2 late ballots)"],
         ["refused", "none"],
         ["waiting", "0 proposals for a human (ada may answer)"],
         ["journal", "#31, epoch 2 (1 restart)  ·  0 behind  ·  last write 1.23 ms"],
     ]
-    assert "last write 9.2 s" in drawn(show.totals({**STATUS, "journal_write_s": 9.16}))
+    assert "last write 9.2 s" in drawn(overview.totals({**STATUS, "journal_write_s": 9.16}))
     quiet = {
         **STATUS,
         "durable": False,
@@ -249,16 +249,16 @@ def test_totals_say_how_it_was_decided_and_how_far_the_journal_is() -> None:
         "late_ballots": 0,
         "decided": {},
     }
-    assert drawn(show.totals(quiet)).split("\n")[0].split() == ["decided", "none"]
-    assert "journal  #31, in memory" in drawn(show.totals(quiet))
-    assert show.stalled(STATUS) == []
+    assert drawn(overview.totals(quiet)).split("\n")[0].split() == ["decided", "none"]
+    assert "journal  #31, in memory" in drawn(overview.totals(quiet))
+    assert overview.stalled(STATUS) == []
 
 
 def test_a_journal_in_trouble_says_why_and_what_that_holds_up() -> None:
     full = {**STATUS, "journal_trouble": f"no room{HOSTILE}", "journal_lag": 4, "untold": 1}
-    (said,) = show.stalled(full)
+    (said,) = overview.stalled(full)
     assert flat(said).startswith("journal stalled: no room")
     assert flat(said).endswith("; 4 records not on disk (on 1 proposal)")
     assert "\x1b" not in drawn(said)
-    (said,) = show.stalled({**STATUS, "journal_unsigned": "/a/b can't be written"})
+    (said,) = overview.stalled({**STATUS, "journal_unsigned": "/a/b can't be written"})
     assert flat(said) == "the journal has no checkpoint: /a/b can't be written"

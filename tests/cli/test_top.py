@@ -15,10 +15,10 @@ from rich.text import Text
 from council.agents.mind import Case, Cost, Opinion, Purse
 from council.api.client import Council
 from council.api.events import Event
-from council.cli import live
-from council.cli import top as top_module
+from council.cli import render
+from council.cli.operate import top as top_module
+from council.cli.operate.top import Top
 from council.cli.report import Report
-from council.cli.top import Top
 from council.config.settings import SeatConfig
 from tests.patience import HANG_S
 
@@ -94,7 +94,7 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
 ) -> None:
     council = up(spenders())
     proposing = threading.Thread(target=lambda: council.propose("spend 70", wait_for="all"))
-    watch, told, calls = Top._events, live.told, list[Event]()
+    watch, told, calls = Top._events, render.row, list[Event]()
 
     async def begun(top: Top, position: int) -> None:
         proposing.start()  # from here on it sees whatever happens
@@ -107,7 +107,7 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
         return told(event)
 
     monkeypatch.setattr(Top, "_events", begun)
-    monkeypatch.setattr(live, "told", interrupted)
+    monkeypatch.setattr(render, "row", interrupted)
     said = cli("top")
     proposing.join(HANG_S)
     assert said.code == 0
@@ -119,7 +119,7 @@ def test_without_a_terminal_it_says_each_call_until_it_is_ended(
 def test_a_call_that_failed_is_told_as_one(cli: Cli, up: Up) -> None:
     council = up(spenders())
     council.propose("spend 70 429", wait_for="all")
-    events = [live.told(event).plain for event in council.events(follow=False) if event.kind == "spending"]
+    events = [render.row(event).plain for event in council.events(follow=False) if event.kind == "spending"]
     assert [each.endswith("on small-1 for its ballot, and failed (429)") for each in events] == [True] * 3
     assert cli("log").out.count("70 tokens, $0.000700; failed (429)") == 3
 

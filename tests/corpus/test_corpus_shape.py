@@ -16,7 +16,7 @@ from tests.cases import each
 HERE = Path(__file__).parent
 CHANGES = HERE / "changes"
 ENTRIES: list[dict[str, Any]] = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))["change"]
-SAMPLE = HERE.parent.parent / "council" / "cli" / "sample.patch"
+SAMPLE = HERE.parent.parent / "council" / "cli" / "decide" / "sample.patch"
 KINDS = {
     "syntax-error",
     "hard-coded-key",

@@ -23,7 +23,7 @@ from council.agents.prompting.answer_schema import CONFIDENCES, SCHEMA_TEXTS
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.shorten import TEMPLATE_TOKENS
 from council.agents.prompting.tokens import counter_for
-from council.cli import servers
+from council.cli.setup import servers
 from council.protocol.errors import ModelError
 from tests.models.llama import weights
 from tests.models.llama.server import CONTEXT, KEY, NAME, OUTPUT, PLACES, Llama

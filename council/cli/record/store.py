@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.options import EXIT_CODES, Config, Json
+from council.cli.reach import Where
 from council.cli.report import DONE, Report, Unwritable, UsageFault, judged
 from council.cli.text import count
 from council.config.files import whole
@@ -31,7 +32,7 @@ Url = Annotated[
 @judged
 def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Make the store where there is none, and bring it up to this version."""
-    with opened(url, config, migrate=True) as store:
+    with opened(url, Where(config), migrate=True) as store:
         found, now = store.revision_found, store.revision
         document = {"where": store.where, "from": found, "to": now}
         said = f"is of revision {now} already" if found == now else f"is of revision {now} now"
@@ -43,7 +44,7 @@ def migrate(url: Url = None, config: Config = None, json: Json = False) -> int:
 def info(url: Url = None, config: Config = None, json: Json = False) -> int:
     """Show what the store is and holds."""
     report = Report(as_json=json)
-    with opened(url, config, read_only=True) as store:
+    with opened(url, Where(config), read_only=True) as store:
         found = store.info()
     if json:
         return report.result({"store": _document(found)}, None)
@@ -65,7 +66,7 @@ def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
 
     Those of a council's journal never expire.
     """
-    with opened(url, config) as store:
+    with opened(url, Where(config)) as store:
         removed = store.collect_garbage(datetime.now(UTC))
     return Report(as_json=json).result({"removed": removed}, f"{count(removed, 'packet')} removed")
 
@@ -83,7 +84,7 @@ def export_(
     to_output = str(file) == "-"
     if to_output and json:
         raise UsageFault("--json and - both want the output: name a file to export to")
-    with opened(url, config, read_only=True) as store:
+    with opened(url, Where(config), read_only=True) as store:
         if to_output:
             try:
                 store.export(sys.stdout.buffer)
@@ -115,7 +116,7 @@ def import_(
         stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
     except OSError as error:
         raise UsageFault(f"{file} can't be read: {error.strerror}") from error
-    with stream, opened(url, config, migrate=True) as store:
+    with stream, opened(url, Where(config), migrate=True) as store:
         try:
             found = store.import_(stream)
         except OSError as error:
@@ -131,7 +132,7 @@ def import_(
 @contextmanager
 def opened(
     url: str | None,
-    config: Path | None,
+    where: Where,
     *,
     journal: str = "",
     migrate: bool = False,
@@ -142,10 +143,9 @@ def opened(
     from council.runtime.journals import part_address, store_address
 
     if url is None:
-        from council.config.load import load
         from council.config.settings import MEMORY
 
-        settings = load(config).config
+        settings = where.loaded().config
         if settings.store == MEMORY:
             raise UsageFault(
                 "store = 'memory' keeps nothing on disk: name a store by --url, or in the settings"

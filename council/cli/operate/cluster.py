@@ -27,9 +27,9 @@ def check(
     Exits 1 with the first thing that Ray finds wrong.
     """
     level, key, said = _finding(file)
-    from council.cli import show
+    from council.cli import overview
 
-    shown = show.checks([(level, str(file), f"{key}: {said}" if key else said)])
+    shown = overview.checks([(level, str(file), f"{key}: {said}" if key else said)])
     document = {"file": str(file), "findings": [{"level": level, "key": key or str(file), "said": said}]}
     return Report(as_json=json).result(document, shown, DONE if level == "ok" else REJECTED)
 

@@ -12,9 +12,9 @@ import typer
 
 from council.cli.options import Address, Config
 from council.cli.reach import Where
+from council.cli.record.sources import Name, Source, reading
+from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
-from council.cli.sources import Name, Source, reading
-from council.cli.store import Url
 from council.cli.text import count
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class _Shown:
         return all(self._one(entry) for entry in entries)
 
     def _one(self, entry: Entry) -> bool:
-        from council.cli import telling
+        from council.cli import render
         from council.journal.entries import DAMAGED
 
         self.position = entry.position
@@ -182,12 +182,12 @@ class _Shown:
         if report.as_json:
             return report.say_json(document(entry))
         if not report.out.is_terminal:
-            return report.say(telling.row(entry, dated=True), soft_wrap=True)
+            return report.say(render.row(entry, dated=True), soft_wrap=True)
         on = entry.at.astimezone().date()
         if on != self._day:
             self._day = on
-            report.say(telling.day(entry.at))
-        return report.say(telling.row(entry, dated=False), **ONE_LINE)
+            report.say(render.day(entry.at))
+        return report.say(render.row(entry), **ONE_LINE)
 
 
 def document(entry: Entry) -> dict[str, Any]:

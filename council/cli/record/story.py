@@ -1,21 +1,16 @@
-"""``council show``: one proposal whole, as its records tell it. Knows nothing of how they are read."""
+"""One proposal's story, as the records of its journal tell it. Draws nothing."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
 from msgspec.structs import replace
 
-from council.cli.log import document, pages
-from council.cli.options import Address, Config, Json
-from council.cli.reach import Where
-from council.cli.report import DONE, REJECTED, UNDECIDED, Report, UsageFault, decision_code, judged
-from council.cli.sources import Name, Source, reading
-from council.cli.store import Url
+from council.cli.record.log import pages
+from council.cli.record.sources import Source
+from council.cli.report import REJECTED, UNDECIDED, decision_code
 
 if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation
@@ -24,7 +19,6 @@ if TYPE_CHECKING:
 
 # A proposal that revises one that revises … is told so far back.
 ANCESTORS_MAX = 20
-_POSITION = re.compile("#([1-9][0-9]{0,17})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,76 +38,15 @@ class Story:
 
     def exit_code(self) -> int:
         """As ``council propose`` would exit; as ``council verify`` where a record of it is damaged."""
-        if any(_damaged(entry) for entry in (*self.entries, *self.revised)):
+        if any(damaged(entry) for entry in (*self.entries, *self.revised)):
             return REJECTED
         return UNDECIDED if self.decision is None else decision_code(self.decision)
 
 
-@judged
-def show(
-    proposal: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="A proposal, by 4 or more characters of its id; or a record, '#12'."
-        ),
-    ],
-    name: Name = None,
-    address: Address = None,
-    url: Url = None,
-    config: Config = None,
-    json: Json = False,
-) -> int:
-    """Show one decision whole.
-
-    The proposal, every ballot, who was late or missing, the ruling, the answer,
-    when what happened, what follows from what, and the hashes that council
-    verify goes by. --json has the envelopes too.
-
-    From the store, so that no council need be up; one that keeps its journal in
-    memory is asked itself. Exits as propose would, or with 1 where a record
-    of it is damaged.
-    """
-    report = Report(as_json=json)
-    with reading(Where(config, name, address), url, report) as source:
-        place = _POSITION.fullmatch(proposal)
-        if place is None:
-            story = tell(source, proposal.lower().removeprefix("esc-"))
-        else:
-            entry = _at(source, int(place[1]))
-            if entry.proposal_id is None:
-                return _alone(source, entry, report)
-            story = tell(source, entry.proposal_id)
-    code = story.exit_code()
-    if json:
-        return report.result(_document(source, story), None, code)
-    from council.cli import drawing
-
-    return report.result({}, drawing.story(story, source.name), code)
-
-
-def _damaged(entry: Entry) -> bool:
+def damaged(entry: Entry) -> bool:
     from council.journal.entries import DAMAGED
 
     return entry.kind == DAMAGED
-
-
-def _at(source: Source, position: int) -> Entry:
-    asked: Asked = {"cursor": position - 1, "newest_first": False, "limit": 1, "envelopes": True}
-    found = next(iter(source.page(asked)), None)
-    if found is None or found.position != position:
-        raise UsageFault(f"the journal of {source.name} has no record #{position}; council log lists them")
-    return found
-
-
-def _alone(source: Source, entry: Entry, report: Report) -> int:
-    """A record that is about no single proposal."""
-    code = REJECTED if _damaged(entry) else DONE
-    if report.as_json:
-        told = {"council": source.name, "where": source.where, "record": document(entry)}
-        return report.result(told, None, code)
-    from council.cli import drawing
-
-    return report.result({}, drawing.record(entry, source.name), code)
 
 
 def tell(source: Source, given: str) -> Story:
@@ -207,22 +140,3 @@ def _revised(source: Source, entries: Sequence[Entry], proposal_id: str) -> Iter
         found = next(iter(source.page(asked)), None)
         if found is not None:
             yield found
-
-
-def _document(source: Source, story: Story) -> dict[str, Any]:
-    from council.core.state import plain
-
-    decision, standing, outcome = story.decision, "escalated" if story.escalation else "deliberating", None
-    if decision is not None:
-        standing, outcome = decision.standing, decision.outcome
-    return {
-        "council": source.name,
-        "where": source.where,
-        "proposal_id": story.proposal_id,
-        "standing": standing,
-        "outcome": outcome,
-        "decision": plain(decision),
-        "escalation": plain(story.escalation),
-        "records": [document(entry) for entry in story.entries],
-        "revised": [document(entry) for entry in story.revised],
-    }

@@ -75,7 +75,7 @@ def find(what: str | None, folder: Path) -> Change:
 
 def sample() -> Change:
     """The patch that comes with this package."""
-    data = resources.files("council.cli").joinpath("sample.patch").read_bytes()
+    data = resources.files("council.cli.decide").joinpath("sample.patch").read_bytes()
     return from_text(data, "the bundled sample patch")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from council.cli import proposing
+from council.cli.decide import proposing
 from council.cli.options import (
     Address,
     Config,
@@ -98,7 +98,7 @@ def review(
 
     Staged changes: git diff --cached | council review -
     """
-    from council.cli import changes
+    from council.cli.decide import changes
 
     found = changes.find(change, Path.cwd())
     details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
@@ -114,7 +114,7 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
     The newest change of this repository, or a bundled patch where there is no history. Exits 0
     whatever the decision: it shows, it does not gate.
     """
-    from council.cli import demo as play
+    from council.cli.decide import demo as play
 
     where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
     return play.run(where, Report(as_json=json))
@@ -130,11 +130,11 @@ def escalations(name: Name = None, address: Address = None, config: Config = Non
         waiting = council.escalations()
     from rich.console import Group
 
-    from council.cli import show
+    from council.cli import render
     from council.core.state import plain
 
     now_s = time.time()
-    shown = Group(*(show.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
+    shown = Group(*(render.escalation(each, now_s) for each in waiting)) if waiting else "nothing waits"
     return report.result({"escalations": plain(waiting)}, shown)
 
 

@@ -68,23 +68,17 @@ class Ballots:
             case "loss":
                 again = "asked again: " if data["retrying"] else "no ballot: "
                 self._say(data["seat"], "…" if data["retrying"] else "—", "yellow", again + line(data["why"]))
-            case "to_prime":
-                self._stage = f"escalated to Prime: {line(data['reason'], 200)}"
-                self._line("", self._stage, "yellow")
-            case "ruling":
-                ruling = data["ruling"]
-                self._stage = f"Prime ruled: {ruling['ruling']}"
-                self._line("", f"{self._stage}: {line(ruling['reason'], 300)}", "yellow")
-            case "to_human":
-                escalation = data["escalation"]
-                self._stage = f"waits for a human: {escalation['escalation_id']}"
-                self._line("", f"{self._stage} ({line(escalation['detail'], 200)})", "yellow")
+            case "to_prime" | "ruling" | "to_human":
+                from council.cli.render import words
+
+                self._stage, detail = words(event.kind, data)
+                self._line("", f"{self._stage}: {line(detail, 300)}", "yellow")
 
     def _ballot(self, ballot: Mapping[str, Any], *, late: bool) -> None:
-        from council.cli.show import VOTE_STYLES
+        from council.cli.render import VOTE_STYLES, certainty
 
-        sure = f"{ballot['confidence']:.2f}, {ballot['risk_level']} risk"
-        said = f"{'late, ' if late else ''}{sure}: {line(ballot['reason'], 300)}"
+        how = certainty(ballot["confidence"], ballot["risk_level"])
+        said = f"{'late: ' if late else ''}{how}: {line(ballot['reason'], 300)}"
         self._say(ballot["seat"], ballot["vote"], VOTE_STYLES[ballot["vote"]], said)
 
     def _say(self, seat: str, vote: str, style: str, said: str) -> None:

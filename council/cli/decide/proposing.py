@@ -90,7 +90,7 @@ def decide(
     wait_for_human: bool,
 ) -> int:
     """Submits a proposal to the council that ``where`` names, shows what comes of it; the exit code."""
-    from council.cli.deliberate import deliberate
+    from council.cli.decide.deliberate import deliberate
 
     if wait_for_human and (where.inline or where.launch):
         raise _nobody_answers()
@@ -121,9 +121,9 @@ def _nobody_answers() -> UsageFault:
 
 def show(decision: Decision, report: Report, how: str, code: int | None = None) -> int:
     """Shows a decision; returns the exit code that it makes, or the one given."""
-    from council.cli import show as draw
+    from council.cli import render
     from council.core.state import plain
 
     code = decision_code(decision) if code is None else code
-    drawn = draw.decision(decision, ended=how != "connected")
+    drawn = render.decision(decision, ended=how != "connected")
     return report.result({"council": how, **plain(decision)}, drawn, code)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from council.agents.llm.endpoint import is_loopback, shared
 from council.cli.report import UsageFault
-from council.cli.servers import Listing, Window
+from council.cli.setup.servers import Listing, Window
 
 SEATS = {
     "prime": "breaks ties, and rules on what is escalated",

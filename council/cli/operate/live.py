@@ -20,9 +20,9 @@ from rich.live import Live
 from rich.rule import Rule
 from rich.text import Text
 
-from council.cli import show, telling
+from council.cli import overview, render
 from council.cli.report import DONE, Report
-from council.cli.text import clean, count, line
+from council.cli.text import line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seco
 PAUSE_S = 2.0  # before another try, while the council does not answer
 RECENT_MAX = 200
 REFRESHES_PER_S = 4
-SAID_CHARS_MAX = 400  # of one event
 
 
 class Screen:
@@ -68,12 +67,12 @@ class Screen:
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
         """What stands above the events, on a screen of so many lines."""
-        found: list[RenderableType] = [show.heading(status), "", show.seats(status)]
-        found += [*show.inactive_seats(status), *show.stalled(status)]
-        found += [rule("open"), show.open_proposals(status, rows_max=max(3, height // 4))]
+        found: list[RenderableType] = [overview.heading(status), "", overview.seats(status)]
+        found += [*overview.inactive_seats(status), *overview.stalled(status)]
+        found += [rule("open"), overview.open_proposals(status, rows_max=max(3, height // 4))]
         if self._waiting:
             found.append(rule(f"waiting for a human ({len(self._waiting)})"))
-            found.append(show.waiting_lines(self._waiting, time.time(), rows_max=max(2, height // 6)))
+            found.append(render.waiting_lines(self._waiting, time.time(), rows_max=max(2, height // 6)))
         return [*found, rule("events")]
 
     async def _run(self) -> int:
@@ -115,7 +114,7 @@ class Screen:
             except CouncilDied:
                 raise
             except CouncilError as error:
-                self._trouble = f"no answer since {_clock(datetime.now())}, trying again: {error}"
+                self._trouble = f"no answer since {datetime.now():%H:%M:%S}, trying again: {error}"
                 await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(LOOK_S)
 
@@ -148,7 +147,7 @@ class Screen:
             document = {"position": event.position, "at": event.at.isoformat(), "kind": event.kind}
             self._heard(self._report.say_json({**document, "data": event.data}))
         else:
-            self._heard(self._report.say(told(event), soft_wrap=True))
+            self._heard(self._report.say(render.row(event), soft_wrap=True))
 
     def _heard(self, still: bool) -> None:
         if not still:
@@ -181,10 +180,10 @@ class Screen:
         console = self._report.out
         height = console.size.height
         parts = self.parts(self._status, height)
-        foot = Text(line(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", show.DIM)
+        foot = Text(line(self._trouble), "yellow") if self._trouble else Text("q or Ctrl-C ends", render.DIM)
         used = len(console.render_lines(Group(*parts), pad=False)) + 2
         for event in list(self._recent)[-max(1, height - used) :]:
-            parts.append(_on_one_line(told(event)))
+            parts.append(_on_one_line(render.row(event)))
         return Group(*parts, "", _on_one_line(foot))
 
 
@@ -194,85 +193,7 @@ def _on_one_line(text: Text) -> Text:
 
 
 def rule(title: str) -> RenderableType:
-    return Group("", Rule(Text(f"{title} ", show.DIM), align="left", characters="─", style=show.DIM))
-
-
-def _clock(when: datetime) -> str:
-    return f"{when:%H:%M:%S}"
-
-
-def told(event: Event) -> Text:
-    """One event on one line."""
-    said, style = _told(event)
-    about = (event.proposal_id or "")[:8]
-    return Text.assemble(
-        (f"{_clock(event.at.astimezone())}  ", show.DIM),
-        (f"{clean(event.kind):<9} ", style),
-        (f"{clean(about):<9} ", show.DIM),
-        line(said, SAID_CHARS_MAX),
-    )
-
-
-def _told(event: Event) -> tuple[str, str]:  # noqa: C901 - one line for each kind
-    """What happened, in words that may hold anything, and their style."""
-    data = event.data
-    call = data.get("call", {})
-    match event.kind:
-        case "proposal":
-            what = data["what"]
-            return f"{what['summary']} ({what['proposer']}, {what['risk_level']} risk)", "bold"
-        case "ballot":
-            ballot = data["ballot"]
-            sure = f"{ballot['confidence']:.2f}, {ballot['risk_level']} risk"
-            late = " too late" if data["late"] else ""
-            said = f"{ballot['seat']} {ballot['vote']}{late} ({sure}): {ballot['reason']}"
-            return said, show.VOTE_STYLES[ballot["vote"]]
-        case "loss":
-            how = "asked again" if data["retrying"] else f"no {data['task']}"
-            return f"{data['seat']}: {how}: {data['why']}", "yellow"
-        case "observation":
-            return f"{telling.observed(data)}: {data['text']}", "yellow" if data["interrupt"] else ""
-        case "to_prime":
-            return data["reason"], "yellow"
-        case "ruling":
-            ruling = data["ruling"]
-            return f"{ruling['seat']} ruled {ruling['ruling']}: {ruling['reason']}", "yellow"
-        case "to_human":
-            escalation = data["escalation"]
-            return f"{escalation['detail']}: council answer {escalation['escalation_id']}", "yellow"
-        case "decision":
-            decision = data["decision"]
-            how = decision["outcome"] or decision["standing"]
-            return f"{how}: {decision['reason']}", f"bold {show.OUTCOME_STYLES.get(how, '')}"
-        case "outcome":
-            report = data["report"]
-            more = f": {report['text']}" if report["text"] else ""
-            return telling.step(report) + more, "green" if report["ok"] else "red"
-        case "spending":
-            unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
-            spent = f"{call['seat']} spent {show.cost(data['spent'])} on {line(call['model'], 80)}"
-            failed = f", and failed ({data['error']})" if data["error"] else ""
-            return f"{spent} for its {call['task']}{failed}{unknown}", "yellow" if failed else show.DIM
-        case "overrun":
-            done = show.overruns(data["overruns"])
-            return f"{call['seat']} shortened what {line(call['model'], 80)} is shown: {done}", ""
-        case "denial":
-            return f"{call['seat']} may not call {line(call['model'], 80)}: {data['why']}", "yellow"
-        case "roll":
-            how = "active" if data["active"] else "inactive"
-            return f"{data['seat']} is {how}: {data['why']}", "green" if data["active"] else "red"
-        case "start":
-            return f"the coordinator started anew, with {count(data['open'], 'open proposal')}", "yellow"
-        case "identity_change":
-            return f"{telling.changed(data['change'])}: {data['change']['why']}", "cyan"
-        case "creator_change":
-            to = data["creator"] or "nobody"
-            return f"the creator was {data['before']}, and is {to} now, by the settings", "yellow"
-        case "alert":
-            return f"{data['kind']}: {data['text']}", "red"
-        case "refusal":
-            return f"{data['sender']}: {data['code']}: {data['why']}", "yellow"
-    return str(dict(data)), ""
+    return Group("", Rule(Text(f"{title} ", render.DIM), align="left", characters="─", style=render.DIM))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from council.cli import proposing
+from council.cli.decide import proposing
 from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from council.cli.worst import Cap, Estimate, SeatCost
+    from council.cli.decide.worst import Cap, Estimate, SeatCost
     from council.protocol.envelope import Envelope
 
-DIM = "bright_black"
 # What is shown of a seat's calls: all of them that are made for the same reason.
 COLUMNS: dict[str, Callable[[str], bool]] = {
     "plan": lambda task: task == "plan",
@@ -70,7 +69,7 @@ def estimate(
     Exits 1 where it would not work: too few seats have room for it, or a cap
     denies what one answer of each may take.
     """
-    from council.cli.worst import estimated
+    from council.cli.decide.worst import estimated
 
     report = Report(as_json=json)
     proposal = _proposal(summary, body, action, file, history, risk)
@@ -136,20 +135,18 @@ def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
 
 def _shown(found: Estimate) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
+    from council.cli.render import DIM, table
     from council.cli.text import line
 
     about: list[RenderableType] = [_about(seat) for seat in found.seats]
     if not any(seat.mind == "model" for seat in found.seats):
         return Group(Text("No seat has a model of the council's: nothing is spent."), "", *about)
-    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("tokens", no_wrap=True)
     tasks = {call.task for seat in found.seats for call in seat.calls}
     columns = {name: of for name, of in COLUMNS.items() if any(map(of, tasks))}
-    for name in (*columns, "at worst", "dollars"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = (*columns, "at worst", "dollars")
+    rows = table("tokens", *numbers, numbers=numbers)
     for seat in found.seats:
         cells = [
             f"{sum(call.tokens * call.times for call in seat.calls if of(call.task)):,}"
@@ -157,14 +154,14 @@ def _shown(found: Estimate) -> RenderableType:
         ]
         cells += [f"{seat.tokens(certain=False):,}", _dollars(seat.microusd(certain=False))]
         cells = ["—" if cell == "0" or not seat.calls else cell for cell in cells]
-        table.add_row(Text(seat.seat), *(Text(cell, DIM if cell == "—" else "") for cell in cells))
+        rows.add_row(Text(seat.seat), *(Text(cell, DIM if cell == "—" else "") for cell in cells))
     (tokens, money), (first, first_money) = found.total(certain=False), found.total(certain=True)
-    table.add_row("all", *[""] * len(columns), Text(f"{tokens:,}", "bold"), Text(_dollars(money), "bold"))
+    rows.add_row("all", *[""] * len(columns), Text(f"{tokens:,}", "bold"), Text(_dollars(money), "bold"))
     dollars = f", {_dollars(first_money)}" if first_money else ""
     again = (
         f"A call that breaks off is made again, {found.attempts_max} times at most, each at the same cost."
     )
-    parts: list[RenderableType] = [table, ""]
+    parts: list[RenderableType] = [rows, ""]
     if "halted" in columns:
         parts.append(
             Text(
@@ -190,6 +187,7 @@ def _shown(found: Estimate) -> RenderableType:
 def _about(seat: SeatCost) -> Text:
     from rich.text import Text
 
+    from council.cli.render import DIM
     from council.cli.text import line
 
     if seat.mind != "model":
@@ -213,21 +211,19 @@ def _dollars(microusd: int | None) -> str:
 
 
 def _caps_table(caps: Sequence[Cap]) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
+
+    from council.cli.render import DIM, table
 
     says = {
         "fits": ("fits", "green"),
         "tight": ("fits one answer each; asked again, or ruled on, it may not", "yellow"),
         "denied": ("does not fit: a call is denied, and its ballot lost", "red"),
     }
-    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("cap of", no_wrap=True)
-    table.add_column("limit", justify="right", no_wrap=True)
-    table.add_column("")
+    rows = table("cap of", "limit", "", numbers=("limit",))
     for cap in caps:
         limit = f"{cap.limit:,} tokens" if cap.unit == "tokens" else f"${cap.limit / 1e6:,.4f}"
         whole = "" if cap.key == "proposal" else " (over the council's life: see council budget)"
         said, style = says[cap.holds]
-        table.add_row(cap.key, limit, Text.assemble((said, style), (whole, DIM)))
-    return table
+        rows.add_row(cap.key, limit, Text.assemble((said, style), (whole, DIM)))
+    return rows

@@ -19,8 +19,8 @@ from council.cli.options import Json
 from council.cli.report import DONE, Report, UsageFault
 
 if TYPE_CHECKING:
-    from council.cli.servers import Listing
-    from council.cli.starter import Found
+    from council.cli.setup.servers import Listing
+    from council.cli.setup.starter import Found
     from council.config.load import Loaded
 
 LOOK_S = 2.0  # for all servers together
@@ -58,7 +58,7 @@ def init(
     11434, vLLM on 8000, llama.cpp on 8080) for their models; without one it
     takes the keys in the environment, by their names. No model is called.
     """
-    from council.cli import starter
+    from council.cli.setup import starter
 
     report = Report(as_json=json)
     path = config or Path("council.toml")
@@ -114,7 +114,7 @@ def _refuse(path: Path, force: bool) -> None:
 
 def _found(base_url: str | None, api_key_env: str | None, wanted: Sequence[str]) -> Found:
     """What the file is to be about. Raises UsageFault, and Unreachable for a server that was named."""
-    from council.cli import servers, starter
+    from council.cli.setup import servers, starter
     from council.protocol.errors import Unreachable
 
     locked: list[str] = []
@@ -141,7 +141,7 @@ def _named(base_url: str, api_key_env: str | None) -> Listing:
     """What the server has that the user named. Raises UsageFault and Unreachable."""
     from pydantic import ValidationError
 
-    from council.cli import servers
+    from council.cli.setup import servers
     from council.config.settings import CHECK_SEAT, SeatConfig, expected
     from council.protocol.errors import Unreachable
 
@@ -199,37 +199,34 @@ def _write(path: Path, text: str, force: bool) -> None:
 
 
 def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
-    from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    from council.cli import starter
+    from council.cli.render import facts
+    from council.cli.setup import starter
     from council.cli.text import line
 
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column(style="bright_black", no_wrap=True)
-    table.add_column(ratio=1)
+    rows = facts(())
     for server in found.servers:
         models = ", ".join(list(server.models)[:MODELS_SHOWN]) or "no model yet"
         more = len(server.models) - MODELS_SHOWN
         said = f"{server.kind} at {server.base_url}: {models}{f' and {more:,} more' if more > 0 else ''}"
-        table.add_row("found", Text(said))
+        rows.add_row("found", Text(said))
     for url in found.locked:
         said = f"a server that wants a key: council init --base-url {url} --api-key-env NAME"
-        table.add_row("found", Text(said, "yellow"))
+        rows.add_row("found", Text(said, "yellow"))
     if found.keys and not found.servers:
-        table.add_row("found", Text(f"{', '.join(found.keys)} in the environment"))
+        rows.add_row("found", Text(f"{', '.join(found.keys)} in the environment"))
     if not found.choices:
         ports = "no model: no server on 11434, 8000 or 8080, and none of the known keys in the environment"
-        table.add_row("found", Text("no server with a model" if found.servers else ports))
-    table.add_row("wrote", Text(f"{path}, and read it back: it is valid", "green"))
+        rows.add_row("found", Text("no server with a model" if found.servers else ports))
+    rows.add_row("wrote", Text(f"{path}, and read it back: it is valid", "green"))
     for seat in loaded.config.seats:
         where = f"{seat.model} at {seat.base_url}" if seat.base_url else "static checks, no model"
-        table.add_row("seat", Text(f"{seat.name:<9} {where}"))
+        rows.add_row("seat", Text(f"{seat.name:<9} {where}"))
     for seats, what in starter.sharing(found.choices).items():
-        table.add_row("shared", Text(f"{starter.shared_in_words(seats, what)} (see the file)", "yellow"))
+        rows.add_row("shared", Text(f"{starter.shared_in_words(seats, what)} (see the file)", "yellow"))
     for problem in _unbuilt(loaded):
-        table.add_row("missing", Text(line(problem), "yellow"))
+        rows.add_row("missing", Text(line(problem), "yellow"))
     named = "" if path == Path("council.toml") else f" --config {path}"
     steps = [
         f"council doctor --config {path}",
@@ -237,8 +234,8 @@ def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
         f'council propose "…" --inline{named}',
     ]
     for at, step in enumerate(steps if found.choices else [f"edit {path}", *steps[:1]]):
-        table.add_row("" if at else "next", Text(step, "bold"))
-    return report.result({}, Group(table))
+        rows.add_row("" if at else "next", Text(step, "bold"))
+    return report.result({}, rows)
 
 
 def _unbuilt(loaded: Loaded) -> list[str]:

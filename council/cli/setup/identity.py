@@ -11,9 +11,9 @@ import typer
 
 from council.cli.options import EXIT_CODES, Address, Config, Json, Name
 from council.cli.reach import Where, opened
+from council.cli.record.sources import reading
+from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
-from council.cli.sources import reading
-from council.cli.store import Url
 from council.cli.text import clean, line, span
 
 if TYPE_CHECKING:
@@ -279,22 +279,21 @@ def _shown(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> 
 
 
 def _table(counted: list[SeatShares]) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("seat", no_wrap=True)
-    for column in ("MTU", "identity", "persona", "longest instruction"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("counted by")
+    from council.cli.render import table
+
+    numbers = ("MTU", "identity", "persona", "longest instruction")
+    rows = table("seat", *numbers, "counted by", numbers=numbers)
+    rows.columns[-1].no_wrap = False
     for seat in counted:
         if seat.problem:
             continue
         shares: Mapping[str, Share] = {share.field: share for share in seat.shares}
         longest = max(seat.instructions, key=lambda share: share.tokens)
         cells = [_cell(shares["identity"]), _cell(shares["persona"]), _cell(longest)]
-        table.add_row(Text(seat.seat), f"{seat.mtu:,}", *cells, Text(seat.tokenizer))
-    return table
+        rows.add_row(Text(seat.seat), f"{seat.mtu:,}", *cells, Text(seat.tokenizer))
+    return rows
 
 
 def _cell(share: Share) -> Any:

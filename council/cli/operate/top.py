@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from council.cli import show
-from council.cli.live import Screen, rule
+from council.cli import overview, render
+from council.cli.operate.live import Screen, rule
 from council.cli.report import Report
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ class Top(Screen):
         return event.kind in KINDS
 
     def parts(self, status: Mapping[str, Any], height: int) -> list[RenderableType]:
-        found: list[RenderableType] = [show.heading(status), ""]
-        found.append(show.budget(status["budget"], pace=self._pace()))
+        found: list[RenderableType] = [overview.heading(status), ""]
+        found.append(overview.budget(status["budget"], pace=self._pace()))
         if self._proposals:
             dearest = sorted(
                 ((proposal_id, *sums) for proposal_id, sums in self._proposals.items()),
                 key=lambda each: (each[3], each[2]),
                 reverse=True,
             )
-            found += [rule("costliest of late"), show.costliest(dearest[: max(3, height // 4)])]
+            found += [rule("costliest of late"), overview.costliest(dearest[: max(3, height // 4)])]
         found.append(rule("calls"))
         if not status["budget"]["council"]["calls"]:
-            found.append(show.text("no model has been called", show.DIM))
+            found.append(render.text("no model has been called", render.DIM))
         return found
 
     def _pace(self) -> dict[str, int]:

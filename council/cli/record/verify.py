@@ -15,9 +15,10 @@ from uuid import UUID
 import typer
 
 from council.cli.options import Config, Json
+from council.cli.reach import Where
+from council.cli.record.sources import Name
+from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
-from council.cli.sources import Name
-from council.cli.store import Url, apart, opened
 from council.cli.text import clean, count, line
 
 if TYPE_CHECKING:
@@ -70,9 +71,10 @@ def verify(
     from council.journal.verify import verify as verified
 
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
-    council = _name(name, config)
+    where = Where(config)
+    council = where.loaded().config.name if name is None else name
     wanted = _expected(_key(key), council) if kept else None
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         council_id = None if kept is None else _council_of(store, council)
         found = verified(
             store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
@@ -93,8 +95,9 @@ def checkpoint(
     report = _reporting(file, json)
     from council.journal.verify import verify as verified
 
-    council = _name(name, config)
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    where = Where(config)
+    council = where.loaded().config.name if name is None else name
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         made = _sign(store, verified(store, council, progress=progress, searches=False))
     if str(file) == "-":
@@ -138,10 +141,11 @@ def prove(
     from council.protocol.errors import Refused
 
     which = _which(packet)
-    council = _name(name, config)
+    where = Where(config)
+    council = where.loaded().config.name if name is None else name
     kept = None if checkpoint is None else Checkpoint.read(checkpoint)
     wanted = None if checkpoint is None else _expected(_key(key), council)
-    with opened(url, config, journal=council, read_only=True) as store, _progress(report) as progress:
+    with opened(url, where, journal=council, read_only=True) as store, _progress(report) as progress:
         apart(file, store)
         by = kept or functools.partial(_sign, store)
         council_id = None if kept is None else _council_of(store, council)
@@ -186,7 +190,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
 
 def _record(proof: Proof) -> Iterator[str]:
     """What the record that is proved says, and of which proposal; nothing where it is none of a council's."""
-    from council.cli import telling
+    from council.cli import render
     from council.journal import history
     from council.journal.packets import unpacked
     from council.protocol.errors import StoreCorrupt
@@ -197,8 +201,8 @@ def _record(proof: Proof) -> Iterator[str]:
         return
     ended = [each.proposal_id for each in entry.decisions] + [each.proposal_id for each in entry.escalations]
     about = ", ".join(dict.fromkeys(filter(None, (entry.proposal_id, *ended))))
-    kind = telling.KINDS.get(entry.kind, entry.kind)
-    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {telling.said(entry).plain}"
+    kind = render.kind(entry)
+    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {render.said(entry).plain}"
 
 
 def _sign(store: PacketStore, found: Verified) -> Checkpoint:
@@ -227,14 +231,6 @@ def _council_of(store: PacketStore, journal: str) -> str | None:
         return identity(store, journal)
     except StoreCorrupt:
         return None
-
-
-def _name(journal: str | None, config: Path | None) -> str:
-    if journal is not None:
-        return journal
-    from council.config.load import load
-
-    return load(config).config.name
 
 
 def _which(packet: str) -> UUID | int | str:

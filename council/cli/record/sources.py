@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from council.cli.reach import Where, opened
+from council.cli.record.store import opened as store_opened
 from council.cli.report import Report, UsageFault
-from council.cli.store import opened as store_opened
 
 if TYPE_CHECKING:
     from council.api.client import Council
@@ -77,7 +77,7 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[Source]:
     from council.journal import history
     from council.journal.entries import wanted
 
-    with store_opened(url, where.config, journal=name, read_only=True) as store:
+    with store_opened(url, where, journal=name, read_only=True) as store:
         history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
         yield Source(
             name,

@@ -8,9 +8,9 @@ import typer
 
 from council.cli.options import Config, Json
 from council.cli.reach import Where, waiting
+from council.cli.record.sources import Name
+from council.cli.record.store import Url, opened
 from council.cli.report import REJECTED, Report, judged
-from council.cli.sources import Name
-from council.cli.store import Url, opened
 from council.cli.text import clean, count, line
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def replay(
 
     report = Report(as_json=json)
     wanted = Change.read(change or ())
-    council = Where(config, name).loaded().config.name
+    where = Where(config, name)
+    council = where.loaded().config.name
     try:
         with (
-            opened(url, config, journal=council, read_only=True) as store,
+            opened(url, where, journal=council, read_only=True) as store,
             waiting(report, f"replaying {council}"),
         ):
             kept = history.records(store.database, council)
@@ -107,20 +108,16 @@ def _told_otherwise(found: Found, change: Change, council: str, report: Report) 
 
 def _drawn(found: Found, title: str) -> RenderableType:
     from rich.console import Group
-    from rich.table import Table
 
-    from council.cli.show import DIM, text
+    from council.cli.render import table, text
 
     what = f"{len(found.otherwise):,} of {count(found.proposals, 'proposal')} would have ended otherwise"
     if found.refounded:
         what += f"; {found.refounded:,} the same, but for another reason or on other ballots"
-    table = Table(
-        "proposal", "was", "would be", box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    table.add_column("what, and why", ratio=1)
+    rows = table("proposal", "was", "would be", "what, and why", wide="what, and why")
     for proposal_id, summary, was, would in found.otherwise:
         why = f"{would.why} ({would.tally})" if would.tally else would.why
         words = [text(WORDS.get(end.word, end.word)) for end in (was, would)]
-        table.add_row(proposal_id[:8], *words, text(f"{line(summary, 160)}\n{line(why, 400)}"))
-    parts: list[RenderableType] = [table, ""] if found.otherwise else []
+        rows.add_row(proposal_id[:8], *words, text(f"{line(summary, 160)}\n{line(why, 400)}"))
+    parts: list[RenderableType] = [rows, ""] if found.otherwise else []
     return Group(text(title, "bold"), "", *parts, what)

@@ -23,8 +23,8 @@ from council.agents.model import ModelMind
 from council.agents.prompting.answer_schema import SCHEMAS
 from council.agents.prompting.prompt import Message, Prompt
 from council.agents.prompting.tokens import counter_for
-from council.cli import servers
-from council.cli.servers import Listing
+from council.cli.setup import servers
+from council.cli.setup.servers import Listing
 from council.cli.text import line, span
 from council.config.build_minds import build_mind
 from council.config.settings import SeatConfig, did_you_mean

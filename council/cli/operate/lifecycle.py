@@ -1,4 +1,4 @@
-"""The commands for a council that outlives the shell: up, down, status, watch. Draw nothing."""
+"""The commands for a council that outlives the shell: up, down, status, watch, budget, top. Draw nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def up(
     council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
     spread over the nodes. Run it on a node, as only from one can actors be called.
     """
-    from council.cli import hosting
+    from council.cli.operate import hosting
 
     report = Report(as_json=json)
     where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
@@ -60,7 +60,7 @@ def down(
     One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
     no journal on disk; it asks first where something is.
     """
-    from council.cli import hosting
+    from council.cli.operate import hosting
     from council.cluster import known
     from council.protocol.errors import Unreachable
 
@@ -108,10 +108,10 @@ def status(name: Name = None, address: Address = None, config: Config = None, js
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
         told, waiting = council.status(), council.escalations()
-    from council.cli import show
+    from council.cli import overview
     from council.core.state import plain
 
-    return report.result({**told, "escalations": plain(waiting)}, show.status(told, waiting, time.time()))
+    return report.result({**told, "escalations": plain(waiting)}, overview.status(told, waiting, time.time()))
 
 
 def watch(
@@ -132,6 +132,38 @@ def watch(
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.cli.live import Screen
+        from council.cli.operate.live import Screen
 
         return Screen(council, report, since=0 if once and since is None else since, follow=not once).watch()
+
+
+def budget(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
+    """Show what the seats' models have cost.
+
+    Tokens and money over the council's life, what is held for calls under way, and what is left.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        found = council.status()["budget"]
+    from council.cli import overview
+
+    return report.result(found, overview.budget(found))
+
+
+def top(
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON for each call.")] = False,
+) -> int:
+    """Watch what the seats' models cost, as it happens.
+
+    Each seat's tokens and money, how fast they go and what is left, and the
+    costliest proposals of late. q or Ctrl-C ends. Without a terminal it prints
+    one line for each call that is over.
+    """
+    report = Report(as_json=json)
+    with opened(Where(config, name, address), report, sole="running") as (council, _):
+        from council.cli.operate.top import Top
+
+        return Top(council, report).watch()

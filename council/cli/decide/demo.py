@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from council.cli import changes
-from council.cli.deliberate import deliberate
+from council.cli.decide import changes
+from council.cli.decide.deliberate import deliberate
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
 from council.cli.text import line
@@ -19,10 +19,10 @@ def run(where: Where, report: Report) -> int:
         if not report.as_json:
             from rich.console import Group
 
-            from council.cli import show
+            from council.cli import overview, render
 
-            report.say(Group(show.heading(status), "", show.seats(status), ""))
-            report.say(show.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
+            report.say(Group(overview.heading(status), "", overview.seats(status), ""))
+            report.say(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
         envelope = council.draft(change.summary, change.body, wait_for="all")
         decision = deliberate(
             council,
@@ -38,7 +38,7 @@ def run(where: Where, report: Report) -> int:
     if report.as_json:
         return report.result(document, None)
     report.say("")
-    report.result(document, show.decision(decision))
+    report.result(document, render.decision(decision))
     if not decision:
         report.note("a demonstration exits 0 whatever the decision; council review gates")
     return DONE

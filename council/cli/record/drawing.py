@@ -16,15 +16,15 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from council.cli import show, telling
-from council.cli.show import DIM, text
+from council.cli import render
+from council.cli.render import DIM, text
 from council.cli.text import clean, count, line, span
 from council.core.state import Spend, plain
 from council.journal.entries import Entry
 from council.protocol.envelope import Proposal
 
 if TYPE_CHECKING:
-    from council.cli.whole import Story
+    from council.cli.record.story import Story
 
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
@@ -35,9 +35,9 @@ def story(told: Story, council: str) -> RenderableType:
     """A proposal whole: what was proposed, how it was decided, when what happened, what follows from what."""
     parts: list[RenderableType] = []
     if told.decision is not None:
-        parts.append(show.decision(told.decision, council=council))
+        parts.append(render.decision(told.decision, council=council))
     elif told.escalation is not None:
-        parts.append(show.escalation(told.escalation, time.time()))
+        parts.append(render.escalation(told.escalation, time.time()))
     else:
         parts.append(_deliberating(told, council))
     if steps := list(_acted(told)):
@@ -60,7 +60,7 @@ def story(told: Story, council: str) -> RenderableType:
 def record(entry: Entry, council: str) -> RenderableType:
     """A record that is about no single proposal."""
     about = [
-        ("what", telling.said(entry)),
+        ("what", render.said(entry)),
         ("when", Text(entry.at.astimezone().isoformat(timespec="milliseconds"))),
         *(("decided", Text.assemble(text(each.proposal_id), f" {each.outcome}")) for each in entry.decisions),
         *(("decided", text(f"{each} {end or 'to a human'}")) for each, end in entry.more.items()),
@@ -69,7 +69,7 @@ def record(entry: Entry, council: str) -> RenderableType:
     ]
     title = Text.assemble(
         (f"record #{entry.position} ", "bold"),
-        (entry.kind, telling.style(entry)),
+        (entry.kind, render.style(entry)),
         (f"  {clean(council)}", DIM),
     )
     return Group(title, _facts((name, said) for name, said in about if said.plain), *_hashes(entry))
@@ -80,7 +80,7 @@ def _head(title: str) -> RenderableType:
 
 
 def _facts(lines: Iterable[tuple[str, Text]]) -> RenderableType:
-    return Padding.indent(show.facts(lines), 2)
+    return Padding.indent(render.facts(lines), 2)
 
 
 def _deliberating(told: Story, council: str) -> RenderableType:
@@ -99,7 +99,7 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
     waits = "every ballot" if what["wait_for"] == "all" else "a majority that no ballot can turn"
     yield "asks for", Text(f"{waits}, within {span(what['time_budget_s'])}")
-    yield "says", Text(f"{what['risk_level']} risk, {what['confidence']:.2f} sure")
+    yield "says", Text(f"{what['risk_level']} risk, confidence {what['confidence']:.2f}")
     if what["supersedes"]:
         yield "revises", text(what["supersedes"])
     if entry.envelope is not None and entry.envelope.metadata is not None:
@@ -146,9 +146,9 @@ def _timeline(told: Story) -> RenderableType:
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     began_s = told.entries[0].at_s
     for entry in told.entries:
-        kind = Text(telling.KINDS.get(entry.kind, entry.kind), telling.style(entry))
+        kind = Text(render.kind(entry), render.style(entry))
         late = told.decision is not None and entry.kind == "ballot" and _is_late(told, entry)
-        said = Text.assemble(("late: ", "yellow") if late else "", telling.said(entry))
+        said = Text.assemble(("late: ", "yellow") if late else "", render.said(entry))
         table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
     return Padding.indent(table, 2)
 
@@ -157,9 +157,9 @@ def _acted(told: Story) -> Iterator[tuple[str, Text]]:
     """Each step of its action that was reported (rules 3.1)."""
     for entry in told.entries:
         if entry.kind == "outcome":
-            words = telling.told(entry)
+            words = render.words(entry.kind, entry.data)
             said = words.act + (f": {line(words.detail, 400)}" if words.detail else "")
-            yield entry.data["report"]["stage"], text(line(said, 500), telling.style(entry))
+            yield entry.data["report"]["stage"], text(line(said, 500), render.style(entry))
 
 
 def _shortened(told: Story) -> Iterator[tuple[str, Text]]:
@@ -212,15 +212,15 @@ def _lineage(told: Story) -> RenderableType:
 
 
 def _node(entry: Entry, places: dict[str | None, int]) -> Text:
-    words = telling.told(entry)
+    words = render.words(entry.kind, entry.data)
     node = Text.assemble(
         (f"#{entry.position} ", DIM),
-        (telling.KINDS.get(entry.kind, entry.kind), telling.style(entry)),
+        (render.kind(entry), render.style(entry)),
         f" {line(words.act, 60)}",
     )
     for decision in entry.decisions[:1]:
-        how = show.word(decision)
-        node.append(f" → {how}", f"bold {show.OUTCOME_STYLES[how]}")
+        how = render.word(decision)
+        node.append(f" → {how}", f"bold {render.OUTCOME_STYLES[how]}")
     if entry.escalations:
         node.append(" → to a human", "bold yellow")
     parents = [places.get(parent) for parent in entry.parents or ()]

@@ -17,10 +17,13 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from council.cli import reach
-from council.cli.report import Report
+from council.cli.options import Address, Config, Json, Name
+from council.cli.report import DONE, REJECTED, Report
 from council.cli.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
@@ -36,6 +39,33 @@ DISK_NEEDED = 2**30  # Ray's session folder with its logs and sockets
 
 # What of a seat decides what is imported, whom its model's key goes to, and which.
 _DECISIVE = ("mind", "base_url", "model", "api_key_env", "api_key_file")
+
+
+def doctor(
+    ray: Annotated[bool, typer.Option("--ray", help="Also start a council on Ray, and end it.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Leave out the calls to the seats' models.")
+    ] = False,
+    name: Name = None,
+    address: Address = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Look whether all is there that a council needs.
+
+    Exits 1 where something does not work. Starts nothing, but with --ray.
+    Each seat's model is called once, for a few tokens, outside of any budget.
+
+    Minds, models and a Ray that a file in the working folder names are
+    imported, called and connected to only where --config names that file.
+    """
+    from council.cli import overview
+
+    report = Report(as_json=json)
+    found = list(examine(reach.Where(config, name, address), report, try_ray=ray, offline=offline))
+    code = REJECTED if any(level == "fail" for level, _, _ in found) else DONE
+    entries = [{"level": level, "what": what, "said": said} for level, what, said in found]
+    return report.result({"checks": entries}, overview.checks(found), code)
 
 
 def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool = False) -> Iterator[Finding]:
@@ -92,7 +122,7 @@ def _seats(
         else:
             yield _mind(seat)
     if models:
-        from council.cli import modelcheck
+        from council.cli.setup import modelcheck
 
         with reach.waiting(report, "asking the seats' models") if not offline else contextlib.nullcontext():
             found = list(modelcheck.examine(models, offline=offline))

@@ -1,0 +1,1 @@
+"""The commands for what is on the record: log, show, replay, verify, checkpoint, prove, store."""

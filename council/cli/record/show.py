@@ -1,0 +1,101 @@
+"""``council show``: one proposal, or one record, in full. Reads and draws nothing itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from council.cli.options import Address, Config, Json
+from council.cli.reach import Where
+from council.cli.record.log import document
+from council.cli.record.sources import Name, Source, reading
+from council.cli.record.store import Url
+from council.cli.record.story import Story, damaged, tell
+from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
+
+if TYPE_CHECKING:
+    from council.journal.entries import Asked, Entry
+
+_POSITION = re.compile("#([1-9][0-9]{0,17})")
+
+
+@judged
+def show(
+    proposal: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="A proposal, by 4 or more characters of its id; or a record, '#12'."
+        ),
+    ],
+    name: Name = None,
+    address: Address = None,
+    url: Url = None,
+    config: Config = None,
+    json: Json = False,
+) -> int:
+    """Show one decision whole.
+
+    The proposal, every ballot, who was late or missing, the ruling, the answer,
+    when what happened, what follows from what, and the hashes that council
+    verify goes by. --json has the envelopes too.
+
+    From the store, so that no council need be up; one that keeps its journal in
+    memory is asked itself. Exits as propose would, or with 1 where a record
+    of it is damaged.
+    """
+    report = Report(as_json=json)
+    with reading(Where(config, name, address), url, report) as source:
+        place = _POSITION.fullmatch(proposal)
+        if place is None:
+            story = tell(source, proposal.lower().removeprefix("esc-"))
+        else:
+            entry = _at(source, int(place[1]))
+            if entry.proposal_id is None:
+                return _alone(source, entry, report)
+            story = tell(source, entry.proposal_id)
+    code = story.exit_code()
+    if json:
+        return report.result(_document(source, story), None, code)
+    from council.cli.record import drawing
+
+    return report.result({}, drawing.story(story, source.name), code)
+
+
+def _at(source: Source, position: int) -> Entry:
+    asked: Asked = {"cursor": position - 1, "newest_first": False, "limit": 1, "envelopes": True}
+    found = next(iter(source.page(asked)), None)
+    if found is None or found.position != position:
+        raise UsageFault(f"the journal of {source.name} has no record #{position}; council log lists them")
+    return found
+
+
+def _alone(source: Source, entry: Entry, report: Report) -> int:
+    """A record that is about no single proposal."""
+    code = REJECTED if damaged(entry) else DONE
+    if report.as_json:
+        told = {"council": source.name, "where": source.where, "record": document(entry)}
+        return report.result(told, None, code)
+    from council.cli.record import drawing
+
+    return report.result({}, drawing.record(entry, source.name), code)
+
+
+def _document(source: Source, story: Story) -> dict[str, Any]:
+    from council.core.state import plain
+
+    decision, standing, outcome = story.decision, "escalated" if story.escalation else "deliberating", None
+    if decision is not None:
+        standing, outcome = decision.standing, decision.outcome
+    return {
+        "council": source.name,
+        "where": source.where,
+        "proposal_id": story.proposal_id,
+        "standing": standing,
+        "outcome": outcome,
+        "decision": plain(decision),
+        "escalation": plain(story.escalation),
+        "records": [document(entry) for entry in story.entries],
+        "revised": [document(entry) for entry in story.revised],
+    }

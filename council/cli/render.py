@@ -1,0 +1,512 @@
+"""Renders what happens to proposals: records and events on a line, ballots, decisions and escalations in full.
+
+One function for each thing, whichever command shows it. A record of the journal and an event of the feed have the
+same words where they are the same thing.
+
+Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from council.cli.text import clean, count, line, span
+from council.core.state import Spend
+from council.journal.entries import Entry
+
+if TYPE_CHECKING:
+    from council.api.events import Event
+    from council.core.state import Account, Ballot, Decision, Escalation
+
+OUTCOME_STYLES = {
+    "approved": "green",
+    "rejected": "red",
+    "escalated": "yellow",
+    "deferred": "yellow",
+    "cancelled": "bright_black",
+}
+VOTE_STYLES = {"yes": "green", "no": "red", "abstain": "yellow"}
+RISK_STYLES = {"high": "red", "med": "yellow", "low": ""}
+REASON_CHARS_MAX = 1_200  # of one reason on a terminal; --json has all of it
+DIM = "bright_black"
+
+
+def text(value: object, style: str = "") -> Text:
+    """``value``, whatever it holds, as harmless text."""
+    return Text(clean(str(value)), style=style)
+
+
+def word(decision: Decision) -> str:
+    """The one word for how a proposal stands."""
+    return decision.outcome or decision.standing
+
+
+def decision(decided: Decision, *, council: str | None = None, ended: bool = False) -> RenderableType:
+    """A decision with all that it rests on: every seat, the tally, the ruling, the dissent.
+
+    ``ended``: its council is no more, so that nobody can answer what is escalated.
+    """
+    how = word(decided)
+    style = OUTCOME_STYLES[how]
+    why = Text.assemble(
+        text(line(decided.reason)),
+        (f"  ·  {decided.tally}  ·  quorum {decided.quorum}  ·  {span(decided.seconds)}", DIM),
+    )
+    parts: list[RenderableType] = [text(line(decided.summary, 300), "bold"), why, "", _votes(decided)]
+    if others := list(_facts(decided, ended=ended)):
+        parts += ["", facts(others)]
+    title = Text.assemble((how, f"bold {style}"))
+    foot = f"proposal {decided.proposal_id}" if council is None else f"{council} · {decided.proposal_id}"
+    return Panel(
+        Group(*parts),
+        title=title,
+        title_align="left",
+        subtitle=Text(clean(foot), style=DIM),
+        subtitle_align="right",
+        border_style=style,
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def table(*columns: str, numbers: Iterable[str] = (), wide: str | None = None) -> Table:
+    """A table without lines; the columns of ``numbers`` stand right, the one that is ``wide`` has what is left."""
+    found = Table(box=None, header_style=DIM, pad_edge=False, padding=(0, 2, 0, 0), expand=wide is not None)
+    for name in columns:
+        found.add_column(name, no_wrap=name != wide, ratio=1 if name == wide else None)
+        found.columns[-1].justify = "right" if name in numbers else "left"
+    return found
+
+
+def one_line(found: Table) -> Table:
+    """Has the last column cut instead of wrapped, so that a row is a line."""
+    found.columns[-1].no_wrap, found.columns[-1].overflow = True, "ellipsis"
+    return found
+
+
+def facts(lines: Iterable[tuple[str, Text]]) -> Table:
+    """Lines of a label and what is said of it, which may be long."""
+    found = table("label", "said", wide="said")
+    found.show_header, found.columns[0].style, found.columns[1].overflow = False, DIM, "fold"
+    for label, said in lines:
+        found.add_row(label, said)
+    return found
+
+
+# What happened, on one line
+
+
+class Words(NamedTuple):
+    """What happened: who did what in short, and the rest of it."""
+
+    act: str
+    detail: str = ""
+
+
+KINDS = {  # where a kind's own name is long
+    "ballot_unreadable": "unreadable",
+    "cancellation": "taken back",
+    "creator_change": "creator",
+    "identity_change": "identity",
+    "seat_back": "seat back",
+    "seat_died": "seat died",
+    "seat_silent": "seat silent",
+}
+KIND_CELLS = 11  # "observation"
+ID_SHOWN = 8
+PLACE_CELLS = 7
+DETAIL_CHARS_MAX = 300
+_STYLES = {
+    "proposal": "bold",
+    "ballot_unreadable": "yellow",
+    "fault": "yellow",
+    "loss": "yellow",
+    "escalation": "yellow",
+    "to_prime": "yellow",
+    "to_human": "yellow",
+    "ruling": "yellow",
+    "answer": "cyan",
+    "identity_change": "cyan",
+    "creator_change": "yellow",
+    "refusal": "yellow",
+    "denial": "yellow",
+    "expiry": "yellow",
+    "alert": "red",
+    "seat_back": "green",
+    "seat_died": "red",
+    "seat_silent": "red",
+    "damaged": "bold red",
+    "start": DIM,
+    "deadline": DIM,
+    "call": DIM,
+    "settlement": DIM,
+    "spending": DIM,
+}
+
+
+def row(found: Entry | Event, *, dated: bool = False) -> Text:
+    """A record or an event on one line: when, of a record its place, kind, proposal, what, and what came of it."""
+    at = found.at.astimezone()
+    when = at.isoformat(timespec="seconds") if dated else f"{at:%H:%M:%S}"
+    place, about = "", found.proposal_id
+    if isinstance(found, Entry):
+        place = f"{'#' + str(found.position):>{PLACE_CELLS}} "
+        ended = [each.proposal_id for each in found.decisions] + [e.proposal_id for e in found.escalations]
+        about = about or (ended[0] if len(ended) == 1 and not found.more else None)
+    return Text.assemble(
+        (f"{when} {place}", DIM),
+        (f"{clean(kind(found)):<{KIND_CELLS}} ", style(found)),
+        (f"{clean(about or '')[:ID_SHOWN]:<{ID_SHOWN}} ", DIM),
+        said(found),
+    )
+
+
+def day(at: datetime) -> Text:
+    """A line between the records of two days."""
+    return Text(f"── {at.astimezone():%A, %Y-%m-%d} ──", DIM)
+
+
+def kind(found: Entry | Event) -> str:
+    """The kind of a record or an event, in a word or two."""
+    return KINDS.get(found.kind, found.kind)
+
+
+def style(found: Entry | Event) -> str:
+    """The colour of a record's or an event's kind."""
+    data = found.data
+    match found.kind:
+        case "ballot":
+            return VOTE_STYLES[data["ballot"]["vote"]]
+        case "decision":
+            return f"bold {OUTCOME_STYLES[_ended(data['decision'])]}"
+        case "outcome":
+            return "green" if data["report"]["ok"] else "red"
+        case "roll":
+            return "green" if data["active"] else "red"
+        case "observation":
+            return "yellow" if data["interrupt"] else ""
+        case "spending" if data["error"]:
+            return "yellow"
+    return _STYLES.get(found.kind, "")
+
+
+def said(found: Entry | Event) -> Text:
+    """What happened and what came of it, on one line."""
+    act, detail = words(found.kind, found.data)
+    shown = Text(line(act, DETAIL_CHARS_MAX))
+    if isinstance(found, Entry):
+        shown.append_text(came_to(found))
+    if detail:
+        shown.append(f"{': ' if act else ''}{line(detail, DETAIL_CHARS_MAX)}")
+    return shown
+
+
+def came_to(entry: Entry) -> Text:
+    """What was decided or escalated by a record, if anything was."""
+    if entry.more or len(entry.decisions) + len(entry.escalations) > 1:
+        ends = Counter(str(each.outcome) for each in entry.decisions)
+        ends.update("to a human" if end is None else end for end in entry.more.values())
+        ends.update("to a human" for _ in entry.escalations)
+        return Text(" → " + ", ".join(f"{number:,} {end}" for end, number in ends.items()), "bold")
+    for decision in entry.decisions:
+        how = word(decision)
+        found = Text.assemble(" → ", (how, f"bold {OUTCOME_STYLES[how]}"))
+        # What a human, a client or Prime said stands in the record itself.
+        shown = entry.kind in ("answer", "cancellation")
+        return found if shown else found.append(f", {line(decision.reason, 120)}")
+    for escalation in entry.escalations:
+        # Why a seat gives nothing stands in the record itself.
+        why = escalation.detail.removesuffix(f": {entry.data.get('why')}")
+        return Text.assemble(" → ", ("to a human", "bold yellow"), f", {line(why, 120)}")
+    return Text()
+
+
+def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case for each kind
+    """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
+    match kind:
+        case "proposal":
+            what = data["what"]
+            revises = f"revises {what['supersedes'][:ID_SHOWN]}: " if what["supersedes"] else ""
+            return Words(
+                f"{revises}{line(what['summary'], 200)} ({what['proposer']}{_risk(what['risk_level'])})"
+            )
+        case "ballot" | "ruling":
+            act = data[kind]
+            late = "late: " if data.get("late") else ""
+            chosen = act["vote"] if kind == "ballot" else act["ruling"]
+            how = certainty(act["confidence"], act["risk_level"])
+            return Words(f"{late}{act['seat']} {chosen} {how}", act["reason"])
+        case "answer":
+            answer = data["answer"]
+            how = "approves" if answer["approve"] else "rejects"
+            return Words(f"{answer['human']} {how}", answer["reason"])
+        case "observation":
+            halts = "calls a halt on" if data["interrupt"] else "observes"
+            stage = f"'s {data['stage']}" if data.get("stage") else ""
+            return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
+        case "fault" | "loss":
+            again = ", and is asked again" if data.get("retrying") else ""
+            return Words(f"{data['seat']} gives no {data['task']}{again}", data["why"] + _shortened(data))
+        case "ballot_unreadable" | "seat_died":
+            return Words(data["seat"], data["why"])
+        case "roll":
+            return Words(f"{data['seat']} is {'active' if data['active'] else 'inactive'}", data["why"])
+        case "seat_silent":
+            return Words(data["seat"], "no heartbeat for too long")
+        case "seat_back":
+            return Words(data["seat"], "it is heard again")
+        case "escalation":
+            return Words(f"{data['seat']} calls for Prime", data["reason"])
+        case "to_prime":
+            return Words("escalated to Prime", data["reason"])
+        case "to_human":
+            escalation = data["escalation"]
+            return Words(f"waits for a human as {escalation['escalation_id']}", escalation["detail"])
+        case "decision":
+            return Words(_ended(data["decision"]), data["decision"]["reason"])
+        case "cancellation":
+            return Words(data["sender"], data["reason"])
+        case "outcome":
+            return Words(_step(data["report"]), data["report"]["text"])
+        case "call" | "settlement" | "spending" | "overrun" | "denial":
+            return _of_call(kind, data)
+        case "identity_change":
+            change = data["change"]
+            return Words(_changed(change), f"{change['why']}; {change['reason']}")
+        case "creator_change":
+            to = data["creator"] or "nobody"
+            return Words(f"the creator was {data['before']}, and is {to} now, by the settings")
+        case "refusal":
+            return Words(f"{data['sender']} {data['code']}", data["why"])
+        case "alert":
+            return Words(data["kind"], data["text"])
+        case "deadline":
+            return Words("the time is up")
+        case "expiry":
+            return Words("no human answered in time")
+        case "start" if "rules" in data:
+            return _founded(data)
+        case "start":
+            return Words(f"the coordinator started anew, with {count(data['open'], 'open proposal')}")
+        case "damaged":
+            return Words("", data["why"])
+    return Words("", str(dict(data)))
+
+
+def _of_call(kind: str, data: Mapping[str, Any]) -> Words:
+    """What a model's call is asked, allowed and comes to."""
+    if kind == "settlement":
+        used, error = data["used"], data["error"]
+        spent = "usage unknown" if used is None else cost(used)
+        return Words(f"{data['seat']} settles a call", f"{spent}; failed ({error})" if error else spent)
+    call, model = data["call"], line(data["call"]["model"], 80)
+    match kind:
+        case "call":
+            worst = f"at worst {cost(call['worst'])}{_shortened(data)}"
+            return Words(f"{call['seat']} asks for a call to {model} for its {call['task']}", worst)
+        case "overrun":
+            return Words(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
+        case "denial":
+            return Words(f"{call['seat']} may not call {model}", data["why"])
+    unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
+    failed = f", and failed ({data['error']})" if data["error"] else ""
+    spent = f"{call['seat']} spent {cost(data['spent'])} on {model}"
+    return Words(f"{spent} for its {call['task']}{failed}{unknown}")
+
+
+def certainty(confidence: float, risk_level: str) -> str:
+    """How confident a ballot or a ruling is, and the risk that it sees, where that is not low."""
+    return f"{confidence:.2f}{_risk(risk_level)}"
+
+
+def _risk(risk_level: str) -> str:
+    return "" if risk_level == "low" else f", {risk_level} risk"
+
+
+def _ended(decision: Mapping[str, Any]) -> str:
+    return str(decision["outcome"] or decision["standing"])
+
+
+def _step(report: Mapping[str, Any]) -> str:
+    """What was told of one step of an approved action."""
+    well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
+    badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
+    return f"{report['sender']} {(well if report['ok'] else badly)[report['stage']]}"
+
+
+def _changed(change: Mapping[str, Any]) -> str:
+    """Who changed the identity, or withdrew what had been changed."""
+    before, after = (each[:ID_SHOWN] for each in (change["before"], change["after"]["hash"]))
+    if change["before"] == change["after"]["hash"]:
+        return f"{change['human']} withdraws the change of the identity"
+    return f"{change['human']} changes the identity {before} to {after}"
+
+
+def _founded(data: Mapping[str, Any]) -> Words:
+    rules = data["rules"]
+    seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
+    seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
+    return Words(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
+
+
+def _shortened(data: Mapping[str, Any]) -> str:
+    """What was done to make the prompt fit, where anything was; older records tell nothing of it."""
+    found = data.get("overruns")
+    return f"; shortened: {overruns(found)}" if found else ""
+
+
+def overruns(told: Sequence[Mapping[str, Any]]) -> str:
+    """What was done to make a prompt fit, in words (rules 2.4)."""
+    return ", ".join(f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in told)
+
+
+def cost(spend: Mapping[str, Any]) -> str:
+    """Tokens and money in words."""
+    return str(Spend(spend["tokens"], spend["microusd"]))
+
+
+# Ballots, decisions and escalations in full
+
+
+def _ballots(cast: Iterable[Ballot]) -> Table:
+    found = table("seat", "vote", "confidence", "risk", "reason", numbers=("confidence",), wide="reason")
+    for ballot in cast:
+        found.add_row(*ballot_cells(ballot))
+    return found
+
+
+def _votes(decided: Decision) -> Table:
+    """Every seat's ballot, or why there is none; and those that came too late."""
+    found = _ballots(decided.ballots)
+    for seat, why in decided.missing:
+        found.add_row(text(seat), Text("—", DIM), "", "", text(line(why), DIM))
+    for ballot in decided.late:
+        *cells, reason = ballot_cells(ballot)
+        found.add_row(*cells, Text.assemble(("late, not counted: ", "yellow"), reason))
+    return found
+
+
+def ballot_cells(ballot: Ballot) -> tuple[Text, Text, Text, Text, Text]:
+    """A ballot as cells of a table: seat, vote, confidence, risk, reason."""
+    return (
+        text(ballot.seat),
+        Text(ballot.vote, VOTE_STYLES[ballot.vote]),
+        Text(f"{ballot.confidence:.2f}", "yellow" if not ballot.confidence >= 0.3 else ""),
+        Text(ballot.risk_level, RISK_STYLES[ballot.risk_level]),
+        text(shortened(ballot.reason)),
+    )
+
+
+def shortened(reason: str) -> str:
+    """A reason, as long as it is read on a terminal; says so where it is longer."""
+    if len(reason) <= REASON_CHARS_MAX:
+        return reason.strip() or "(no reason given)"
+    rest = len(reason) - REASON_CHARS_MAX
+    return f"{reason[:REASON_CHARS_MAX].rstrip()}… ({rest:,} characters more: --json)"
+
+
+def _facts(decided: Decision, *, ended: bool) -> Iterator[tuple[str, Text]]:
+    """What else the decision says of itself."""
+    if decided.escalated_for:
+        yield "escalated", text("; ".join(decided.escalated_for))
+    if decided.tie_break is not None:
+        yield "tie", text(f"broken by {decided.tie_break.seat}'s own ballot: {decided.tie_break.vote}")
+    if (ruling := decided.ruling) is not None:
+        said = f"{ruling.seat}: {ruling.ruling} ({certainty(ruling.confidence, ruling.risk_level)}). "
+        yield "ruling", text(said + shortened(ruling.reason))
+    if (answer := decided.answer) is not None:
+        said = f"{answer.human} {'approved' if answer.approve else 'rejected'} it"
+        yield "human", text(f"{said}: {answer.reason}" if answer.reason else said)
+    if decided.dissent:
+        yield "dissent", text(shortened(decided.dissent))
+    if decided.early:
+        yield "early", Text("no ballot still to come could have turned it")
+    if decided.degraded:
+        yield "degraded", Text("decided without every seat that should have voted", "yellow")
+    if decided.spent:
+        yield "spent", text(spending(decided.spent))
+    for label, seats in decided.shared:
+        yield "shared", text(f"{', '.join(seats)} share {label}: their votes are not independent")
+    if not decided.final and decided.escalation_id and not ended:
+        yield "next", text(_answering(decided.escalation_id), "bold")
+
+
+def _answering(escalation_id: str) -> str:
+    return f"council answer {escalation_id} --approve | --reject --reason …"
+
+
+def spending(accounts: Sequence[Account]) -> str:
+    """What the seats' models cost, in words: all of it, by seat, and what is not known yet."""
+    spent = sum((account.spent for account in accounts), Spend())
+    held = sum((account.held for account in accounts), Spend())
+    said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"
+    under_way = f"; up to {held} for calls still under way" if held != Spend() else ""
+    assumed = sum(account.assumed for account in accounts)
+    unknown = f"; {count(assumed, 'call')} as reserved, for nobody told the usage" if assumed else ""
+    return said + under_way + unknown
+
+
+def waiting_lines(waiting: Sequence[Escalation], now_s: float, *, rows_max: int = 10) -> Table:
+    """Escalations, one line each, as they stand at ``now_s``."""
+    found = one_line(
+        table("escalation", "risk", "left", "because", "summary", numbers=("left",), wide="summary")
+    )
+    for each in waiting[:rows_max]:
+        left = _left_to_answer(each, now_s)
+        risk = Text(each.risk_level, RISK_STYLES[each.risk_level])
+        found.add_row(text(each.escalation_id), risk, left, text(each.reason), text(line(each.summary, 160)))
+    return found
+
+
+def _left_to_answer(waiting: Escalation, now_s: float) -> str:
+    return span(max(0.0, waiting.expires_wall_s - now_s))
+
+
+def escalation(waiting: Escalation, now_s: float) -> RenderableType:
+    """One escalation in full: ballots, options, what is not known, and the next step, as it stands at ``now_s``."""
+    left = _left_to_answer(waiting, now_s)
+    parts: list[RenderableType] = [
+        text(line(waiting.summary, 300), "bold"),
+        Text.assemble(
+            text(waiting.detail), (f"  ·  risk {waiting.risk_level}  ·  {left} left to answer", DIM)
+        ),
+        "",
+    ]
+    if waiting.ballots:
+        parts += [_ballots(waiting.ballots), ""]
+    if waiting.ruling is not None:
+        said = f"{waiting.ruling.seat} ruled {waiting.ruling.ruling}: {shortened(waiting.ruling.reason)}"
+        parts += [text(said), ""]
+    for option in waiting.options:
+        parts.append(text(option.name, "bold"))
+        parts += [_item("+", "green", each) for each in option.pros]
+        parts += [_item("−", "red", each) for each in option.cons]
+    if waiting.gaps:
+        parts += ["", Text("not known", "bold"), *(_item("?", "yellow", gap) for gap in waiting.gaps)]
+    parts += ["", text(waiting.next_step), text(_answering(waiting.escalation_id), DIM)]
+    return Panel(
+        Group(*parts),
+        title=text(waiting.escalation_id, "bold yellow"),
+        title_align="left",
+        border_style="yellow",
+        box=box.ROUNDED,
+        padding=(0, 1),
+    )
+
+
+def _item(mark: str, style: str, said: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_row(Text(mark, style), text(line(said, 400)))
+    return Padding(grid, (0, 0, 0, 2))
