@@ -16,7 +16,8 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-START_S = 60.0
+from tests.patience import HANG_S
+
 STEP_S = 0.05
 
 
@@ -62,7 +63,7 @@ class Browser:
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession()
         try:
-            address = await until(self._page, "Chromium's page", START_S)
+            address = await until(self._page, "Chromium's page", HANG_S)
             self._socket = await self._http.ws_connect(address, max_msg_size=0)
             await self.call("Page.enable")
         except BaseException:
@@ -94,7 +95,7 @@ class Browser:
         self._number += 1
         await self._socket.send_str(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
-            found = json.loads(await asyncio.wait_for(self._socket.receive_str(), START_S))
+            found = json.loads(await asyncio.wait_for(self._socket.receive_str(), HANG_S))
             if found.get("id") == self._number:
                 assert "error" not in found, found
                 return found["result"]
@@ -102,7 +103,7 @@ class Browser:
     async def open(self, url: str) -> None:
         told = await self.call("Page.navigate", url=url)
         assert "errorText" not in told, told
-        await until(lambda: self.run("document.readyState === 'complete'"), f"{url} to load", START_S)
+        await until(lambda: self.run("document.readyState === 'complete'"), f"{url} to load", HANG_S)
 
     async def run(self, script: str, **where: Any) -> Any:
         """What an expression comes to in the page."""

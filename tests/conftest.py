@@ -33,7 +33,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes any example slow now and then; that is no fault of the code.
-settings.register_profile("council", deadline=None)
+settings.register_profile("council", deadline=None, max_examples=10)
+settings.register_profile("all", deadline=None, max_examples=100)  # in make test-all
 settings.load_profile("council")
 
 

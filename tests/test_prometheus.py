@@ -24,7 +24,6 @@ from tests.ray.nodes import free_port
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "deploy" / "prometheus"
-START_S = 60.0
 
 
 def needs(program: str) -> pytest.MarkDecorator:
@@ -214,7 +213,7 @@ class Prometheus:
             found[",".join(labels.values())] = float(each["value"][1])
         return found
 
-    def until(self, query: str, wanted: dict[str, float], within_s: float = START_S) -> None:
+    def until(self, query: str, wanted: dict[str, float], within_s: float = HANG_S) -> None:
         ends_s = time.monotonic() + within_s
         found: Any = None
         while time.monotonic() < ends_s:
@@ -229,7 +228,7 @@ class Prometheus:
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(START_S)
+        self._process.wait(HANG_S)
 
 
 @pytest.fixture

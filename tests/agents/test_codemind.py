@@ -18,6 +18,7 @@ from council.agents.scan import linters
 from council.agents.scan.diff import read_changes
 from council.agents.scan.linters import lint
 from council.agents.scan.python_hunks import Piece, parse_hunk
+from tests.examples import tried
 from tests.reviewing import review_all
 
 HEAD = """import ast, hashlib, hmac, os, pickle, random, re, requests, shlex, ssl, subprocess, time, yaml
@@ -503,7 +504,7 @@ def test_a_fault_is_told_with_its_place_and_rule() -> None:
 
 
 @given(st.integers(0, 40), st.integers(1, 25))
-@settings(max_examples=150)
+@settings(max_examples=tried(150))
 def test_any_cut_through_good_python_parses_or_is_left_unjudged(start: int, length: int) -> None:
     """The mutation caught: a repair that takes an unfinished fragment of valid code for a syntax error."""
     code = '''class A(

@@ -31,7 +31,7 @@ async def agree(case: Case) -> Opinion:
     if "slow" in case.summary:
         await asyncio.sleep(0.2)
     if "gate" in case.summary:
-        await until(Path(case.body).exists, 60)
+        await until(Path(case.body).exists)
     if "never" in case.summary:
         await asyncio.Event().wait()
     return Opinion.yes("agreed")
