@@ -41,7 +41,7 @@ settings.load_profile("council")
 _numbers = itertools.count()
 
 # What takes long begins first, so that nobody waits for it at the end.
-FIRST = ("tests/ray/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
+FIRST = ("tests/ray/", "tests/journal/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
 
 
 @pytest.hookimpl(trylast=True)

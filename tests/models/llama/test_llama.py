@@ -30,6 +30,8 @@ from tests.models.llama.server import CONTEXT, KEY, NAME, OUTPUT, PLACES, Llama
 from tests.models.minds import Account
 from tests.patience import HANG_S, until
 
+pytestmark = pytest.mark.long
+
 ROLES = ("prime", "lite", "codemind")
 COUNT = counter_for(NAME, str(weights.TOKENIZER))
 # A cut-off string, and one that chance gave a form that no reader takes, are lost and say so.
