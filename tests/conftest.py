@@ -33,14 +33,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine makes any example slow now and then; that is no fault of the code.
-settings.register_profile("council", deadline=None)
+settings.register_profile("council", deadline=None, max_examples=10)
+settings.register_profile("all", deadline=None, max_examples=100)  # in make test-all
 settings.load_profile("council")
 
 
 _numbers = itertools.count()
 
 # What takes long begins first, so that nobody waits for it at the end.
-FIRST = ("tests/ray/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
+FIRST = ("tests/ray/", "tests/journal/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
 
 
 @pytest.hookimpl(trylast=True)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-# Pgserver's own limit for a start is 10 s, which is little where others have the machine.
-START_S = 120
+from tests.patience import HANG_S
 
 
 @contextmanager
@@ -24,8 +23,8 @@ def postgresql(prefix: str) -> Iterator[Any]:
     execute = postgres_server.pgexec
 
     def patient(*arguments: Any, **options: Any) -> str:
-        if "timeout" in options:
-            options["timeout"] = START_S
+        if "timeout" in options:  # its own is 10 s for a start, which is little where others have the machine
+            options["timeout"] = HANG_S
         return str(execute(*arguments, **options))
 
     folder = tempfile.mkdtemp(prefix=prefix)  # a socket's path is short

@@ -148,16 +148,15 @@ def test_an_address_that_leads_to_no_ray_is_told(address: str, told: str) -> Non
 
 
 def test_what_listens_and_is_no_ray_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mutation: a call without a deadline waits for as long as the other side is silent."""
+    """Mutation: a call without a deadline waits for as long as the other side is silent, or gRPC tries to connect."""
     monkeypatch.setattr(admission, "PROBE_TIMEOUT_S", 0.5)
-    began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(
-            Unreachable, match=f"something listens at {address}, but it answers as no Ray does"
+            Unreachable,
+            match=rf"something listens at {address}, but it answers as no Ray does \(DEADLINE_EXCEEDED",
         ):
             admission.knock(address)
-    assert time.monotonic() - began < 10  # gRPC by itself tries to connect for 20
 
 
 @pytest.mark.parametrize(("mode", "open_"), [(0o600, False), (0o400, False), (0o644, True), (0o640, True)])

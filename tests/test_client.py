@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -60,7 +59,7 @@ from council.protocol.errors import (
 )
 from council.runtime.feed import EVENT_KINDS
 from council.telemetry.tracing import traces_of
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 from tests.runtime.harness import run
 
 if TYPE_CHECKING:
@@ -122,14 +121,6 @@ def split() -> Iterator[Council]:
         yield made
 
 
-def wait_until(condition: Callable[[], Any], within_s: float = 30.0) -> Any:
-    deadline = time.monotonic() + within_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        time.sleep(0.002)
-    return found
-
-
 # Proposing
 
 
@@ -186,7 +177,7 @@ class SlowToBuild:
     let = threading.Event()
 
     def __init__(self) -> None:
-        assert self.let.wait(30)
+        assert self.let.wait(HANG_S)
 
     async def review(self, case: Case) -> Opinion:
         return Opinion.yes("there at last")
@@ -228,7 +219,7 @@ def test_a_council_is_made_beside_the_callers_loop() -> None:
             await AsyncCouncil.inline(quorum=9)
 
     run(scenario())
-    wait_until(lambda: not threads("slow") and not threads("council-opening"))
+    until(lambda: not threads("slow") and not threads("council-opening"))
 
 
 def test_a_council_whose_making_is_cancelled_is_closed_when_made() -> None:
@@ -238,7 +229,7 @@ def test_a_council_whose_making_is_cancelled_is_closed_when_made() -> None:
 
     async def scenario() -> None:
         opening = asyncio.ensure_future(AsyncCouncil.inline(slow())._open())
-        seen.extend(await asyncio.to_thread(wait_until, lambda: threads("council-slow")))
+        seen.extend(await asyncio.to_thread(until, lambda: threads("council-slow")))
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
@@ -246,7 +237,7 @@ def test_a_council_whose_making_is_cancelled_is_closed_when_made() -> None:
     run(scenario())
     assert seen
     SlowToBuild.let.set()
-    wait_until(lambda: not threads("council-slow") and not threads("council-opening"))
+    until(lambda: not threads("council-slow") and not threads("council-opening"))
 
 
 def test_many_keep_their_order_and_each_its_own_error(council: Council) -> None:
@@ -423,7 +414,7 @@ def test_back_pressure() -> None:
         with ThreadPoolExecutor(2) as pool:
             drafts = [council.draft("a"), council.draft("b")]
             calls = [pool.submit(council.propose, draft) for draft in drafts]
-            wait_until(lambda: council.status()["open_count"] == 2)
+            until(lambda: council.status()["open_count"] == 2)
             with pytest.raises(TooManyOpen, match="2 proposals are open"):
                 council.propose("c")
             for draft in drafts:
@@ -439,7 +430,7 @@ def test_cancel() -> None:
     with council_of(lite=hang, codemind=hang) as council, ThreadPoolExecutor(1) as pool:
         draft = council.draft("x")
         call = pool.submit(council.propose, draft)
-        wait_until(lambda: council.status()["open_count"])
+        until(lambda: council.status()["open_count"])
         assert council.decision(draft.msg_id) is None
         council.cancel(draft.msg_id, "never mind")
         decision = call.result()
@@ -455,7 +446,7 @@ def test_supersede() -> None:
     with council_of(lite=hang, codemind=hang) as council, ThreadPoolExecutor(2) as pool:
         old = council.draft("v1")
         first = pool.submit(council.propose, old)
-        wait_until(lambda: council.status()["open_count"])
+        until(lambda: council.status()["open_count"])
         new = council.draft("v2", supersedes=old.msg_id)
         second = pool.submit(council.propose, new)
         assert first.result().outcome == "cancelled"
@@ -493,7 +484,7 @@ def test_a_human_answers(split: Council) -> None:
 def test_waiting_for_the_human(split: Council) -> None:
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(split.propose, "x", wait_for_human=True)
-        (waiting,) = wait_until(split.escalations)
+        (waiting,) = until(split.escalations)
         assert not call.done()
         split.answer(waiting.escalation_id, approve=False)
         assert call.result(HANG_S).outcome == "rejected"
@@ -517,7 +508,7 @@ def test_many_wait_for_humans(split: Council) -> None:
         split.answer(each.escalation_id, approve=True)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(split.propose_many, ["d", "e"], wait_for_human=True)
-        for each in wait_until(lambda: found if len(found := split.escalations()) == 2 else None):
+        for each in until(lambda: found if len(found := split.escalations()) == 2 else None):
             split.answer(each.escalation_id, approve=True)
         assert all(call.result(HANG_S))
 
@@ -704,7 +695,7 @@ def test_status(council: Council) -> None:
     assert all(seat["active"] for seat in status["seats"])
     assert status["decided"] == {"approved": 1}
     assert status["sessions"] == [council.sender]
-    wait_until(lambda: all(seat["heartbeats"] for seat in council.status()["seats"]))
+    until(lambda: all(seat["heartbeats"] for seat in council.status()["seats"]))
     import json
 
     json.dumps(status)
@@ -1144,7 +1135,7 @@ def test_a_guard_while_a_human_is_asked(split: Council) -> None:
     split.answer(caught.value.decision.escalation_id, approve=True)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(patient)
-        (waiting,) = wait_until(split.escalations)
+        (waiting,) = until(split.escalations)
         split.answer(waiting.escalation_id, approve=True)
         assert call.result(HANG_S) == "done"
 
@@ -1266,7 +1257,7 @@ def test_closing_while_others_wait_tells_them() -> None:
     with ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(council.propose, f"p{n}") for n in range(2)]
         calls.append(pool.submit(lambda: list(council.events(after=4))))  # type: ignore[arg-type]
-        wait_until(lambda: council.status()["open_count"] == 2)
+        until(lambda: council.status()["open_count"] == 2)
         council.close()
         for call in calls[:2]:
             with pytest.raises(CouncilDied, match="closed"):
@@ -1521,7 +1512,7 @@ def test_a_council_that_cannot_be_made_says_why_and_leaves_no_thread(
 ) -> None:
     with pytest.raises(kind):
         Council.inline(**settings)
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")], 5.0)
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")])
 
 
 @pytest.mark.parametrize(
@@ -1560,7 +1551,7 @@ def test_what_kept_a_council_from_being_made_is_told_though_it_can_not_be_closed
     monkeypatch.setattr(InlineCoordinator, "close", close)
     with pytest.raises(NameTaken):
         Council.inline(sender="prime")
-    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")], 5.0)
+    until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")])
 
 
 def test_a_complete_configuration_takes_no_more_settings() -> None:

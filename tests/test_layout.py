@@ -87,6 +87,27 @@ IMPURE_MODULES = frozenset(
 IMPURE_CALLS = frozenset({"open", "input", "print", "eval", "exec", "__import__"})
 CLOCK_METHODS = frozenset({"now", "utcnow", "today"})
 
+# A test passes on any machine, however slow. These files may sleep, and those assert on a clock; each says why.
+CLOCKS = frozenset(
+    {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
+)
+SLEEPS = {
+    "tests/chaos/machines.py": "looks again whether processes have ended",
+    "tests/chaos/postgres.py": "a server is down for a time of chance",
+    "tests/chaos/ray.py": "looks again whether a coordinator recovers",
+    "tests/journal/test_journal.py": "a writer is killed at a moment of chance",
+    "tests/patience.py": "the one wait of tests",
+    "tests/ray/minds.py": "a mind that is slow to build",
+    "tests/ray/test_panel.py": "a task that outlasts its limit",
+    "tests/ray/test_reconnect.py": "a process that lives until it is killed",
+}
+LIMITS = {
+    "tests/browser.py": "the wait of tests, on an event loop",
+    "tests/chaos/machines.py": "ends a hang, as tests/patience.py does",
+    "tests/chaos/nodes.py": "ends a hang, as tests/patience.py does",
+    "tests/patience.py": "the one wait of tests",
+}
+
 
 def python_files(*folders: str, root: Path = ROOT) -> list[Path]:
     """All Python files below the folders; links are not followed, for what they lead to is listed itself."""
@@ -176,6 +197,46 @@ def long_functions(tree: ast.AST, limit: int) -> list[str]:
     functions = [node for node in ast.walk(tree) if isinstance(node, kinds)]
     lengths = [(node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions]
     return [f"{name} has {lines} lines" for name, lines in lengths if lines > limit]
+
+
+def is_clock(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "time"
+        and node.func.attr in CLOCKS | {"time", "time_ns"}
+    )
+
+
+def is_duration(node: ast.AST) -> bool:
+    """Whether it is the difference of a clock and something."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and any(map(is_clock, ast.walk(node)))
+
+
+def clock_asserts(tree: ast.AST) -> list[int]:
+    """The lines of asserts that compare how long something took, or what a clock of this machine shows."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and is_duration(node.value)]
+    durations = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+
+    def tells(node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in durations
+        return is_duration(node) or (is_clock(node) and node.func.attr in CLOCKS)  # type: ignore[attr-defined]
+
+    compared = (node for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    return [
+        node.lineno
+        for node in compared
+        if any(
+            isinstance(each, ast.Compare) and any(map(tells, ast.walk(each))) for each in ast.walk(node.test)
+        )
+    ]
+
+
+def sleeps(tree: ast.AST) -> list[int]:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [func.lineno for func in calls if ast.unparse(func) == "time.sleep"]
 
 
 def public_methods(node: ast.ClassDef) -> int:
@@ -301,6 +362,19 @@ def test_no_class_does_too_much() -> None:
     }
 
 
+# (7) No test depends on the time that something takes
+
+
+@pytest.mark.parametrize(("wrong", "allowed"), [(clock_asserts, LIMITS), (sleeps, SLEEPS)])
+def test_no_test_depends_on_how_fast_a_machine_is(
+    wrong: Callable[[ast.AST], list[int]], allowed: dict[str, str]
+) -> None:
+    """What must come is waited for with tests/patience.py; what takes a limit's time runs in virtual time."""
+    found = {place(path): wrong(tree_of(path)) for path in python_files("tests")}
+    assert {where: lines for where, lines in found.items() if lines and where not in allowed} == {}
+    assert [where for where in allowed if not found[where]] == [], "they need not be named any more"
+
+
 # The guards themselves: each finds a planted fault
 
 
@@ -331,6 +405,27 @@ def test_an_impure_call_is_seen(code: str) -> None:
 
 def test_the_time_as_a_value_is_no_impurity() -> None:
     assert not impurities(ast.parse("def step(now: datetime) -> datetime:\n    return now + timedelta(1)"))
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("assert time.monotonic() - began < 5", True),
+        ("assert 0.2 < time.perf_counter() - began < 5", True),
+        ("assert fine and time.process_time() - began < 5", True),
+        ("assert time.monotonic() < ends_s, 'it did not come'", True),
+        ("took_s = time.time() - began_s\nassert took_s < 5", True),
+        ("assert before_s <= span.start_s <= time.time()", False),
+        ("took_s = time.monotonic() - began_s\nprint(took_s)\nassert found", False),
+        ("assert loop.time() - began_s == 7.0", False),
+    ],
+)
+def test_an_assert_on_a_clock_is_seen(code: str, seen: bool) -> None:
+    assert bool(clock_asserts(ast.parse(code))) == seen
+
+
+def test_a_sleep_is_seen() -> None:
+    assert sleeps(ast.parse("def f():\n    time.sleep(0.1)\n    clock.sleep(0.1)")) == [2]
 
 
 def test_a_long_function_is_seen() -> None:

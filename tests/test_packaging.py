@@ -16,7 +16,7 @@ import pytest
 
 from tests.patience import HANG_S
 
-pytestmark = pytest.mark.packaging
+pytestmark = [pytest.mark.packaging, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent
 SETUPTOOLS_LEAST = 77  # as in pyproject.toml
@@ -139,7 +139,6 @@ def test_the_sdist_holds_what_the_links_lead_to(dist: Path) -> None:
     assert not [name for name, member in held.items() if member.issym() or member.islnk()]
 
 
-@pytest.mark.long
 def test_the_wheel_works_in_an_empty_environment_beside_a_stranger(
     dist: Path, stranger: Path, tmp_path: Path
 ) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 
 from council import Case, Council, Opinion, SeatConfig
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 from tests.ray.nodes import free_port
 
 ROOT = Path(__file__).parent.parent
 SHIPPED = ROOT / "deploy" / "prometheus"
-START_S = 60.0
 
 
 def needs(program: str) -> pytest.MarkDecorator:
@@ -214,22 +213,17 @@ class Prometheus:
             found[",".join(labels.values())] = float(each["value"][1])
         return found
 
-    def until(self, query: str, wanted: dict[str, float], within_s: float = START_S) -> None:
-        ends_s = time.monotonic() + within_s
-        found: Any = None
-        while time.monotonic() < ends_s:
-            try:
-                found = self.values(query)
-            except (OSError, ValueError) as error:
-                found = error
-            if found == wanted:
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{query} is {found}, expected {wanted}")
+    def until(self, query: str, wanted: dict[str, float]) -> None:
+        def come() -> bool:
+            with contextlib.suppress(OSError, ValueError):
+                return self.values(query) == wanted
+            return False
+
+        until(come, f"{query} does not come to {wanted}")
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait(START_S)
+        self._process.wait(HANG_S)
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import resource
 import select
 import socket
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -20,9 +19,9 @@ import pytest
 from council import Case, Council, Opinion, SeatConfig
 from council.gateway import web
 from council.gateway.server import Server as Panel
+from tests.patience import HANG_S, until
 
 HALF_OPEN = 1_500
-WITHIN_S = 60.0
 
 
 def agree(case: Case) -> Opinion:
@@ -64,7 +63,7 @@ def half_open(url: str, count: int) -> Iterator[list[socket.socket]]:
     opened: list[socket.socket] = []
     try:
         for _ in range(count):
-            each = socket.create_connection((place.hostname, place.port), WITHIN_S)
+            each = socket.create_connection((place.hostname, place.port), HANG_S)
             opened.append(each)
             each.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         yield opened
@@ -75,19 +74,12 @@ def half_open(url: str, count: int) -> Iterator[list[socket.socket]]:
 
 def status(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=WITHIN_S) as answer:
+        with urllib.request.urlopen(url, timeout=HANG_S) as answer:
             code: int = answer.status
             return code
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-
-
-def until(what: Callable[[], object]) -> None:
-    ends = time.monotonic() + WITHIN_S
-    while not what():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def closed(opened: list[socket.socket]) -> int:
@@ -119,7 +111,7 @@ def test_a_request_that_does_not_end_in_time_is_closed(
 ) -> None:
     monkeypatch.setattr(web, "EXCHANGE_S", 0.05)
     place = urllib.parse.urlsplit(url)
-    with socket.create_connection((place.hostname, place.port), WITHIN_S) as half:
+    with socket.create_connection((place.hostname, place.port), HANG_S) as half:
         half.sendall(begun)
         while half.recv(4_096):  # an answer to what came, then the end
             pass
@@ -131,7 +123,7 @@ def test_a_request_that_is_answered_keeps_its_place() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         asked.set()
-        await asyncio.to_thread(answered.wait, WITHIN_S)
+        await asyncio.to_thread(answered.wait, HANG_S)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
@@ -142,11 +134,11 @@ def test_a_request_that_is_answered_keeps_its_place() -> None:
     client = threading.Thread(target=lambda: found.append(status(address)))
     client.start()
     try:
-        assert asked.wait(WITHIN_S)
+        assert asked.wait(HANG_S)
         with half_open(address, web.OPEN_MAX + 50) as opened:
             until(lambda: closed(opened) >= 51)
             answered.set()
-            client.join(WITHIN_S)
+            client.join(HANG_S)
             assert found == [200]
     finally:
         answered.set()

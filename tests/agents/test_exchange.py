@@ -24,6 +24,7 @@ from council.agents.messaging.mailbox import (
     unframe_reply,
 )
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
+from tests.examples import tried
 from tests.runtime.harness import run, until
 
 
@@ -322,7 +323,7 @@ def test_a_receiver_that_raises_does_not_stop_the_post() -> None:
     run(scenario())
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(st.lists(st.sampled_from(["send", "turn", "answer", "idle", "fail"]), max_size=60))
 def test_every_item_is_answered_or_given_back(plan: list[str]) -> None:
     async def scenario() -> None:

@@ -19,6 +19,7 @@ from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
 from council.protocol.cognition.lifecycle import SNIPPETS_MAX
 from council.protocol.cognition.parts import RelevantHistorySnippet
 from council.protocol.identity.charter import history_limit
+from tests.examples import tried
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COUNT = counter_for("gpt-4o")
@@ -121,7 +122,7 @@ TURNS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(st.lists(TURNS, max_size=6))
 def test_the_same_history_gives_the_same_and_no_line_begins_a_turn_of_another(
     turns: list[tuple[str, str]],
@@ -177,7 +178,7 @@ LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(100), deadline=None)
 @given(st.lists(st.lists(LINES, min_size=2, max_size=8), min_size=2, max_size=5), st.integers(8, 400))
 def test_what_is_shortened_begins_no_turn_either(turns: list[list[str]], limit: int) -> None:
     """Mutation: a sentence that begins a line leaves the blanks before it to the one that is left out."""

@@ -8,6 +8,7 @@ from council.agents.codemind import CodeMind
 from council.agents.lite import Lite
 from council.agents.mind import Case, Observation, Opinion, Stream
 from council.agents.prime import Prime
+from tests.examples import tried
 
 
 def change(
@@ -321,7 +322,7 @@ def test_a_limit_below_one_is_refused() -> None:
         Lite(max_changed_lines=0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(
     st.text(max_size=300),
     st.text(max_size=1_500),
@@ -366,7 +367,7 @@ def test_a_plan_may_quote_what_it_is_about() -> None:
     assert "removes the whole file system" not in seen.reason
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(st.text(max_size=2_000))
 def test_whatever_is_said_is_observed(said: str) -> None:
     case = Case("aaaaaaaa", "client", "Rotate the log")

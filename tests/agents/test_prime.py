@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from council.agents.mind import Case, Opinion, RiskLevel, ShownBallot, Vote
 from council.agents.prime import CORE_RULES, Prime
+from tests.examples import tried
 
 KEY = "AKIA" + "Q7ZK3NVX2LMPT5RW"
 
@@ -225,7 +226,7 @@ def test_no_text_sways_it(plea: str) -> None:
     assert Prime().rule(case, [ballot("lite", "yes", 1.0, "low", plea)]).ruling != "confirm"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tried(60), deadline=None)
 @given(
     st.text(max_size=300),
     st.text(max_size=1_500),

@@ -16,6 +16,7 @@ from council.agents.prompting.answer_schema import CONFIDENCES, SCHEMA_TEXTS, SC
 from council.agents.prompting.prompt import Task
 from council.agents.prompting.texts import load_texts
 from council.protocol.answer import read, sections
+from tests.examples import tried
 
 TASKS: tuple[Task, ...] = ("ballot", "ruling")
 TEXTS = load_texts().texts
@@ -48,7 +49,7 @@ def kept(schema: Any) -> st.SearchStrategy[Any]:
     return one_of[schema["type"]]
 
 
-@settings(max_examples=50)
+@settings(max_examples=tried(50))
 @given(kept(SCHEMAS["ballot"]))
 def test_whatever_keeps_to_the_schema_is_a_ballot(answer: dict[str, Any]) -> None:
     """A bound of ``sections`` that the schema does not keep loses the ballot here."""
@@ -64,7 +65,7 @@ def test_whatever_keeps_to_the_schema_is_a_ballot(answer: dict[str, Any]) -> Non
     assert not [note for note in reading.warnings if note.endswith(": is missing")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=tried(30))
 @given(kept(SCHEMAS["ruling"]))
 def test_a_ruling_is_read_as_a_ballot_is(answer: dict[str, Any]) -> None:
     words = {"confirm": "yes", "reject": "no", "human": "abstain"}

@@ -35,6 +35,7 @@ from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, ConfigError, EnvelopeError, TokenBudgetError
 from council.protocol.identity.charter import Charter, Counter
 from tests.agents.writings import TEXTS, WRITINGS
+from tests.examples import tried
 from tests.patience import HANG_S
 
 T = TypeVar("T")
@@ -161,7 +162,7 @@ CHARTERS = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(
     st.sampled_from(COUNTERS),
     st.integers(1500, 6000),

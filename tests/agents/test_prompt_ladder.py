@@ -17,6 +17,7 @@ from council.agents.prompting.texts import load_texts
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import EnvelopeError, OperatorError, TokenBudgetError
 from tests.agents.writings import TEXTS
+from tests.examples import tried
 
 GPT = TokenCounter("gpt-4o", "o200k_base")
 QWEN = TokenCounter("qwen3", "qwen3")
@@ -154,7 +155,7 @@ def test_no_model_is_asked_for_a_handful_of_tokens() -> None:
     assert models.asked == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(
     st.builds(lambda text, times: text.replace("\0", "") * times, TEXTS, st.integers(1, 20)),
     st.integers(0, 300),

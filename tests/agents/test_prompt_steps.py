@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
@@ -21,6 +19,7 @@ from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import OperatorError, Refused, TokenBudgetError
 from council.protocol.identity.charter import Charter, Identity, Persona
 
+T = TypeVar("T")
 GPT = TokenCounter("gpt-4o", "o200k_base")
 CASE = Case("feed0123feed0123", "ada", "Delete the old index", "Nobody reads it.", time_left_s=40.0)
 # One sentence, of as much as is looked at together: nothing of it can be left out, and it does not fit.
@@ -53,9 +52,23 @@ def builder(asked: Asked | None = None, **more: Any) -> PromptBuilder:
     return PromptBuilder("prime", **{"count": GPT, "mtu": 4_096, "steps": steps} | more)
 
 
+class HandLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock the test moves."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def by_hand(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=HandLoop) as runner:
+        return runner.run(work)
+
+
 def ruling(asked: Asked, reasons: Sequence[str], **more: Any) -> Prompt:
     ballots = [ShownBallot(f"seat{at}", "no", reason, 0.5, "low") for at, reason in enumerate(reasons)]
-    return asyncio.run(builder(asked, mtu=1_900, **more).ruling(CASE, ballots))
+    return by_hand(builder(asked, mtu=1_900, **more).ruling(CASE, ballots))
 
 
 def test_prime_is_asked_once_for_a_prompt_and_lite_for_each_field() -> None:
@@ -91,33 +104,29 @@ def test_one_that_was_not_asked_may_be_asked_for_the_next_field() -> None:
 
 def test_models_may_take_half_of_the_time_and_the_first_leaves_the_second_its_part() -> None:
     asked = Asked(OperatorError("out of reach"))
-    began_s = time.monotonic()
     ruling(asked, [TORN])
-    took_s = time.monotonic() - began_s
-    (lite, _, lite_s), (prime, _, prime_s) = asked.asked[:2]
-    assert (lite, prime) == ("lite", "prime")
-    assert 10 - took_s <= lite_s <= 10
-    assert 20 - took_s <= prime_s <= 20
+    assert [(how, left_s) for how, _, left_s in asked.asked[:2]] == [("lite", 10), ("prime", 20)]
     asked = Asked(OperatorError("out of reach"))
-    began_s = time.monotonic()
     ruling(asked, [TORN], time_s=8.0)  # the seat's own limit (max_execution_time_s)
-    assert 2 - (time.monotonic() - began_s) <= asked.asked[0][2] <= 2
+    assert asked.asked[0][2] == 2
 
 
 def test_of_a_prompt_that_is_made_again_the_time_has_gone_on() -> None:
     """Mutation: each prompt gives its models half of the case's whole time, long after most of it is over."""
     asked = Asked(OperatorError("out of reach"))
     made = builder(asked, mtu=1_900)
-    case = replace(CASE, time_left_s=0.4)
 
     async def twice() -> None:
-        prompt = await made.ruling(case, [ShownBallot("lite", "no", TORN, 0.5, "low")])
+        prompt = await made.ruling(CASE, [ShownBallot("lite", "no", TORN, 0.5, "low")])
         asked.asked.clear()
-        await asyncio.sleep(0.3)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, HandLoop)
+        loop.now_s += 30.0
         await made.again(prompt, "prose", "it is no JSON")
 
-    asyncio.run(twice())
-    assert all(left_s <= 0.05 for _, _, left_s in asked.asked)
+    by_hand(twice())
+    assert asked.asked
+    assert all(left_s <= 5.0 for _, _, left_s in asked.asked)
 
 
 def test_of_many_long_reasons_some_are_asked_for_and_the_others_cut_here() -> None:

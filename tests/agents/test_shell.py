@@ -16,6 +16,7 @@ from council.agents.scan.shell import (
     read_shell,
 )
 from council.agents.scan.shell_finder import commands_in_prose, in_block, in_lines
+from tests.examples import tried
 
 
 def grades_of(script: str) -> set[str]:
@@ -194,7 +195,7 @@ def test_hostile_scripts_are_bounded(unit: str) -> None:
     assert work.steps <= STEPS_MAX + 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tried(100), deadline=None)
 @given(st.text(alphabet=st.sampled_from("rm -f/*$(){}|&;<>'\"`\\\nab=E#~[]!:\0é"), max_size=400))
 def test_any_script_is_read(script: str) -> None:
     for danger in read_shell(script).dangers:

@@ -42,6 +42,7 @@ from tests.agents.test_prompt_builder import (
     sentences,
     wait,
 )
+from tests.examples import tried
 from tests.protocol.test_markers_spoofs import ECHOES, NONCE, STRIPPED
 from tests.protocol.test_markers_spoofs import TEXTS as SPOOFS
 
@@ -109,7 +110,7 @@ def test_an_action_and_a_risk_are_planned(case: Case, calls: int) -> None:
     assert stages_for(case, "two") == ("plan", "refine")
 
 
-@settings(max_examples=50)
+@settings(max_examples=tried(50))
 @given(CASES)
 def test_no_vote_takes_more_than_two_calls(case: Case) -> None:
     assert stages_for(case) in (("refine",), ("plan", "refine"))
@@ -118,7 +119,7 @@ def test_no_vote_takes_more_than_two_calls(case: Case) -> None:
 # Prompts
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(
     st.sampled_from(sorted(PROMPTS)),
     st.sampled_from(COUNTERS),
@@ -318,7 +319,7 @@ def test_the_corpus_bites_where_the_nonce_is_known() -> None:
     assert sum("INTERRUPT:" in spoof for spoof in SPOOFS) >= 5
 
 
-@settings(max_examples=80)
+@settings(max_examples=tried(80))
 @given(st.sampled_from(STAGES), st.booleans(), TEXT_GIVEN)
 def test_no_text_interrupts_or_succeeds_by_chance(stage: str, marked: bool, text: str) -> None:
     prompt = prompt_of(stage, marked=marked)
@@ -393,7 +394,7 @@ def told(answer: str, nonce: str | None, cuts: list[int]) -> str:
 CUTS = st.lists(st.integers(0, 400), max_size=8).map(sorted)
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(STEPS, CUTS, st.sampled_from(["", "```json\n", '<think>"plan": ["no"]</think>\n']), st.booleans())
 def test_however_it_comes_the_plan_is_said_and_nothing_else(
     steps: list[str], cuts: list[int], before: str, ascii_only: bool
@@ -404,7 +405,7 @@ def test_however_it_comes_the_plan_is_said_and_nothing_else(
     assert told(answer, None, [min(cut, len(answer)) for cut in cuts]).strip() == plan.strip()
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(STEPS, CUTS)
 def test_however_blocks_come_the_plan_is_said_and_nothing_else(steps: list[str], cuts: list[int]) -> None:
     text = "\n".join(steps).strip(" \t\r\n")

@@ -28,6 +28,7 @@ from council.agents.prompting.summary import (
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
 from council.protocol.errors import OperatorError, TokenBudgetError
 from tests.agents.writings import LANGUAGES, TEXTS, WRITINGS
+from tests.examples import tried
 from tests.patience import HANG_S
 
 COUNTERS = [TokenCounter("m", name) for name in ("o200k_base", "llama2", "qwen3", "gemma2", ESTIMATE)]
@@ -138,7 +139,7 @@ def test_a_sentence_that_is_not_found_as_it_stands_stays_with_the_one_before(
 # The limit
 
 
-@settings(max_examples=80)
+@settings(max_examples=tried(80))
 @given(
     text=st.lists(TEXTS | st.sampled_from(sorted(WRITINGS.values())), max_size=8).map("\n".join),
     tokens_max=st.integers(0, 200),
@@ -322,7 +323,7 @@ def test_what_must_stay_and_is_not_there_is_the_callers_fault(tokens_max: int) -
         summarize(IDENTITY, tokens_max, GPT, keep=["Never lie."], way="tf-idf")
 
 
-@settings(max_examples=50)
+@settings(max_examples=tried(50))
 @given(data=st.data(), tokens_max=st.integers(0, 150), count=st.sampled_from(COUNTERS))
 def test_what_must_stay_stays_or_it_is_an_error(
     data: st.DataObject, tokens_max: int, count: TokenCounter

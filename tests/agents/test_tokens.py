@@ -37,6 +37,7 @@ from council.agents.prompting.tokens import (
 )
 from council.protocol.errors import TokenizerError
 from tests.agents.writings import ASCII_TEXT, LANGUAGES, TEXTS, WRITINGS
+from tests.examples import tried
 from tests.patience import HANG_S
 
 FILES = Path(__file__).parent / "tokenizers"
@@ -226,7 +227,7 @@ def test_two_common_words_are_two_tokens(vocabulary: str) -> None:
     assert counter(vocabulary)("") == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(TEXTS)
 def test_a_vocabulary_that_stands_for_others_counts_as_they_do(text: str) -> None:
     for other, vocabulary in SHARED.items():
@@ -273,7 +274,7 @@ def test_the_estimate_is_never_below_a_real_tokenizer(writing: str) -> None:
     assert {name: found for name in VOCABULARIES if (found := counter(name)(text)) > estimate} == {}
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(150))
 @given(TEXTS | ASCII_TEXT)
 @example("\U0001d160" * 20)  # three times as long when composed
 def test_no_text_is_found_that_the_estimate_undercounts(text: str) -> None:
@@ -300,7 +301,7 @@ def test_the_estimate_is_of_use() -> None:
 # Cutting
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(text=TEXTS, tokens_max=st.integers(0, 60), name=st.sampled_from([*VOCABULARIES, ESTIMATE]))
 def test_a_cut_text_never_has_more_tokens_than_it_may(text: str, tokens_max: int, name: str) -> None:
     cut = counter(name).cut(text, tokens_max)
@@ -327,7 +328,7 @@ def test_a_tokenizer_json_counts_as_its_library_does(name: str) -> None:
     assert [[text, count(text)] for text, _ in EXPECTED[name]] == EXPECTED[name]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(text=TEXTS, tokens_max=st.integers(0, 60), name=st.sampled_from(sorted(EXPECTED)))
 def test_a_cut_by_a_tokenizer_json_fits_too(text: str, tokens_max: int, name: str) -> None:
     count = counter_for("some/model", str(FILES / f"{name}.json"))
@@ -400,7 +401,7 @@ def test_a_text_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted == ["four", "four"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=tried(150))
 @given(st.text(max_size=60), st.sampled_from((*VOCABULARIES, ESTIMATE)))
 @example("\U0001d160" * 10, "qwen3")
 @example("\U0001d160 a" * 10, ESTIMATE)

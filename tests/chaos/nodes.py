@@ -35,8 +35,8 @@ from tests.chaos.machines import Machine, Machines, machines, namespaces_allowed
 from tests.chaos.postgres import server
 from tests.chaos.proposals import proposal
 from tests.chaos.ray import _accepted
+from tests.patience import HANG_S
 
-WITHIN_S = 120.0
 LOOK_S = 0.1
 DECIDED_P95_S = 5.0
 BACK_MAX_S = 10.0
@@ -135,7 +135,7 @@ class _Hurt:
             self._result.kills += 1
         self._ending = True
         load.finish()
-        await asyncio.wait_for(asyncio.gather(*working), WITHIN_S)
+        await asyncio.wait_for(asyncio.gather(*working), HANG_S)
         await load.ask_all(sorted(self._ledger.final))
 
     async def _wait_for_all(self, load: Load, first: int) -> None:
@@ -174,7 +174,7 @@ class _Hurt:
             self._cluster.cut_off(victim)
         times = self._result.by_kind[kind]
         if part == "coordinator":
-            await asyncio.wait_for(_accepted(self._port), WITHIN_S)
+            await asyncio.wait_for(_accepted(self._port), HANG_S)
             times["answers"].append(time.monotonic() - began_s)
             if how == "killed":
                 self._result.back_s.append(times["answers"][-1])
@@ -184,7 +184,7 @@ class _Hurt:
         if how != "killed":
             await self._two_copies(kind, victim, before)
         await asyncio.to_thread(self._replace, victim)
-        late_s = await asyncio.wait_for(self._last_decided(began_s, whole_s), WITHIN_S)
+        late_s = await asyncio.wait_for(self._last_decided(began_s, whole_s), HANG_S)
         times["all decided"].append(late_s)
         if part != "coordinator" and how == "killed":
             self._result.decided_s.append(late_s)
@@ -200,12 +200,12 @@ class _Hurt:
         times, began_s = self._result.by_kind[kind], time.monotonic()
         self._cluster.keep_apart(victim, home)
         while (await self._seat(seat))["active"]:
-            assert time.monotonic() - began_s < WITHIN_S, f"{seat} is apart, and counts as active"
+            assert time.monotonic() - began_s < HANG_S, f"{seat} is apart, and counts as active"
             await asyncio.sleep(LOOK_S)
         silent_s = time.monotonic()
         times["silent"].append(silent_s - began_s)
         assert (await self._seat(seat))["why"].startswith("no heartbeat"), await self._seat(seat)
-        times["all decided"].append(await asyncio.wait_for(self._last_decided(began_s, silent_s), WITHIN_S))
+        times["all decided"].append(await asyncio.wait_for(self._last_decided(began_s, silent_s), HANG_S))
         assert _living() == living, "a node that the head reaches counts as dead"
         self._cluster.keep_apart(victim, home, apart=False)
         began_s = time.monotonic()
@@ -216,7 +216,7 @@ class _Hurt:
         self._waited.clear()
 
     async def _seat(self, name: str) -> dict[str, Any]:
-        status = await asyncio.wait_for(self._port.ask(AskStatus()), WITHIN_S)
+        status = await asyncio.wait_for(self._port.ask(AskStatus()), HANG_S)
         (found,) = (each for each in status["seats"] if each["name"] == name)
         return dict(found)
 
@@ -275,7 +275,7 @@ class _Hurt:
 
     async def _whole(self, without: Machine | None = None) -> dict[str, str]:
         """Waits until all seats are active, on nodes that live; where each part is then."""
-        ends_s = time.monotonic() + WITHIN_S
+        ends_s = time.monotonic() + HANG_S
         gone = None if without is None else without.node_id
         status: dict[str, Any] = {}
         while time.monotonic() < ends_s:
@@ -323,7 +323,7 @@ def _living() -> set[str]:
 
 
 async def _asked(method: Any) -> Any:
-    return await asyncio.wait_for(asyncio.wrap_future(method.remote().future()), WITHIN_S)
+    return await asyncio.wait_for(asyncio.wrap_future(method.remote().future()), HANG_S)
 
 
 def _for_all(number: int, sender: str) -> Envelope:

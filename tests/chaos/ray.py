@@ -26,12 +26,12 @@ from council.protocol.errors import CouncilError
 from tests.chaos.ledger import JOURNAL, Ledger, Round, mark
 from tests.chaos.load import KEY, PAUSE_S, Load, config
 from tests.chaos.proposals import proposal
+from tests.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent.parent
 BEHIND = 10_000  # decisions that the journal holds before the first kill
 BEHIND_AT_ONCE = 400
 BACK_S_MAX = 5.0, 15.0  # p95 and maximum, with so many behind it
-WITHIN_S = 120.0
 LOOK_S = 0.02
 PROBE = 10**9
 BLOCKING = 2
@@ -85,9 +85,9 @@ async def _hurt(
         while result.kills < count:
             await asyncio.sleep(chance.uniform(0, 0.5))
             await _kill(next(turns), settings, port, result, chance)
-            await asyncio.wait_for(_decided(load, result), WITHIN_S)
+            await asyncio.wait_for(_decided(load, result), HANG_S)
         load.finish()
-        await asyncio.wait_for(working, WITHIN_S)
+        await asyncio.wait_for(working, HANG_S)
     await load.ask_all(sorted(ledger.final))
 
 
@@ -109,7 +109,7 @@ async def _kill(how: str, settings: CouncilConfig, port: Any, result: Round, cha
     result.decided_s.append(-time.monotonic())
     if how != "seat":
         began_s = time.monotonic()
-        await asyncio.wait_for(_accepted(port), WITHIN_S)
+        await asyncio.wait_for(_accepted(port), HANG_S)
         result.back_s.append(time.monotonic() - began_s)
 
 
@@ -131,7 +131,7 @@ async def _accepted(port: Any) -> None:
 
 async def _pid(settings: CouncilConfig, part: str, other_than: int) -> int:
     """The process of an actor, once there is one and another than before."""
-    ends_s = time.monotonic() + WITHIN_S
+    ends_s = time.monotonic() + HANG_S
     actor: Any = ray.get_actor(actor_name(settings.name, part), namespace=settings.ray_namespace)
     while time.monotonic() < ends_s:
         try:
@@ -176,6 +176,6 @@ def _blocking(settings: CouncilConfig, numbers: Iterator[int], ledger: Ledger) -
     finally:
         ending.set()
         for thread in threads:
-            thread.join(WITHIN_S)
+            thread.join(HANG_S)
         for council in councils:
             council.close()

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.__main__ import KINDS, ROOT
 from tests.patience import HANG_S
 
-LONG = ("stop", "full", "locked")  # they wait for limits and servers
+LONG = ("postgres", "power", "stop", "full", "locked")
 COUNTS = {"sqlite": 12, "postgres": 3, "stop": 2, "full": 6, "locked": 1, "power": 40}
 
 

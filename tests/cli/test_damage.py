@@ -49,7 +49,8 @@ ROWS = {"packet_store": "sequence = 4", "packet_words": "packet = 4 AND word LIK
 PLACES = [(table, column) for table, names in COLUMNS.items() for column in names.split()]
 # When an epoch was begun, and by whom, is in no hash: another text or time is not found.
 UNHASHED = {("epochs", "begun_at"), ("epochs", "by")}
-# Every command on every damage takes minutes; in turn, each command meets each column, and each value each command.
+# Every command on every damage takes minutes. In turn, a column meets every third value, a value every third column,
+# and each damage verify and one other command.
 WHOLE = pytest.mark.parametrize(
     "whole", [pytest.param(False, id="in turn"), pytest.param(True, id="all", marks=pytest.mark.long)]
 )
@@ -170,6 +171,8 @@ def test_any_value_in_any_column_is_told(
     tried = 0
     values = [*(("?", (each,)) for each in VALUES), *((f"CAST(x'{each}' AS TEXT)", ()) for each in NO_TEXT)]
     for turn, (value, bound) in enumerate(values, PLACES.index((table, column))):
+        if turn % 3 and not whole:
+            continue
         shutil.copy(loose, path)
         with closing(sqlite3.connect(path)) as connection:
             connection.executescript("PRAGMA ignore_check_constraints = ON; PRAGMA synchronous = OFF")

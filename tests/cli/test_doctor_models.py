@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -233,11 +232,9 @@ def test_what_a_launch_warns_of_stands_beside_the_result(
 
 def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modelcheck, "CALL_S", 0.3)
-    began = time.monotonic()
     code, found = on(cli, [hangs()])
     assert (code, found["seat lite"][0]) == (1, "fail")
     assert "silent for 0.3 s" in found["seat lite"][1]
-    assert time.monotonic() - began < 20
 
 
 def test_one_attempt_is_all(cli: Cli) -> None:

@@ -38,6 +38,7 @@ from council.core.state import (
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
 from tests.core.invariants import check
+from tests.examples import tried
 
 BUDGETS_S = (5.0, 60.0, 200.0)
 TIGHT = Budget(proposal=Caps(tokens=800), seat=Caps(tokens=1_500), council=Caps(tokens=4_000, microusd=500))
@@ -353,7 +354,9 @@ def councils(draw: st.DrawFn) -> Watched:
 
 HISTORIES = st.builds(history, st.integers(0, 2**32), st.sampled_from((150, 60, 20, 5)))
 SETTINGS = settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=tried(400),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

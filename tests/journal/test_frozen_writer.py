@@ -5,7 +5,6 @@ Seen when a node was frozen: the server waits for the rest of the batch, which i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import psycopg
@@ -14,6 +13,7 @@ import pytest
 from council.journal.store import PacketStore
 from council.journal.writer import DurableJournal
 from council.protocol.errors import StoreLocked
+from tests.patience import until
 
 Open = Callable[..., PacketStore]
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -61,10 +61,7 @@ def test_a_journal_that_can_not_be_had_keeps_no_connection(address: str, opened:
 
 def gone(address: str, ended: set[int]) -> None:
     """That these are ended: a server sees a moment later that somebody has left."""
-    until = time.monotonic() + 30
-    while left := sessions(address) & ended:
-        assert time.monotonic() < until, f"{left} are still there"
-        time.sleep(0.02)
+    until(lambda: not sessions(address) & ended, "some are still there")
 
 
 def sessions(address: str) -> set[int]:

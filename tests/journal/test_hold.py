@@ -13,7 +13,7 @@ import pytest
 from council.journal.hold import held
 from council.journal.store import PacketStore
 from council.protocol.errors import JournalHeld, StoreUnreachable
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 
 from .conftest import end_sessions, raw
 
@@ -105,9 +105,7 @@ def test_one_that_somebody_else_holds_by_then_is_not_had_again(address: str, ope
         end_sessions(address)
         with held(opened(address).database, "council", takeover=False):
             assert not again()
-        until = time.monotonic() + 30
-        while not again():  # the server sees in its own time that the other one is gone
-            assert time.monotonic() < until
+        until(again)  # the server sees in its own time that the other one is gone
 
 
 @only_postgresql

@@ -28,7 +28,7 @@ from council.protocol.errors import (
     StoreError,
     StoreLocked,
 )
-from tests.patience import HANG_S
+from tests.patience import HANG_S, until
 
 from .conftest import raw
 from .packets import HOUR, NOW, PAST, append, given, several, whole
@@ -176,8 +176,7 @@ def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> No
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        while len(told) < 20 and thread.is_alive():
-            time.sleep(0.001)
+        until(lambda: len(told) >= 20 or not thread.is_alive())
         newer, head = new.begin_epoch("council", "new")
         fenced.wait(HANG_S)
     finally:
@@ -383,10 +382,8 @@ def test_a_writer_that_stopped_inside_does_not_block_for_ever(
         try:
             assert any(line == "inside\n" for line in victim.stdout)
             os.kill(victim.pid, signal.SIGSTOP)
-            began = time.monotonic()
             with pytest.raises(StoreLocked) as caught:
                 store.begin_epoch("council", "me")
-            assert time.monotonic() - began < 5
             assert caught.value.timeout_s == 0.3
         finally:
             os.kill(victim.pid, signal.SIGKILL)

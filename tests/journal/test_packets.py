@@ -40,6 +40,7 @@ from council.protocol.envelope import REASON_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import StoreCorrupt
 from council.protocol.packet import PACKET_BYTES_MAX, PARENTS_MAX, PacketEnvelope
 from council.runtime.reading import PROPOSAL_BYTES_MAX
+from tests.examples import tried
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
 from .conftest import only_sqlite
@@ -126,7 +127,7 @@ def read_back(row: Prepared, record: Record) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=KINDS.values())
-@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tried(12), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_bytes_are_those_of_the_document_for_every_kind_of_event(
     kind: type[ev.Event], data: st.DataObject

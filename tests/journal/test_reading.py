@@ -16,6 +16,7 @@ from council.journal import lineage, queries
 from council.journal.store import PacketStore
 from council.protocol.errors import CallerError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn
+from tests.examples import tried
 
 from .conftest import only_sqlite, raw
 from .packets import HOUR, NOW
@@ -97,7 +98,7 @@ questions = st.fixed_dictionaries(
 
 
 # The store is only read, so that every example may have the same.
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(120), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=questions, limit=st.integers(1, 60))
 def test_every_question_has_the_answer_of_the_list(
     filled: PacketStore, asked: dict[str, Any], limit: int
@@ -118,7 +119,7 @@ def half_entered(store: PacketStore, address: str, words: int) -> None:
 
 @only_sqlite
 @pytest.mark.parametrize("words", [0, 60])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tried(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=questions, limit=st.integers(1, 60))
 def test_what_has_no_words_yet_is_found_as_well(
     filled: PacketStore, address: str, words: int, asked: dict[str, Any], limit: int

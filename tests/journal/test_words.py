@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import sqlite3
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
@@ -17,6 +16,7 @@ from council.journal.chain import Head
 from council.journal.store import PacketStore
 from council.journal.verify import verify
 from council.protocol.errors import JournalCorrupt, StoreCorrupt
+from tests.patience import until
 
 from .conftest import raw
 from .packets import HOUR, NOW, PAST, append, given, whole
@@ -127,9 +127,7 @@ def test_it_ends_with_what_it_is_for(
     compared = []
 
     def endless(connection: object, ended: Callable[[], bool]) -> None:
-        until = time.monotonic() + 60
-        while not ended() and time.monotonic() < until:
-            pass
+        until(ended)
         compared.append(ended())
 
     monkeypatch.setattr(words, "misleading", endless)

@@ -141,7 +141,7 @@ def test_closing_in_trouble_leaves_no_gap(tmp_path: Path, well_again: bool) -> N
     def counted(*args: Any) -> Any:
         tried.append(len(args[2]))
         if well_again and journal._closing.is_set():
-            assert free.wait(10)
+            assert free.wait(HANG_S)
         return append_rows(*args)
 
     journal._store.append_rows = counted  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-WAIT_S = 30.0  # for what must come; far above what it takes
+from tests.patience import HANG_S
 
 
 @dataclass
@@ -159,7 +159,7 @@ def after(release: threading.Event, entry: Entry) -> Entry:
     """A slow first token: begins once ``release`` is set."""
 
     async def slow(call: Call) -> None:
-        await asyncio.to_thread(release.wait, WAIT_S)
+        await asyncio.to_thread(release.wait, HANG_S)
         await entry(call)
 
     return slow
@@ -227,7 +227,7 @@ class Stub:
     def arrived(self, count: int) -> list[Call]:
         """The requests, once there are so many."""
         with self._arrived:
-            assert self._arrived.wait_for(lambda: len(self.requests) >= count, WAIT_S)
+            assert self._arrived.wait_for(lambda: len(self.requests) >= count, HANG_S)
             return list(self.requests)
 
     def __enter__(self) -> Self:
@@ -235,14 +235,14 @@ class Stub:
         opened = asyncio.run_coroutine_threadsafe(
             asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop
         )
-        self._server = opened.result(WAIT_S)
+        self._server = opened.result(HANG_S)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(WAIT_S)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(HANG_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(WAIT_S)
+        self._thread.join(HANG_S)
         self._loop.close()
 
     async def _end(self) -> None:

@@ -24,7 +24,6 @@ from council.protocol.errors import CallDenied, ConfigError, MindError, ModelErr
 from tests.cases import each
 from tests.models.minds import CASE, Account, Pauses, PlainPrompts, mind_on
 from tests.models.stub import (
-    WAIT_S,
     Entry,
     Stub,
     after,
@@ -124,7 +123,7 @@ def test_a_slow_first_token_is_waited_for() -> None:
 
 
 def test_a_server_that_keeps_the_line_open_after_its_answer_is_not_waited_for() -> None:
-    opinion, purse, _ = reviewed(says(ballot(), done=False, keeps_open=True), timeout_s=WAIT_S * 3)
+    opinion, purse, _ = reviewed(says(ballot(), done=False, keeps_open=True), timeout_s=HANG_S * 3)
     assert (opinion.vote, purse.costs) == ("yes", [USED])
 
 
@@ -142,7 +141,7 @@ def test_seats_reviews_share_a_client_and_no_connection_stays() -> None:
 
     with Stub({"small": [says(ballot(), keeps_open=True)]}) as stub:
         assert [opinion.vote for opinion in run(several())] == ["yes"] * 4
-        assert all(call.hung_up.wait(WAIT_S) for call in stub.requests)
+        assert all(call.hung_up.wait(HANG_S) for call in stub.requests)
 
 
 def test_what_is_heard_whole_is_hung_up_on_though_others_still_talk() -> None:
@@ -153,7 +152,7 @@ def test_what_is_heard_whole_is_hung_up_on_though_others_still_talk() -> None:
         other = asyncio.create_task(mind.review(CASE))
         await asyncio.to_thread(stub.arrived, 1)
         assert (await mind.review(CASE)).vote == "yes"
-        assert await asyncio.to_thread(stub.requests[1].hung_up.wait, WAIT_S)
+        assert await asyncio.to_thread(stub.requests[1].hung_up.wait, HANG_S)
         assert not stub.requests[0].hung_up.is_set()
         other.cancel()
 
@@ -171,7 +170,7 @@ def test_a_line_that_the_server_would_keep_is_not_kept() -> None:
     async def asked() -> None:
         with pytest.raises(ModelError, match="404"):
             await mind_on(stub).review(CASE)
-        assert await asyncio.to_thread(stub.requests[0].hung_up.wait, WAIT_S)
+        assert await asyncio.to_thread(stub.requests[0].hung_up.wait, HANG_S)
 
     with Stub({"small": [kept]}) as stub:
         run(asked())
@@ -529,7 +528,7 @@ def test_a_review_that_is_given_up_hangs_up_and_settles() -> None:
         with pytest.raises(asyncio.CancelledError):
             await review
         assert (purse.costs, purse.errors) == ([None], [])
-        assert await asyncio.to_thread(call.hung_up.wait, WAIT_S)
+        assert await asyncio.to_thread(call.hung_up.wait, HANG_S)
 
     with Stub({"small": [hangs("{")]}) as stub:
         run(given_up())

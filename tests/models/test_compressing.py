@@ -24,8 +24,8 @@ from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol.errors import CallDenied, MindError, ModelError
 from tests.models.minds import CASE, Account, Pauses
 from tests.models.stub import Call, Entry, Stub, ballot, hangs, plan, refuse, ruling, says, used
+from tests.patience import HANG_S
 
-WITHIN_S = 20.0
 KEYS = {"PRIMES_KEY": "sk-prime-0123456789", "LITES_KEY": "sk-lite-0123456789"}
 READ = used(1_500, 20)  # as a server tells it that read all of a prompt
 TORN = "one_sentence_without_end " * 400  # no sentence of it can be left out
@@ -52,7 +52,7 @@ def asked(stub: Stub, purse: Account, wanted: Request | None = None, **more: Any
     async def ask() -> str:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more), Pauses())
         compressor.take_purse(purse)
-        within_s = asyncio.get_running_loop().time() + WITHIN_S
+        within_s = asyncio.get_running_loop().time() + HANG_S
         return await compressor(wanted or request(until_s=within_s))
 
     return asyncio.run(ask())
@@ -118,7 +118,7 @@ def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
         async def twice() -> list[str]:
             compressor = Compressor(Endpoint(model="small", base_url=stub.base_url), Pauses())
             compressor.take_purse(Account())
-            within_s = asyncio.get_running_loop().time() + WITHIN_S
+            within_s = asyncio.get_running_loop().time() + HANG_S
             return [await compressor(request(most, until_s=within_s)) for most in (100, 40)]
 
         assert asyncio.run(twice()) == ["Short.", "Shorter."]
@@ -257,7 +257,7 @@ def ruled(lite: Entry, prime: list[Entry], **more: Any) -> tuple[Decision, list[
         for each in seats.values():
             each |= {"tokenizer": "o200k_base", "max_output_tokens": 4_000, "stages": "one"}
         with Council.inline(seats={**seats, "codemind": {"enabled": False}}, **more) as running:
-            decision = running.propose("Delete the old index", wait_for="all", timeout_s=WITHIN_S)
+            decision = running.propose("Delete the old index", wait_for="all", timeout_s=HANG_S)
             kept = list(running.history(types=["call", "fault"], newest_first=False))
         return decision, kept, first, second
 

@@ -12,10 +12,10 @@ import pytest
 from council import Council, Decision
 from council.agents.llm import calls
 from council.core.state import Tally
-from tests.models.stub import WAIT_S, Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
+from tests.models.stub import Entry, Stub, ballot, for_each, hangs, plan, refuse, ruling, says
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
-WITHIN_S = 20.0
 # A proposal whose ballots are all lost is open until its deadline (rules 1.7).
 SOON_S = 2.0
 
@@ -37,7 +37,7 @@ def council(scripts: Mapping[str, Sequence[Entry]], **more: Any) -> Iterator[tup
 
 
 def decided(running: Council, **details: Any) -> Decision:
-    given: dict[str, Any] = {"wait_for": "all", "timeout_s": WITHIN_S} | details
+    given: dict[str, Any] = {"wait_for": "all", "timeout_s": HANG_S} | details
     return running.propose("Delete the old index", "Nobody reads it any more.", **given)
 
 
@@ -176,7 +176,7 @@ def test_a_call_that_nobody_needs_any_more_is_given_up() -> None:
         decision = decided(running, wait_for="decisive")
         assert (decision.outcome, decision.early) == ("approved", True)
         slow = [call for call in stub.arrived(3) if call.model == "codemind"]
-        assert slow[0].hung_up.wait(WAIT_S)
+        assert slow[0].hung_up.wait(HANG_S)
 
 
 def test_no_call_is_made_that_does_not_fit_the_proposals_budget() -> None:
@@ -197,4 +197,4 @@ def test_servers_that_fail_cost_no_more_than_the_time_of_the_proposal() -> None:
     with council(scripts) as (running, _):
         decision = decided(running, timeout_s=SOON_S)
     assert not decision.final
-    assert decision.seconds < WITHIN_S
+    assert decision.seconds < HANG_S

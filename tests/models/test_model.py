@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,8 +23,10 @@ from council.agents.prompting.prompt import Overrun, Prompt
 from council.agents.prompting.tokens import counter_for
 from council.protocol.errors import ModelError
 from tests.cases import each
+from tests.examples import tried
 from tests.models.minds import CANARY, CASE, Account, Pauses, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
+from tests.patience import GROWTH_MAX, growth
 
 PROMPT = asyncio.run(PlainPrompts().ballot(CASE))
 BALLOTS = (
@@ -280,18 +281,20 @@ def test_an_answer_that_is_mended_is_no_echo_of_itself() -> None:
 
 def test_hostile_answers_are_read_in_the_time_of_their_length() -> None:
     """Mutation: a pattern that begins anew at each character takes a minute for a hundred thousand of them."""
+
+    def read(bait: str) -> None:
+        accept.bare(bait)
+        accept.shows(CANARY, bait)
+        with pytest.raises(accept.Unusable):
+            accept.opinion(CASE, Answer(bait, "stop"), PROMPT)
+
     for bait in (
         "```" + " " * 131_000 + "x",
         "```\n" + "`\n" * 60_000,
         "\\" * 131_000,
         '{"ballot":' * 10_000,
     ):
-        began = time.process_time()
-        accept.bare(bait)
-        accept.shows(CANARY, bait)
-        with pytest.raises(accept.Unusable):
-            accept.opinion(CASE, Answer(bait, "stop"), PROMPT)
-        assert time.process_time() - began < 5  # it was 15 s and more
+        assert growth(read, bait) < GROWTH_MAX
 
 
 def test_a_bare_answer_counts_whatever_was_planted() -> None:
@@ -375,7 +378,7 @@ def test_a_ruling_in_a_fence_counts_and_one_is_asked_for_again() -> None:
 # Whatever it is
 
 
-@settings(max_examples=100)
+@settings(max_examples=tried(100))
 @given(
     text=st.text(max_size=200)
     | st.text(st.sampled_from(list('{}[]":,\\ `\nvoteyballotcontrol_packet01')), max_size=400)
@@ -386,7 +389,7 @@ def test_no_text_makes_a_vote_by_chance(text: str) -> None:
             accept.checked(CASE, PROMPT, Answer(text, "stop"), taken)
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(
     vote=st.sampled_from(["yes", "no", "abstain"]),
     cut=st.integers(0, 200),

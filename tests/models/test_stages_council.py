@@ -13,9 +13,9 @@ from council import Council, Decision
 from council.agents.llm import calls
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from tests.models.stub import Call, Entry, Stub, after, ballot, for_each, plan, ruling, says
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
-WITHIN_S = 30.0
 DEED: dict[str, Any] = {"action": {"tool": "shell", "args": {"command": "rm -r index"}}, "risk": "med"}
 GOES_ON, HALTS = says('{"interrupt": null}'), says('{"interrupt": "it removes more than the index"}')
 
@@ -44,7 +44,7 @@ def council(observes: Sequence[Entry], **scripts: Entry) -> Iterator[tuple[Counc
 
 
 def decided(running: Council, **details: Any) -> Decision:
-    return running.propose("Delete the old index", timeout_s=WITHIN_S, **{**DEED, **details})
+    return running.propose("Delete the old index", timeout_s=HANG_S, **{**DEED, **details})
 
 
 def task(call: Call) -> str:
@@ -99,7 +99,7 @@ def test_each_seat_plans_votes_and_lite_observes_the_others() -> None:
 
 def test_a_plain_question_is_voted_on_in_one_call_each() -> None:
     with council([HALTS]) as (running, _):
-        decision = running.propose("Is the index still read?", timeout_s=WITHIN_S, wait_for="all")
+        decision = running.propose("Is the index still read?", timeout_s=HANG_S, wait_for="all")
         assert sorted(tasks(running)) == sorted((seat, "ballot") for seat in SEATS)
     assert decision.outcome == "approved"
 

@@ -39,6 +39,7 @@ from council.protocol.envelope import (
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.metadata import Metadata
 from tests.cases import each
+from tests.examples import tried
 from tests.hold import wire
 
 # Strategies: every envelope there can be, small
@@ -628,7 +629,7 @@ MSGPACK_VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=tried(400))
 @given(st.binary(max_size=300))
 def test_random_bytes(data: bytes) -> None:
     for read in (decode, peek):
@@ -636,7 +637,7 @@ def test_random_bytes(data: bytes) -> None:
         only_envelope_errors(read, b"\x9b\x01\x00" + data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tried(300))
 @given(st.lists(MSGPACK_VALUES, min_size=7, max_size=11), st.sampled_from(["VOTE", "PROPOSAL", "INFO", None]))
 def test_values_in_the_shape_of_an_envelope(values: list[Any], word: str | None) -> None:
     found = [1, 0, *values]
@@ -646,7 +647,7 @@ def test_values_in_the_shape_of_an_envelope(values: list[Any], word: str | None)
         only_envelope_errors(read, msgpack.packb(found))
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=tried(400), suppress_health_check=[HealthCheck.too_slow])
 @given(envelopes(), st.data())
 def test_envelopes_with_a_byte_or_two_changed(envelope: Envelope, data: st.DataObject) -> None:
     """A changed byte is refused, or is another envelope with those very bytes."""

@@ -20,6 +20,7 @@ from council.protocol.cognition import CognitionPacket, fields, parts, schema_id
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import JSON_BYTES_MAX
 from tests.cases import each
+from tests.examples import tried
 from tests.protocol.cognition import tables
 from tests.protocol.cognition.tables import ENUMS, NOW, PARTS, SAMPLES
 
@@ -214,7 +215,7 @@ def test_a_change_of_what_was_hashed_shows(name: str, change: dict[str, Any]) ->
     assert changed.compute_hashes() != changed
 
 
-@settings(max_examples=40)
+@settings(max_examples=tried(40))
 @given(tables.parts("CognitionPacket"))
 def test_any_packet_comes_through_unchanged(data: dict[str, Any]) -> None:
     """Also its unknown keys at every level, 1 that is not 1.0, and -0.0. Mutation: ``float`` for a number."""
@@ -229,7 +230,7 @@ def test_any_packet_comes_through_unchanged(data: dict[str, Any]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 def test_any_part_comes_through_unchanged(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(PARTS)))
     given_part = data.draw(tables.parts(name))

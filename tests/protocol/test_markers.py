@@ -29,6 +29,7 @@ from council.protocol.answer.markers import (
 from council.protocol.envelope import Action
 from council.protocol.errors import CallerError, EnvelopeError, EnvelopeTooLarge
 from tests.cases import each
+from tests.examples import tried
 
 NONCE = "5f3a9c17e2b84d06"
 OTHER = "5f3a9c17e2b84d07"
@@ -268,7 +269,7 @@ def by_lines(text: str, nonce: str | None) -> tuple[Block, ...]:
     return tuple(Block(kind, (text or "").strip(" \t\r\n"), inside) for kind, text, inside in found)  # type: ignore[arg-type]
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 @given(TEXTS, st.sampled_from([None, NONCE]), st.data())
 def test_wherever_it_is_split_the_blocks_are_those_of_the_whole(
     text: str, nonce: str | None, data: st.DataObject

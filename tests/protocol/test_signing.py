@@ -35,6 +35,7 @@ from council.protocol.signing import (
     seal_to,
     sign,
 )
+from tests.examples import tried
 
 LITE, PRIME = b"L" * KEY_BYTES, b"P" * KEY_BYTES
 PROPOSED = "b6a9f42e00112233"
@@ -119,7 +120,7 @@ def test_every_bit_counts(data: st.DataObject) -> None:
         open_to(bytes(told), LITE, "north", "lite")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=tried(300))
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_typed_errors(data: bytes) -> None:
     ring = Keyring()

@@ -92,6 +92,16 @@ class Unbuildable:
         return Opinion.yes("never said")
 
 
+class Gated:
+    """Is there once a file is; leaves one beside it when it begins to wait."""
+
+    def __init__(self, gate: str) -> None:
+        wait(Path(gate))
+
+    async def review(self, case: Case) -> Opinion:
+        return Opinion.no("let in", confidence=0.9)
+
+
 class SlowToBuild:
     """Takes its time before it is there."""
 

@@ -9,6 +9,7 @@ import pytest
 from tests.chaos import ray as chaos
 
 
+@pytest.mark.long
 def test_kills_under_load_lose_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAOS_ADA", "ad" * 32)
     found = chaos.run(4, 1, tmp_path, behind=200, name=name)

@@ -140,6 +140,7 @@ def test_a_python_program_finds_the_council_by_its_name_alone(first: First) -> N
     assert out.split() == ["approved"], err
 
 
+@pytest.mark.long
 def test_on_a_cluster_that_runs_a_council_is_detached_and_no_process_stays(
     first: First, shell: Shell
 ) -> None:

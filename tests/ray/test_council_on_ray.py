@@ -274,6 +274,26 @@ def test_a_mind_that_hangs_or_stops_its_loop_costs_its_ballot_and_the_heart_goes
             gate.touch()
 
 
+def test_seats_whose_minds_hang_past_the_inactivity_limit_stay_active(name: str, tmp_path: Path) -> None:
+    """Mutation: the heart beats on the loop of the mind, and a mind that hangs makes its seat inactive for good.
+
+    By the coordinator's clock, which status tells, they hang for twice the limit. A machine that stands still may
+    make a seat inactive for a moment; the beat behind it takes that back.
+    """
+    gates, hang = [tmp_path / "lite", tmp_path / "codemind"], ("lite", "codemind")
+    with launch(name, heartbeat_s=0.2, inactivity_s=1.0, store="memory") as council:
+        with proposing(council, f"lite: wait {gates[0]}; codemind: wait {gates[1]}", *gates) as waiting:
+            until(lambda: all(begun(gate) for gate in gates))
+            before_s = council.status()["uptime_s"]
+            until(lambda: council.status()["uptime_s"] > before_s + 2.0)
+            before = told_of(council, "heartbeats")
+            until(lambda: all(told_of(council, "heartbeats")[seat] > before[seat] for seat in hang))
+            until(lambda: all(told_of(council, "active").values()))
+            assert not waiting.done()
+            assert set(told_of(council, "restarts").values()) == {0}
+        assert waiting.result(HANG_S).outcome == "approved"
+
+
 def test_a_late_ballot_is_shown_and_changes_nothing(council: Council, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     before = position(council)
@@ -486,32 +506,47 @@ def test_rays_own_refusal_of_another_version_is_told_as_such() -> None:
     assert "no council named version-of-nobody runs" in done.stdout
 
 
-def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(name: str) -> None:
-    """Mutation: to launch on the caller's loop stops it for the seconds that the actors take to start."""
-    word = "closure"
+def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: to launch on the caller's loop stops it for the seconds that the actors take to start.
+
+    A seat is not there before the loop has turned while it waits. And no call that waits for Ray is made on the loop.
+    """
+    word, gate = "closure", tmp_path / "gate"
+    waited_on: set[str] = set()
+
+    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any, **more: Any) -> Any:
+            waited_on.add(threading.current_thread().name)
+            return call(*given, **more)
+
+        return noted
+
+    for each in ("get", "wait", "get_actor"):
+        monkeypatch.setattr(ray, each, noting(getattr(ray, each)))
 
     async def own(case: Case) -> Opinion:
         return Opinion.no(f"said by a {word}")
 
     async def scenario() -> None:
-        turns = 0
-
-        async def count() -> None:
-            nonlocal turns
-            while True:
+        async def let_in() -> None:
+            while not begun(gate):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.001)
-                turns += 1
+            gate.touch()
 
-        counting = asyncio.ensure_future(count())
-        async with AsyncCouncil.launch(name=name, **patient(seats=seats(own, own))) as council:
-            assert turns > 10
+        letting_in = asyncio.ensure_future(let_in())
+        gated = SeatConfig(name="codemind", mind=f"{MINDS}Gated", options={"gate": str(gate)})
+        async with AsyncCouncil.launch(name=name, **patient(seats=(*seats(own)[:2], gated))) as council:
+            assert letting_in.done()
+            assert waited_on
+            assert threading.current_thread().name not in waited_on
             decision = await council.propose("x", wait_for="all")
             assert decision.outcome == "rejected"
-            assert {b.reason for b in decision.ballots if b.vote == "no"} == {"said by a closure"}
+            assert {b.reason for b in decision.ballots if b.vote == "no"} == {"said by a closure", "let in"}
             address = ray.get_runtime_context().gcs_address
             async with AsyncCouncil.connect(address, name, sender="guest") as guest:
                 assert guest.sender in (await guest.status())["sessions"]
-        counting.cancel()
 
     asyncio.run(scenario())
 

@@ -194,41 +194,41 @@ def test_in_a_browser_a_seat_dies_freezes_and_comes_back_and_the_tab_shows_the_p
 
     async def die_and_come_back(page: Browser) -> None:
         await page.open(shown.panel)
-        await page.see(f"{state('lite')} === 'active'", HANG_S)
+        await page.see(f"{state('lite')} === 'active'")
         os.kill(pids["lite"], signal.SIGKILL)
-        await page.see(f"{state('lite')} === 'inactive'", HANG_S)
+        await page.see(f"{state('lite')} === 'inactive'")
         assert "died" in await page.run(f"{CARD.format('lite')}.querySelector('.why').textContent")
         assert await page.run(f"{state('prime')} === 'active'")
-        await page.see(f"{state('lite')} === 'active'", HANG_S)
+        await page.see(f"{state('lite')} === 'active'")
         assert "1 restart" in await page.run(f"{CARD.format('lite')}.querySelector('.rest').textContent")
 
     async def freeze_and_thaw(page: Browser) -> None:
         found = age("codemind")
         os.kill(pids["codemind"], signal.SIGSTOP)
         try:
-            seen = [await page.see(f"{found} > {least} && ({found})", HANG_S) for least in (1, 2)]
+            seen = [await page.see(f"{found} > {least} && ({found})") for least in (1, 2)]
             assert seen[0] < seen[1]
         finally:
             os.kill(pids["codemind"], signal.SIGCONT)
-        await page.see(f"{found} < {seen[1]}", HANG_S)
+        await page.see(f"{found} < {seen[1]}")
 
     async def coordinator_restarts(page: Browser) -> None:
         os.kill(pids["coordinator"], signal.SIGKILL)
-        await page.see("!document.getElementById('trouble').hidden", HANG_S)
-        await page.see("document.getElementById('pulse').dataset.state === 'live'", HANG_S)
-        await page.see("document.getElementById('facts').textContent.includes('epoch 2')", HANG_S)
+        await page.see("!document.getElementById('trouble').hidden")
+        await page.see("document.getElementById('pulse').dataset.state === 'live'")
+        await page.see("document.getElementById('facts').textContent.includes('epoch 2')")
 
     async def tab_and_actors(page: Browser) -> None:
         await page.call(
             "Network.setCookie", name="ray-authentication-token", value=shown.token, url=shown.dashboard
         )
         await page.open(f"{shown.dashboard}#/metrics")
-        frame = await page.see("document.querySelector('iframe')?.src", HANG_S)
+        frame = await page.see("document.querySelector('iframe')?.src")
         assert frame.startswith(f"{shown.panel}d/council/?")
-        await page.see_in_frame(frame, "document.querySelectorAll('.seat').length === 3", HANG_S)
+        await page.see_in_frame(frame, "document.querySelectorAll('.seat').length === 3")
         await page.open(f"{shown.dashboard}#/actors")
         for part in ("Coordinator of", "Seat prime of", "Panel of"):
-            await page.see(f"document.body.innerText.includes('{part} first.')", HANG_S)
+            await page.see(f"document.body.innerText.includes('{part} first.')")
 
     in_a_browser(tmp_path, die_and_come_back, freeze_and_thaw, coordinator_restarts, tab_and_actors)
 
@@ -251,14 +251,14 @@ def test_in_a_browser_a_frozen_seat_is_inactive_until_it_thaws(silent: Shown, tm
 
     async def freeze_and_thaw(page: Browser) -> None:
         await page.open(silent.panel)
-        await page.see(f"{state('codemind')} === 'active'", HANG_S)
+        await page.see(f"{state('codemind')} === 'active'")
         os.kill(frozen, signal.SIGSTOP)
         try:
-            await page.see(f"{state('codemind')} === 'inactive'", HANG_S)
+            await page.see(f"{state('codemind')} === 'inactive'")
             why = await page.run(f"{CARD.format('codemind')}.querySelector('.why').textContent")
             assert why == "no heartbeat for more than 6 s"
         finally:
             os.kill(frozen, signal.SIGCONT)
-        await page.see(f"{state('codemind')} === 'active'", HANG_S)
+        await page.see(f"{state('codemind')} === 'active'")
 
     in_a_browser(tmp_path, freeze_and_thaw)

@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from council.cluster.actors import RayTransport
 from council.cluster.panel_actor import Panel
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError, Unreachable
+from tests.patience import HANG_S, until
 from tests.runtime.harness import run
 
-TIMEOUT_S = 90.0
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(200)]
 
 # Each process that unpickles a Trap leaves a file of its own id.
@@ -89,7 +88,7 @@ def foreign(name: str, tmp_path: Path) -> Any:
 
     def put(how: str, part: str = "coordinator") -> None:
         arguments = [sys.executable, "-c", FOREIGN, connection.here(), f"{name}/{part}", str(tmp_path), how]
-        subprocess.run(arguments, env={**os.environ, "RAY_AUTH_MODE": "token"}, check=True, timeout=TIMEOUT_S)
+        subprocess.run(arguments, env={**os.environ, "RAY_AUTH_MODE": "token"}, check=True, timeout=HANG_S)
         parts.append(part)
 
     yield put
@@ -143,16 +142,18 @@ def test_an_error_that_comes_after_the_call_was_given_up_is_not_unpickled(
     logger.addHandler(handler)
     try:
         (tmp_path / "go").touch()
-        ends_s = time.monotonic() + TIMEOUT_S
-        while not (any("nobody waited for" in each for each in logged) or trap.exists()):
-            assert time.monotonic() < ends_s, "the error never came"
+
+        def came() -> bool:
             gc.collect()
-            time.sleep(0.05)
+            return any("nobody waited for" in each for each in logged) or trap.exists()
+
+        until(came, "the error never came")
     finally:
         logger.removeHandler(handler)
     assert not trap.exists()
 
 
+@pytest.mark.long
 def test_ending_a_council_unpickles_nothing_of_foreign_actors_under_its_name(
     name: str, foreign: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -186,7 +187,7 @@ def test_a_coordinator_that_goes_on_unpickles_nothing_of_foreign_actors_in_the_p
             pass
         assert "NotBytes" in told["notice"]
 
-    run(find(), TIMEOUT_S)
+    run(find(), HANG_S)
     assert not (tmp_path / str(os.getpid())).exists()
 
 
@@ -231,10 +232,10 @@ def test_bytes_of_any_size_are_taken_and_other_objects_of_this_process_are_left_
     made: Any = Harmless.options(name=f"{name}/coordinator", namespace="council").remote()  # type: ignore[attr-defined]
     actor = raw_answers.find(f"{name}/coordinator", "council", Harmless)
     for count in (0, 10, 5_000_000):
-        assert ray.get(actor.much.remote(count), timeout=TIMEOUT_S) == bytes(count)
+        assert ray.get(actor.much.remote(count), timeout=HANG_S) == bytes(count)
     assert ray.get(ray.put({"of": "its own"})) == {"of": "its own"}
     with pytest.raises(raw_answers.NotBytes):
-        ray.get(actor.other.remote(), timeout=TIMEOUT_S)
+        ray.get(actor.other.remote(), timeout=HANG_S)
     ray.kill(made)
 
 
@@ -261,7 +262,7 @@ def test_a_function_that_the_head_names_is_not_called(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=TIMEOUT_S,
+            timeout=HANG_S,
         )
     finally:
         head.internal_kv_del(hook[0], False, hook[1])

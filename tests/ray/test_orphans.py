@@ -24,6 +24,7 @@ def actors(council: str) -> set[str]:
     return {actor["name"] for actor in named if actor["name"].startswith(f"{council}/")}
 
 
+@pytest.mark.long
 def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str) -> None:
     """Mutation: only ``attend`` notices that a coordinator is dead, and nobody attends to these."""
     code = (

@@ -16,6 +16,7 @@ from council.protocol.envelope import Envelope
 from council.runtime.driver import Driver
 from council.runtime.messages import Acknowledged, Failed, Message, Told
 from tests.core.invariants import check
+from tests.patience import HANG_S, VirtualLoop
 
 T = TypeVar("T")
 COUNCIL_ID = "test.0123456789abcdef"
@@ -24,8 +25,10 @@ THREE = ("prime", "lite", "codemind")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def run(coroutine: Coroutine[Any, Any, T], within_s: float = 60.0) -> T:
+def run(coroutine: Coroutine[Any, Any, T], in_virtual_time: bool = False) -> T:
     """The coroutine's result on a loop of its own; hanging is a failure, not a wait.
+
+    ``in_virtual_time`` the loop's timers pass at once, one after another: for what uses no thread.
 
     What the loop reports by itself (an error of a task that nobody awaited) is dropped: formatting it, from
     the garbage collector, in the middle of pytest's own formatting, trips Python 3.11.
@@ -33,14 +36,15 @@ def run(coroutine: Coroutine[Any, Any, T], within_s: float = 60.0) -> T:
 
     async def bounded() -> T:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        return await asyncio.wait_for(coroutine, within_s)
+        return await asyncio.wait_for(coroutine, HANG_S)
 
-    return asyncio.run(bounded())
+    with asyncio.Runner(loop_factory=VirtualLoop if in_virtual_time else None) as runner:
+        return runner.run(bounded())
 
 
-async def until(condition: Any, within_s: float = 30.0) -> None:
+async def until(condition: Any) -> None:
     """Lets the loop turn until ``condition()`` is true."""
-    deadline = asyncio.get_running_loop().time() + within_s
+    deadline = asyncio.get_running_loop().time() + HANG_S
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "what was waited for did not come"
         await asyncio.sleep(0.002)

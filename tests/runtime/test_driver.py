@@ -31,6 +31,7 @@ from council.runtime.outbox import SHOWN_REASON_MAX
 from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
 from council.runtime.status import status as status_of
 from tests.cases import each
+from tests.examples import tried
 from tests.runtime.harness import COUNCIL_ID, THREE, Hand, greeting, key_of
 
 
@@ -612,7 +613,7 @@ def test_effects_and_answers_are_paid_in_the_order_in_which_they_came_to_be(hand
     assert hand.kinds() == ["proposal", "refusal", "ballot", "decision", "refusal"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(st.lists(st.sampled_from(["junk", "late", "cancel", "propose", "retry"]), max_size=14), st.data())
 def test_whenever_saving_comes_the_order_told_is_the_same(plan: list[str], data: st.DataObject) -> None:
     def heard(cuts: list[int]) -> tuple[list[str], list[str]]:
@@ -761,7 +762,7 @@ def test_an_empty_feed_has_nothing_after_zero(hand: Hand) -> None:
     assert hand.driver.feed.after(0, 10) == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=tried(60))
 @given(kept=st.integers(1, 12), made=st.integers(0, 20), after=st.integers(0, 20), limit=st.integers(1, 30))
 def test_pages_are_gapless(kept: int, made: int, after: int, limit: int) -> None:
     hand = Hand(events_kept=kept)
@@ -1070,7 +1071,7 @@ def test_status_is_plain_data(hand: Hand) -> None:
 # Hostile bytes
 
 
-@settings(max_examples=300)
+@settings(max_examples=tried(300))
 @given(
     st.data(),
     st.sampled_from(["cut", "flip", "insert", "swap-signature", "noise"]),
@@ -1111,7 +1112,7 @@ def test_altered_bytes_are_refused_never_raise_and_never_count(
     assert hand.driver.state.open[pid].ballots == ()
 
 
-@settings(max_examples=200)
+@settings(max_examples=tried(200))
 @given(st.binary(max_size=120))
 def test_authentic_nonsense_of_a_seat_is_refused_and_never_raises(payload: bytes) -> None:
     hand = Hand()

@@ -22,6 +22,7 @@ from council.protocol.errors import CouncilError, Refused, TokenBudgetError
 from council.runtime.build import fitting_of
 from council.runtime.fitting import PIECE_CHARS, Rooms
 from tests.agents.test_tokens import FILES
+from tests.examples import tried
 
 KEY, COUNCIL = b"k" * 32, "c.1"
 WORDS = ("one", " two", "\n", "日本", "é", "  ", "x" * 40, "0123456789", "{}", "naïve ")
@@ -102,7 +103,7 @@ def test_nothing_is_loaded_twice_and_short_ones_need_no_thread(monkeypatch: pyte
     assert problem(rooms, sealed("short enough")) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=tried(40), deadline=None)
 @given(
     st.integers(-90, 90),
     st.lists(st.sampled_from(WORDS), min_size=1, max_size=6),

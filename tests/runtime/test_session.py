@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -37,6 +36,7 @@ from council.protocol.errors import (
 from council.runtime import session as session_module
 from council.runtime.coordinator import Coordinator
 from council.runtime.session import Session
+from tests.examples import tried
 from tests.patience import HANG_S
 from tests.runtime.harness import COUNCIL_ID, key_of, run, until
 from tests.runtime.test_coordinator import Bench, Chair, HandClock, hang
@@ -130,7 +130,11 @@ class Wire:
 
 
 def on_a_wire(
-    scenario: Scenario, minds: dict[str, Any] | None = None, call_timeout_s: float = 30.0, **rules: Any
+    scenario: Scenario,
+    minds: dict[str, Any] | None = None,
+    call_timeout_s: float = 30.0,
+    in_virtual_time: bool = False,
+    **rules: Any,
 ) -> None:
     async def whole() -> None:
         async with Bench(minds, **rules) as bench:
@@ -142,7 +146,7 @@ def on_a_wire(
             session._call_timeout_s = 60.0
             await session.close()
 
-    run(whole())
+    run(whole(), in_virtual_time)
 
 
 SILENT = {"prime": Chair, "lite": hang, "codemind": hang}
@@ -171,7 +175,7 @@ def test_what_was_lost_is_sent_again_byte_for_byte_and_decided_once(plan: list[s
     on_a_wire(scenario)
 
 
-@settings(max_examples=30)
+@settings(max_examples=tried(30))
 @given(
     st.lists(st.sampled_from(["fine", "lose call", "lose reply", "forget"]), max_size=25), st.integers(1, 6)
 )
@@ -253,14 +257,15 @@ def test_an_act_on_a_bad_line_is_done_once_and_acknowledged(kind: str, fault: st
 def test_a_council_that_never_answers_is_no_answer_in_time() -> None:
     async def scenario(wire: Wire) -> None:
         wire.line.plan = ["hang", "hang", "hang"]
-        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         with pytest.raises(NoAnswer) as caught:
-            await wire.session.propose(wire.draft("aaaaaaaa", time_budget_s=0.05))
-        assert 0.15 <= time.monotonic() - began < 20.0
+            await wire.session.propose(wire.draft("aaaaaaaa", time_budget_s=5.0))
+        assert loop.time() - began_s == pytest.approx(20.0)
         assert caught.value.proposal_id == "aaaaaaaa"
-        assert caught.value.waited_s == pytest.approx(0.2)
+        assert caught.value.waited_s == pytest.approx(20.0)
 
-    on_a_wire(scenario, call_timeout_s=0.1)
+    on_a_wire(scenario, call_timeout_s=10.0, in_virtual_time=True)
 
 
 def test_proposing_again_after_no_answer_sends_it_again() -> None:

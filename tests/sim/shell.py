@@ -7,7 +7,6 @@ nothing of rules; test_shell.py says what must hold.
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
@@ -23,35 +22,11 @@ from council.protocol.errors import Unreachable
 from council.runtime.coordinator import Coordinator
 from council.runtime.session import Session
 from council.runtime.surroundings import Clock
+from tests.patience import VirtualLoop
 from tests.sim.plan import name_of, pick, unit
 
 WALL_0 = 1_700_000_000.0
 CALL_TIMEOUT_S = 30.0
-
-
-class _Instant(selectors.SelectSelector):
-    """Never waits: what it is asked to wait for has passed, as far as its loop can tell."""
-
-    waited_s = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise RuntimeError("everything waits, and nothing will ever happen")
-        self.waited_s += max(timeout, 0.0)
-        return super().select(0)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time is what its timers make it."""
-
-    def __init__(self) -> None:
-        self._instant = _Instant()
-        super().__init__(self._instant)
-        self.complaints: list[str] = []
-        self.set_exception_handler(lambda _, what: self.complaints.append(str(what)))
-
-    def time(self) -> float:
-        return self._instant.waited_s
 
 
 def in_virtual_time(work: Coroutine[Any, Any, Any]) -> list[str]:
