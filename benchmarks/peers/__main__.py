@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.job import LEVELS
-from benchmarks.measure import markdown, number
+from benchmarks.measure import markdown, number, ratios
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WITHIN_S = 3_600.0
@@ -39,8 +39,9 @@ class Peer:
 MEMORY, DURABLE = "council, no journal", "council, journal in SQLite"
 PEERS = (
     Peer(MEMORY, None, "ours:in_memory", MEMORY),
-    Peer("agent-framework, workflows used again", "agent-framework", "agent_framework:reused", MEMORY),
-    Peer("agent-framework, a workflow for each", "agent-framework", "agent_framework:fresh", MEMORY),
+    Peer("agent-framework, custom agents", "agent-framework", "agent_framework:custom_agents", MEMORY),
+    Peer("agent-framework, chat agents", "agent-framework", "agent_framework:chat_agents", MEMORY),
+    Peer("agent-framework, workflows", "agent-framework", "agent_framework:workflows", MEMORY),
     Peer("autogen-core", "autogen", "autogen:runtime", MEMORY),
     Peer("langgraph, no checkpoints", "langgraph", "langgraph:in_memory", MEMORY),
     Peer(DURABLE, None, "ours:durable", DURABLE),
@@ -63,13 +64,14 @@ def run(peer: Peer, environments: Path, scale: float) -> dict[str, Any]:
 
 def tables(rounds: list[Round]) -> str:
     """Two tables in Markdown: medians of the rounds, with the lowest and the highest."""
-    names = list(rounds[0])
     waits = [["", *(f"{level} in flight" for level in LEVELS), "CPU of one, 100 in flight"]]
     rates = [["", *(f"{level} in flight" for level in LEVELS), "RSS; grew"]]
-    for name in names:
+    for name in rounds[0]:
         mine = [each[name] for each in rounds]
-        waits.append([name, *(_wait(mine, level) for level in LEVELS), f"{_median(mine, 100, 'cpu'):.3g} ms"])
-        memory = "; ".join(f"{statistics.median(each[key] for each in mine):.0f}" for key in ("rss", "grew"))
+        waits.append(
+            [name, *(_wait(mine, level) for level in LEVELS), f"{_beside(rounds, name, 100, 'cpu')} ms"]
+        )
+        memory = "; ".join(number(statistics.median(each[key] for each in mine)) for key in ("rss", "grew"))
         rates.append([name, *(_rate(rounds, name, level) for level in LEVELS), f"{memory} MB"])
     return f"p50; p99 of a decision, in ms\n\n{markdown(waits)}\n\nDecisions a second\n\n{markdown(rates)}"
 
@@ -78,23 +80,24 @@ def _values(mine: list[dict[str, Any]], level: int, key: str) -> list[float]:
     return [each["levels"][str(level)][key] for each in mine]
 
 
-def _median(mine: list[dict[str, Any]], level: int, key: str) -> float:
-    return statistics.median(_values(mine, level, key))
-
-
 def _wait(mine: list[dict[str, Any]], level: int) -> str:
-    return "; ".join(number(_median(mine, level, key)) for key in ("p50", "p99"))
+    return "; ".join(number(statistics.median(_values(mine, level, key))) for key in ("p50", "p99"))
 
 
 def _rate(rounds: list[Round], name: str, level: int) -> str:
-    mine = _values([each[name] for each in rounds], level, "rate")
-    (beside,) = (peer.beside for peer in PEERS if peer.name == name)
-    told = f"{number(statistics.median(mine))} ({number(min(mine))} to {number(max(mine))})"
-    if beside == name or beside not in rounds[0]:
-        return told
-    theirs = _values([each[beside] for each in rounds], level, "rate")
-    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
-    return f"{told}, × {ratio:.2f}"
+    rates = _values([each[name] for each in rounds], level, "rate")
+    median, *ratio = _beside(rounds, name, level, "rate").partition(" × ")
+    return f"{median} ({number(min(rates))} to {number(max(rates))}){''.join(ratio)}"
+
+
+def _beside(rounds: list[Round], name: str, level: int, key: str) -> str:
+    """The median, and the median of the ratios to what the peer is set against, round by round."""
+    mine = _values([each[name] for each in rounds], level, key)
+    (other,) = (peer.beside for peer in PEERS if peer.name == name)
+    if other == name or other not in rounds[0]:
+        return number(statistics.median(mine))
+    theirs = _values([each[other] for each in rounds], level, key)
+    return f"{number(statistics.median(mine))} × {ratios(mine, theirs):.2f}"
 
 
 def main() -> int:

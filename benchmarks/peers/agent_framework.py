@@ -1,20 +1,82 @@
-"""The job as a workflow of Microsoft's agent-framework: fan-out to three executors, fan-in to one that counts.
+"""The job in Microsoft's agent-framework, in three ways.
 
-A workflow runs one proposal at a time. Its documentation advises a new one for each request (``fresh``). Here a
-workflow holds no state, so that one which has ended can be run again, which is quicker.
+``custom_agents`` subclasses its base agent, which adds nothing to the voter's own function. ``chat_agents`` are its
+own agents, whose chat client answers at once. Both are called in ``asyncio.gather``; the caller counts the votes.
+``workflows`` has fan-out to three executors, and fan-in to one that counts. A workflow runs one proposal at a time,
+and its documentation advises a new one for each request. Here it holds no state and is used again, which is quicker.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
-from agent_framework import Executor, Workflow, WorkflowBuilder, WorkflowContext, handler
+from agent_framework import (
+    Agent,
+    AgentResponse,
+    BaseAgent,
+    BaseChatClient,
+    ChatResponse,
+    Executor,
+    Message,
+    Workflow,
+    WorkflowBuilder,
+    WorkflowContext,
+    handler,
+)
 
 from benchmarks import job
 from benchmarks.peers.child import Decide
+
+
+def _vote(voter: str, text: str) -> Message:
+    """The vote on a proposal whose text begins with its summary."""
+    number = job.number_of(text.partition(".")[0])
+    return Message("assistant", ["yes" if job.votes_yes(voter, number) else "no"])
+
+
+class Voter(BaseAgent):
+    async def run(self, messages: str, **_: Any) -> AgentResponse:
+        return AgentResponse(messages=[_vote(str(self.name), messages)])
+
+
+class Answering(BaseChatClient):
+    """A chat client that answers for a voter, without a model."""
+
+    def __init__(self, voter: str) -> None:
+        super().__init__()
+        self._voter = voter
+
+    def _inner_get_response(
+        self, *, messages: Sequence[Message], stream: bool, options: Mapping[str, Any], **_: Any
+    ) -> Awaitable[ChatResponse]:
+        async def answered() -> ChatResponse:
+            return ChatResponse(messages=[_vote(self._voter, messages[-1].text)])
+
+        return answered()
+
+
+@asynccontextmanager
+async def custom_agents(folder: Path) -> AsyncIterator[Decide]:
+    yield _asked([Voter(name=name) for name in job.VOTERS])
+
+
+@asynccontextmanager
+async def chat_agents(folder: Path) -> AsyncIterator[Decide]:
+    told = "Vote on the proposal: yes or no."
+    yield _asked([Agent(client=Answering(name), name=name, instructions=told) for name in job.VOTERS])
+
+
+def _asked(agents: list[Any]) -> Decide:
+    async def decide(number: int) -> bool:
+        body = job.body(number)
+        responses = await asyncio.gather(*(agent.run(body) for agent in agents))
+        return [response.text for response in responses].count("yes") > 1
+
+    return decide
 
 
 class Proposer(Executor):
@@ -23,7 +85,7 @@ class Proposer(Executor):
         await ctx.send_message(proposal)
 
 
-class Voter(Executor):
+class Reviewer(Executor):
     @handler
     async def review(self, proposal: tuple[int, str], ctx: WorkflowContext[bool]) -> None:
         await ctx.send_message(job.votes_yes(self.id, proposal[0]))
@@ -37,33 +99,20 @@ class Majority(Executor):
 
 def _workflow() -> Workflow:
     proposer, majority = Proposer(id="proposer"), Majority(id="majority")
-    voters = [Voter(id=name) for name in job.VOTERS]
+    reviewers = [Reviewer(id=name) for name in job.VOTERS]
     builder = WorkflowBuilder(start_executor=proposer, output_from=[majority])
-    return builder.add_fan_out_edges(proposer, voters).add_fan_in_edges(voters, majority).build()
-
-
-async def _run(workflow: Workflow, number: int) -> bool:
-    found: list[bool] = (await workflow.run((number, job.body(number)))).get_outputs()
-    (approved,) = found
-    return approved
+    return builder.add_fan_out_edges(proposer, reviewers).add_fan_in_edges(reviewers, majority).build()
 
 
 @asynccontextmanager
-async def reused(folder: Path) -> AsyncIterator[Decide]:
+async def workflows(folder: Path) -> AsyncIterator[Decide]:
     idle = [_workflow() for _ in range(max(job.LEVELS))]
 
     async def decide(number: int) -> bool:
         workflow = idle.pop()
-        approved = await _run(workflow, number)
+        result = await workflow.run((number, job.body(number)))
         idle.append(workflow)
-        return approved
-
-    yield decide
-
-
-@asynccontextmanager
-async def fresh(folder: Path) -> AsyncIterator[Decide]:
-    async def decide(number: int) -> bool:
-        return await _run(_workflow(), number)
+        (approved,) = result.get_outputs()
+        return bool(approved)
 
     yield decide
