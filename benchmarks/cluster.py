@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Callable
 from functools import partial
+
+import psutil
 
 from benchmarks.job import Load, approved, body, summary
 from benchmarks.measure import Row, in_turn, loaded, rate_row, times_row
@@ -18,8 +22,11 @@ IN_FLIGHT, TOTAL, TURNS = 200, 2_000, 3
 
 def memory_mb(cluster: Machines) -> float:
     """What all processes of all nodes hold, in MiB; what they share is counted once (PSS)."""
-    found = itertools.chain(*(machine.processes() for machine in (cluster.head, *cluster.workers)))
-    return sum(each.memory_full_info().pss for each in found) / 2**20
+    held = 0.0
+    for process in itertools.chain(*(machine.processes() for machine in (cluster.head, *cluster.workers))):
+        with contextlib.suppress(psutil.NoSuchProcess):  # an idle worker that Ray ended
+            held += process.memory_full_info().pss / 2**20
+    return held
 
 
 def cluster_rows(scale: float = 1.0) -> list[Row]:
@@ -60,7 +67,8 @@ def _shape_rows(cluster: Machines, coordinators: int, count: int, scale: float, 
         grew_mb = memory_mb(cluster) - empty
         bare = Plain(coordinators, count)
         ones = in_turn([partial(timed_each, work, 30) for work in (one, bare.one)], TURNS)
-        rates = in_turn([many, partial(loaded, bare.decide, total // 4, IN_FLIGHT)], TURNS)
+        works: list[Callable[[], Load]] = [many, partial(loaded, bare.decide, total // 4, IN_FLIGHT)]
+        rates = in_turn(works, TURNS)
         bare.end()
     return [
         times_row("cluster", f"{shape}: one decision, all ballots", *ones),

@@ -48,15 +48,20 @@ def votes_yes(voter: str, number: int) -> bool:
 
 @dataclass(frozen=True)
 class Load:
-    """How long each of some decisions took, in seconds, and all of them together."""
+    """Seconds that each of some decisions took, all of them together, and the CPU of this process meanwhile."""
 
     each_s: list[float]
     total_s: float
+    cpu_s: float = 0.0
 
     @property
     def rate(self) -> float:
         """Decisions a second."""
         return len(self.each_s) / self.total_s
+
+    @property
+    def cpu_each_s(self) -> float:
+        return self.cpu_s / len(self.each_s)
 
     @property
     def p50(self) -> float:
@@ -85,7 +90,7 @@ async def load(decide: Callable[[int], Awaitable[bool]], total: int, in_flight: 
             assert await decide(number) == approved(number), f"proposal {number} was decided wrongly"
             each_s.append(time.perf_counter() - began)
 
-    began = time.perf_counter()
+    began, cpu_began_s = time.perf_counter(), time.process_time()
     async with asyncio.timeout(WITHIN_S):
         await asyncio.gather(*(caller() for _ in range(in_flight)))
-    return Load(each_s, time.perf_counter() - began)
+    return Load(each_s, time.perf_counter() - began, time.process_time() - cpu_began_s)

@@ -23,8 +23,8 @@ class Row:
     """One figure, the floor beside it, and what it is to reach.
 
     ``ratio`` is figure / floor; ``bound`` says what must hold of the figure or the ratio, ``holds`` whether
-    it did in this run; both are empty for a figure that is told only. ``grew_mb`` says by how much the resident
-    memory of the process grew meanwhile, in MiB.
+    it did in this run; both are empty for a figure that is told only. ``cpu_ms`` is what one decision
+    takes of this process. ``grew_mb`` says by how much the coordinator's process grew meanwhile, in MiB.
     """
 
     group: str
@@ -39,17 +39,18 @@ class Row:
     p99_ms: float | None = None
     second_floor: float | None = None
     second_ratio: float | None = None
+    cpu_ms: float | None = None
     grew_mb: float | None = None
 
 
 def timed(work: Callable[[], object], count: int) -> Load:
     """``count`` calls, one after the other."""
-    each_s = []
+    each_s, cpu_began_s = [], time.process_time()
     for _ in range(count):
         began = time.perf_counter()
         work()
         each_s.append(time.perf_counter() - began)
-    return Load(each_s, sum(each_s))
+    return Load(each_s, sum(each_s), time.process_time() - cpu_began_s)
 
 
 def cpu(work: Callable[[], object]) -> Load:
@@ -103,7 +104,8 @@ def rate_row(group: str, name: str, mine: list[Load], *floors: list[Load], **mor
         more[key] = statistics.median(one.rate for one in floor)
         more[ratio] = ratios((one.rate for one in mine), (one.rate for one in floor))
     rate = statistics.median(one.rate for one in mine)
-    return Row(group, name, rate, "/s", p50_ms=found.p50_ms, p99_ms=found.p99_ms, **more)
+    cpu_ms = statistics.median(one.cpu_each_s for one in mine) * 1e3
+    return Row(group, name, rate, "/s", p50_ms=found.p50_ms, p99_ms=found.p99_ms, cpu_ms=cpu_ms, **more)
 
 
 def rss_mb(pid: int | None = None) -> float:
@@ -118,6 +120,7 @@ def show(rows: list[Row]) -> None:
         "what",
         "figure",
         "p50; p99",
+        "CPU",
         "floor",
         "ratio",
         "second floor",
@@ -154,4 +157,5 @@ def _cells(row: Row) -> list[str]:
     ]
     held = {None: "", True: ": yes", False: ": **no**"}[row.holds]
     figure = cell(row.figure, row.unit)
-    return [row.group, row.name, figure, times, *floors, cell(row.grew_mb, "MB"), row.bound + held]
+    used, grew = cell(row.cpu_ms, "ms"), cell(row.grew_mb, "MB")
+    return [row.group, row.name, figure, times, used, *floors, grew, row.bound + held]

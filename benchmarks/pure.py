@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]
 
 from benchmarks import job
 from benchmarks.job import Load
@@ -39,7 +40,7 @@ def codec_rows(scale: float = 1.0) -> list[Row]:
     turns = max(int(10 * scale), 2)
 
     def row(name: str, work: Callable[[], object], floor: Callable[[], object]) -> Row:
-        mine, theirs = in_turn([lambda each=each: _repeated(each) for each in (work, floor)], turns)
+        mine, theirs = in_turn([partial(_repeated, each) for each in (work, floor)], turns)
         return times_row("codec", name, mine, theirs)
 
     return [
@@ -74,7 +75,7 @@ def import_rows(scale: float = 1.0) -> list[Row]:
         return int(subprocess.run(command, check=True, capture_output=True).stdout) / 2**20
 
     codes = ("from council import Council", "pass")
-    ours, empty = in_turn([lambda code=code: run(code) for code in codes], max(int(10 * scale), 2))
+    ours, empty = in_turn([partial(run, code) for code in codes], max(int(10 * scale), 2))
     over = [
         Load([a - b for a, b in zip(x.each_s, y.each_s, strict=True)], 1.0)
         for x, y in zip(ours, empty, strict=True)

@@ -50,7 +50,8 @@ def level_rows(group: str, council: Council, ours: Level, floors: list[Level], s
     """Decisions a second at each level, beside the floors, and by how much the coordinator's process grew."""
     rows, pid = [], council.status().get("pid")
     for level in job.LEVELS:
-        total, grew_mb = max(int(TOTALS[level] * scale), level), []
+        total = max(int(TOTALS[level] * scale), level)
+        grew_mb: list[float] = []
 
         def mine(total: int = total, level: int = level, grew_mb: list[float] = grew_mb) -> Load:
             before = rss_mb(pid)
@@ -58,7 +59,7 @@ def level_rows(group: str, council: Council, ours: Level, floors: list[Level], s
             grew_mb.append(rss_mb(pid) - before)
             return found
 
-        works = [mine, *(partial(floor, total, level) for floor in floors)]
+        works: list[Callable[[], Load]] = [mine, *(partial(floor, total, level) for floor in floors)]
         found, *theirs = in_turn(works, TURNS)
         name = f"{level} in flight, {len(grew_mb) * total:,} decisions"
         rows.append(rate_row(group, name, found, *theirs, grew_mb=sum(grew_mb)))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.job import Load
-from benchmarks.measure import Row, cpu, in_turn, times_row
+from benchmarks.measure import Row, in_turn, times_row
 from benchmarks.minds import STUBS
 from benchmarks.running import level_of
 from council import Council
@@ -46,8 +46,8 @@ def _cpu(council: Council) -> Callable[[], Load]:
     decisions = level_of(council)
 
     def each() -> Load:
-        used_s = cpu(lambda: decisions(DECISIONS, IN_FLIGHT)).total_s
-        return Load([used_s / DECISIONS], used_s)
+        found = decisions(DECISIONS, IN_FLIGHT)
+        return Load([found.cpu_each_s], found.cpu_s)
 
     return each
 

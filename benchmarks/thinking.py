@@ -57,7 +57,7 @@ _EMPTY: Mapping[str, Any] = {"string": WHY, "array": [], "boolean": False, "numb
 
 def filled(schema: Mapping[str, Any], key: str = "") -> Any:
     """An answer in the form of a schema that says yes."""
-    kind = schema.get("type")
+    kind = schema.get("type", "")
     if kind == "object":
         return {name: filled(part, name) for name, part in schema["properties"].items()}
     if "anyOf" in schema:  # a text, or null

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import durable, job, measure, minds, peers, pure, running, sight, thinking
+from benchmarks.floor import Batched
 from benchmarks.measure import Row
 from benchmarks.peers import __main__ as table
 from benchmarks.peers import child, ours
@@ -184,9 +185,29 @@ def test_a_hundredth_part_lies_above_the_99th_percentile() -> None:
 
 
 def test_rows_are_shown_as_markdown_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    measure.show([Row("g", "one", 1234.5, "/s", 500.0, 2.469, "ratio > 1", True, 0.47, 1.234, grew_mb=12.0)])
+    measure.show(
+        [
+            Row(
+                "g",
+                "one",
+                1234.5,
+                "/s",
+                500.0,
+                2.469,
+                "ratio > 1",
+                True,
+                0.47,
+                1.234,
+                cpu_ms=0.31,
+                grew_mb=12.0,
+            )
+        ]
+    )
     head, line, row, data = capsys.readouterr().out.splitlines()
-    assert row == "| g | one | 1,234 /s | 0.47; 1.23 ms | 500 /s | 2.47 |  |  | 12 MB | ratio > 1: yes |"
+    assert (
+        row
+        == "| g | one | 1,234 /s | 0.47; 1.23 ms | 0.31 ms | 500 /s | 2.47 |  |  | 12 MB | ratio > 1: yes |"
+    )
     assert head.count("|") == line.count("|") == row.count("|")
     assert json.loads(data)["p99_ms"] == 1.234
 
@@ -254,7 +275,7 @@ def test_the_tables_have_medians_with_their_spread_and_the_ratio_of_each_round()
     assert f"| {peer} | 1; 2.5 | 1; 2.5 | 1; 2.5 | 1; 2.5 | 0.4 × 1.00 ms |" in lines
     (told,) = (line for line in lines if line.startswith(f"| {peer}") and " to " in line)
     assert told.split(" | ")[1] == "800 (500 to 1,000) × 0.40"
-    assert told.endswith(" | 80; 9 MB |")
+    assert told.endswith(" | 80.2; 9 MB |")
     (own,) = (line for line in lines if line.startswith(f"| {table.MEMORY}") and " to " in line)
     assert own.split(" | ")[1] == "2,000 (1,000 to 4,000)"
 
@@ -271,3 +292,19 @@ def test_every_peer_has_its_job_and_an_environment_with_pinned_versions() -> Non
             pins = (PEERS / f"{peer.environment}.txt").read_text().splitlines()
             assert all(pin.count("==") == 1 for pin in pins)
             assert "psutil" in {pin.partition("==")[0] for pin in pins}
+
+
+def test_the_batched_floor_calls_with_all_that_waits_and_tells_each_its_own_answer() -> None:
+    calls: list[int] = []
+
+    async def decide_all(proposals: list[tuple[int, str]]) -> list[bool]:
+        calls.append(len(proposals))
+        await asyncio.sleep(0)
+        return [job.approved(number) for number, _ in proposals]
+
+    async def decided() -> job.Load:
+        return await job.load(Batched(decide_all).decide, 100, 10)
+
+    assert len(asyncio.run(decided()).each_s) == 100
+    assert sum(calls) == 100
+    assert max(calls) == 10

@@ -114,7 +114,7 @@ def main() -> int:
         for peer in wanted:
             print(f"round {turn + 1} of {arguments.rounds}: {peer.name}", file=sys.stderr, flush=True)
             rounds[-1][peer.name] = run(peer, arguments.environments.absolute(), arguments.scale)
-        print(json.dumps(rounds[-1]))
+        print(json.dumps(rounds[-1]), flush=True)
     print(tables(rounds))
     return 0
 
