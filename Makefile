@@ -7,6 +7,7 @@ export PYTHONDONTWRITEBYTECODE :=
 INSTALLED := $(VENV)/.installed
 MINILM := $(VENV)/.minilm
 LOWEST := .venv-lowest
+PEERS := .venv-peers
 SEEDS ?= 10000
 SECONDS ?= 180
 # How many faults of each kind make chaos makes, and from which seed.
@@ -20,7 +21,7 @@ FULL ?= 100
 LOCKED ?= 10
 NODES ?= 50
 
-.PHONY: run test test-all test-lowest test-minilm check bench sim slowness chaos clean
+.PHONY: run test test-all test-lowest test-minilm check bench bench-peers sim slowness chaos clean
 .DEFAULT_GOAL := run
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -75,6 +76,15 @@ check: $(INSTALLED)  ## style and types
 bench: $(INSTALLED)  ## the measurements of benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
+# Each peer in an environment of its own, with the versions of benchmarks/peers/<peer>.txt.
+$(PEERS)/%/.installed: benchmarks/peers/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+bench-peers: $(INSTALLED) $(patsubst benchmarks/peers/%.txt,$(PEERS)/%/.installed,$(wildcard benchmarks/peers/*.txt))  ## the same job by the council and by other frameworks
+	$(BIN)/python -m benchmarks.peers --environments $(PEERS) $(PEERS_OPTIONS)
+
 sim: $(INSTALLED)  ## the simulated council, SEEDS histories long
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
@@ -92,5 +102,5 @@ chaos: $(INSTALLED)  ## real faults: RAY, SQLITE, POSTGRES, POWER, STOPS, FULL, 
 	$(BIN)/python -m tests.chaos nodes --count $(NODES) --seed $(SEED) --timed
 
 clean:
-	rm -rf $(VENV) $(LOWEST) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec core import inline ray durable thinking sight cluster] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec import inline ray durable thinking sight cluster] [--scale 0.1]``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from benchmarks import cluster, durable, pure, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
-    "codec": lambda scale: pure.codec_rows(),
-    "core": lambda scale: pure.core_rows(),
-    "import": lambda scale: pure.import_rows(),
+    "codec": pure.codec_rows,
+    "import": pure.import_rows,
     "inline": running.inline_rows,
     "ray": running.ray_rows,
     "durable": durable.durable_rows,

@@ -1,29 +1,28 @@
-"""A council with its journal on disk, beside the same without one, and beside the bare commits it rests on."""
+"""A council with its journal on disk, beside the same without one, and beside bare group commits."""
 
 from __future__ import annotations
 
-import gc
 import os
+import re
 import sqlite3
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
+from benchmarks.job import Load
 from benchmarks.measure import Row
 from benchmarks.minds import STUBS
-from benchmarks.running import LEVELS, rate, timed
+from benchmarks.running import level_of, level_rows, on_ray
 from council import Council
 
 # What a commit costs depends on the disk: everything here writes to the same one.
 FOLDER = os.environ.get("BENCHMARK_FOLDER")
-DECISION_ROWS = 4  # a proposal and three ballots
-COMMITS_MAX, RATE_MIN, TIME_MAX, BYTES_MAX, RECOVERY_MAX_S = 2.2, 0.6, 1.25, 1.1, 5.0
-TURNS, TURN = 30, 15
-TOTALS = {1: 200, 10: 1_500, 100: 4_000, 1000: 10_000}
+# Metrics are read twice a second.
+COUNTED_WITHIN_S = 1.2
 
 
 @contextmanager
@@ -32,175 +31,84 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
-class Bare:
-    """Group commit and nothing else: the rows that a council has written, written again by plain sqlite3."""
+class Written:
+    """What a council has written to its store: commits, as its metrics count them, and the bytes of its file."""
 
-    def __init__(self, store: Path, journal: str) -> None:
-        source = sqlite3.connect(store)
-        names = [row[1] for row in source.execute("PRAGMA table_info(packet_store)")]
-        columns = [name for name in names if name != "envelope"]
-        quoted = ", ".join(f'"{name}"' for name in columns)
-        found = source.execute(
-            f"SELECT {quoted} FROM packet_store WHERE journal = ? AND position > 1 ORDER BY position LIMIT 4000",
-            (journal,),
-        ).fetchall()
-        source.close()
-        self._rows = [row[1:] for row in found]  # the sequence is the table's own
-        self._next = 0
-        self._file = sqlite3.connect(store.with_suffix(".bare"), isolation_level=None)
+    def __init__(self, council: Council, store: Path) -> None:
+        self._metrics = council.status()["metrics"]["url"]
+        self._store = store
+        self._before = self._now()
+
+    def since(self) -> tuple[int, int]:
+        """Commits and bytes since it was asked last."""
+        before, self._before = self._before, self._now()
+        return self._before[0] - before[0], self._before[1] - before[1]
+
+    def _now(self) -> tuple[int, int]:
+        time.sleep(COUNTED_WITHIN_S)
+        with urlopen(self._metrics, timeout=30) as answer:
+            found = re.search(
+                r"^council_journal_commit_duration_seconds_count\S* (\S+)$", answer.read().decode(), re.M
+            )
+        assert found is not None, "the metrics count commits"
+        with closing(sqlite3.connect(f"file:{self._store}?mode=ro", uri=True)) as file:
+            (pages,), (size,) = (
+                file.execute(f"PRAGMA {of}").fetchone() for of in ("page_count", "page_size")
+            )
+        return int(float(found[1])), pages * size
+
+
+class Bare:
+    """Group commits and nothing else: as many as the council made, of as many bytes together."""
+
+    def __init__(self, store: Path) -> None:
+        self._file = sqlite3.connect(store, isolation_level=None)
         self._file.execute("PRAGMA journal_mode = WAL")
         self._file.execute("PRAGMA synchronous = FULL")
-        self._file.execute(f"CREATE TABLE kept ({', '.join(f'c{n}' for n in range(len(self._rows[0])))})")
-        self._insert = f"INSERT INTO kept VALUES ({', '.join('?' * len(self._rows[0]))})"
+        self._file.execute("CREATE TABLE kept (bytes BLOB)")
+        self.commits, self.bytes = 1, 1
 
-    def commit(self, decisions: int) -> None:
-        rows = []
-        for _ in range(decisions * DECISION_ROWS):
-            rows.append(self._rows[self._next % len(self._rows)])
-            self._next += 1
-        self._file.execute("BEGIN IMMEDIATE")
-        self._file.executemany(self._insert, rows)
-        self._file.execute("COMMIT")
+    def level(self, total: int, level: int) -> Load:
+        """What ``total`` decisions take that do nothing but commit, whatever the ``level``."""
+        part, began = os.urandom(max(self.bytes // self.commits, 1)), time.perf_counter()
+        for _ in range(self.commits):
+            self._file.execute("BEGIN IMMEDIATE")
+            self._file.execute("INSERT INTO kept VALUES (?)", (part,))
+            self._file.execute("COMMIT")
+        seconds = time.perf_counter() - began
+        return Load([seconds / total] * total, seconds)
 
-    def rate(self, total: int, in_flight: int) -> float:
-        began = time.perf_counter()
-        for _ in range(max(total // in_flight, 1)):
-            self.commit(in_flight)
-        return max(total // in_flight, 1) * in_flight / (time.perf_counter() - began)
+    def kept(self) -> tuple[int, int]:
+        """How many commits it has made, and the bytes of their rows together."""
+        found: tuple[int, int] = self._file.execute(
+            "SELECT count(*), sum(length(bytes)) FROM kept"
+        ).fetchone()
+        return found
 
 
 def durable_rows(scale: float = 1.0) -> list[Row]:
-    """In process and on Ray: latency, rates and growth of a durable council; its recovery by journal length."""
+    """In process and on Ray. The floors: the same without a journal, then bare group commits."""
     rows = []
+    on_ray()
     with _folder() as folder:
         os.environ["XDG_STATE_HOME"] = str(folder / "state")  # keys and checkpoints go with it
-        settings: dict[str, Any] = {"seats": STUBS, "open_max": 5_000}
-        with (
-            Council.inline(**settings, name="kept", store=str(folder / "inline.db")) as council,
-            Council.inline(**settings, name="bare", store="memory") as other,
-        ):
-            rows += _beside("durable inline", council, other, folder / "inline.db", scale)
-        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
-        os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
-        with (
-            Council.launch(**settings, name="kept", store=str(folder / "ray.db")) as council,
-            Council.launch(**settings, name="bare", store="memory") as other,
-        ):
-            rows += _beside("durable ray", council, other, folder / "ray.db", scale)
-        rows += _growth(folder / "growth.db", int(100_000 * scale))
+        for group, opened in (("durable inline", Council.inline), ("durable ray", Council.launch)):
+            settings: dict[str, Any] = {"seats": STUBS, "open_max": 5_000}
+            store = folder / f"{group}.db"
+            with (
+                opened(**settings, name="kept", store=str(store), metrics_port=0) as council,
+                opened(**settings, name="other", store="memory") as other,
+            ):
+                rows += _beside(group, council, other, store, scale)
     return rows
 
 
 def _beside(group: str, council: Council, other: Council, store: Path, scale: float) -> list[Row]:
-    council.propose_many(["x"] * 1_000)
-    other.propose_many(["x"] * 1_000)
-    bare = Bare(store, "kept")
+    decisions, written, bare = level_of(council), Written(council, store), Bare(store.with_suffix(".bare"))
 
-    def commit_s() -> float:  # in the rhythm of decisions: a disk that is asked all the time answers sooner
-        other.propose("x")
-        began = time.perf_counter()
-        bare.commit(1)
-        return time.perf_counter() - began
+    def counted(total: int, level: int) -> Load:
+        found = decisions(total, level)
+        bare.commits, bare.bytes = written.since()
+        return found
 
-    times: list[tuple[float, float, float]] = []
-    for _ in range(TURNS):  # in turn, so that the machine's drift cancels out
-        gc.collect()
-        times.append(
-            (
-                timed(lambda: council.propose("x"), TURN),
-                timed(lambda: other.propose("x"), TURN),
-                statistics.median(commit_s() for _ in range(TURN)),
-            )
-        )
-    ours, theirs, commit = map(statistics.median, zip(*times, strict=True))
-    commits = (ours - theirs) / commit
-    rows = [
-        Row(group, "one commit of one decision's rows, bare", commit * 1e3, "ms"),
-        Row(
-            group,
-            "one decision, beside the same without a journal",
-            ours * 1e3,
-            "ms",
-            theirs * 1e3,
-            ours / theirs,
-            f"floor + {COMMITS_MAX} commits (it is + {commits:.1f})",
-            commits <= COMMITS_MAX,
-        ),
-    ]
-    for level in LEVELS:
-        total = max(int(scale * TOTALS[level]), level)
-        mine, without, kept, floors = [], [], [], []
-        for _ in range(4):  # in turn, so that the machine's drift cancels out
-            mine.append(rate(council, total, level))
-            without.append(rate(other, total, level))
-            floors.append(bare.rate(total, level))
-            kept.append(mine[-1] / min(without[-1], floors[-1]))
-        share = statistics.median(kept)
-        wanted, holds = (f"≥ {RATE_MIN}", share >= RATE_MIN) if level >= 100 else ("", None)
-        name = (
-            f"decisions a second, {level} in flight (without a journal {statistics.median(without):,.0f}, "
-            f"bare commits {statistics.median(floors):,.0f})"
-        )
-        lower = statistics.median(min(pair) for pair in zip(without, floors, strict=True))
-        rows.append(Row(group, name, statistics.median(mine), "/s", lower, share, wanted, holds))
-    return rows
-
-
-def _growth(store: Path, decisions: int) -> list[Row]:
-    """Ten tenths of a council's decisions: time and bytes of the last beside the second; then starting again."""
-    tenth = max(decisions // 10, 100)
-    times, sizes, starts = [], [], []
-    for number in range(10):
-        with Council.inline(seats=STUBS, open_max=5_000, name="kept", store=str(store)) as council:
-            if number:
-                began = time.perf_counter()
-            for _ in range(0, tenth, 1_000):
-                council.propose_many(["x"] * min(1_000, tenth))
-            times.append(0.0 if not number else time.perf_counter() - began)
-        sizes.append(_checkpointed(store))
-        began = time.perf_counter()
-        Council.inline(seats=STUBS, name="kept", store=str(store)).close()
-        starts.append(time.perf_counter() - began)
-    costs = [later - earlier for earlier, later in zip([0, *sizes], sizes, strict=False)]
-    last, second = times[-1] / tenth, times[1] / tenth
-    return [
-        Row(
-            "durable growth",
-            f"one of the last of {decisions:,} decisions, beside the second tenth",
-            last * 1e6,
-            "µs",
-            second * 1e6,
-            last / second,
-            f"ratio ≤ {TIME_MAX}",
-            last / second <= TIME_MAX,
-        ),
-        Row(
-            "durable growth",
-            "its bytes on disk",
-            costs[-1] / tenth,
-            "B",
-            costs[1] / tenth,
-            costs[-1] / costs[1],
-            f"ratio ≤ {BYTES_MAX}",
-            costs[-1] <= BYTES_MAX * costs[1],
-        ),
-        *(
-            Row(
-                "recovery",
-                f"start and end with {(number + 1) * tenth:,} decisions behind",
-                starts[number],
-                "s",
-                bound=f"≤ {RECOVERY_MAX_S:g} s" if number == 9 else "",
-                holds=starts[number] <= RECOVERY_MAX_S if number == 9 else None,
-            )
-            for number in (0, 4, 9)
-        ),
-    ]
-
-
-def _checkpointed(store: Path) -> int:
-    """The size of the database, its log written back."""
-    with sqlite3.connect(store) as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    connection.close()
-    return store.stat().st_size
+    return level_rows(group, council, counted, [level_of(other), bare.level], scale)

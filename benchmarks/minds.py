@@ -1,4 +1,4 @@
-"""Stub minds for the benchmarks: they cost nothing, so that what is left is the council's own cost."""
+"""The minds of the benchmarks vote by the number of the proposal, at no cost of their own."""
 
 from __future__ import annotations
 
@@ -8,38 +8,44 @@ import math
 import statistics
 import time
 
-from council import Case, Opinion
-from council.config.settings import SeatConfig
+from benchmarks import job
+from council import Case, Opinion, SeatConfig
 
 MEDIAN_S, SIGMA = 0.050, 1.0
 _NORMAL = statistics.NormalDist()
 
 
-async def agree(case: Case) -> Opinion:
-    return Opinion.yes("agreed")
+class Voter:
+    """Votes as ``job.votes_yes`` says, at once."""
 
-
-def latency_s(proposal_id: str, seat: str) -> float:
-    """Log-normal (median 50 ms, sigma 1), and the same for the same proposal and seat in every process."""
-    digest = hashlib.blake2b(f"{proposal_id}/{seat}".encode(), digest_size=8).digest()
-    uniform = (int.from_bytes(digest) + 0.5) / 2**64
-    return MEDIAN_S * math.exp(SIGMA * _NORMAL.inv_cdf(uniform))
-
-
-class Slow:
-    """Agrees after its latency; its reason is when it did so, in Unix seconds."""
-
-    def __init__(self, seat: str) -> None:
-        self.seat = seat
+    def __init__(self, voter: str) -> None:
+        self.voter = voter
 
     async def review(self, case: Case) -> Opinion:
-        await asyncio.sleep(latency_s(case.proposal_id, self.seat))
-        return Opinion.yes(repr(time.time()))
+        return self.opinion(case, "as its number says")
+
+    def opinion(self, case: Case, reason: str) -> Opinion:
+        yes = job.votes_yes(self.voter, job.number_of(case.summary))
+        return Opinion.yes(reason) if yes else Opinion.no(reason)
 
 
-NAMES = ("prime", "lite", "codemind")
-STUBS = tuple(SeatConfig(name=name, mind="benchmarks.minds:agree") for name in NAMES)
-SLOW = tuple(
-    SeatConfig(name=name, mind="benchmarks.minds:Slow", options={"seat": name}, max_concurrent=256)
-    for name in NAMES
-)
+class SlowVoter(Voter):
+    """The same after a latency that is log-normal (median 50 ms); its reason is when it answered, in Unix seconds."""
+
+    async def review(self, case: Case) -> Opinion:
+        digest = hashlib.blake2b(f"{case.proposal_id}/{self.voter}".encode(), digest_size=8).digest()
+        uniform = (int.from_bytes(digest) + 0.5) / 2**64
+        await asyncio.sleep(MEDIAN_S * math.exp(SIGMA * _NORMAL.inv_cdf(uniform)))
+        return self.opinion(case, repr(time.time()))
+
+
+def seats(count: int = 3, mind: str = "Voter") -> tuple[SeatConfig, ...]:
+    """``count`` seats with the ``mind`` of this module; from the fourth on they vote with the majority."""
+    names = (*job.VOTERS, *(f"seat{number}" for number in range(4, count + 1)))[:count]
+    where = f"benchmarks.minds:{mind}"
+    return tuple(
+        SeatConfig(name=name, mind=where, options={"voter": name}, max_concurrent=256) for name in names
+    )
+
+
+STUBS = seats()

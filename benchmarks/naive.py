@@ -11,6 +11,7 @@ stage for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from openai import OpenAI
 
@@ -47,7 +48,7 @@ class GroupChat:
 
     def _asked(self, seat: str, task: str, said: list[tuple[str, str]]) -> str:
         told = [{"role": "user", "name": who, "content": text} for who, text in said]
-        stream = self._client.chat.completions.create(
+        stream: Any = self._client.chat.completions.create(
             model=self._models[seat],
             messages=[{"role": "system", "content": f"{self._systems[seat]}\n{task}"}, *told],  # type: ignore[list-item]
             stream=True,

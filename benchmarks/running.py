@@ -1,150 +1,129 @@
-"""A running council, on Ray beside the bare floor and in process beside a bare gather."""
+"""A running council: in process beside a bare gather, on Ray beside bare actors, with a journal and without."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from benchmarks import measure
-from benchmarks.measure import Row, pairs
-from benchmarks.minds import NAMES, SLOW, STUBS, latency_s
-from council import Council, Decision
+from benchmarks import job
+from benchmarks.job import Load
+from benchmarks.measure import Row, in_turn, loaded, rate_row, rss_mb, timed, times_row
+from benchmarks.minds import STUBS, seats
+from council import Council
 
-LEVELS = (1, 10, 100, 1000)
+TOTALS = {1: 200, 10: 1_000, 100: 2_000, 1000: 6_000}
+TURNS = 4
 ON_RAY_RATE = 4_000.0
+Level = Callable[[int, int], Load]
 
 
-def rate(council: Council, total: int, in_flight: int) -> float:
-    return measure.rate(lambda _: council.aio.propose("x"), total, in_flight)
+def propose(council: Council, number: int, **details: Any) -> None:
+    decision = council.propose(job.summary(number), job.body(number), **details)
+    assert bool(decision) == job.approved(number)
 
 
-def timed(work: Callable[[], object], count: int) -> float:
-    times = []
-    for _ in range(count):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
+def timed_each(work: Callable[[int], object], total: int) -> Load:
+    """One proposal after another, by a blocking program."""
+    numbers = iter(range(total))
+    return timed(lambda: work(next(numbers)), total)
 
 
-def ray_rows(scale: float = 1.0) -> list[Row]:
-    """One decision's latency and decisions a second at each level, beside the floor in the same run."""
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
-    with Council.launch(seats=STUBS, open_max=5_000, store="memory") as council:  # with a journal: durable.py
-        from benchmarks import floor
+def level_of(council: Council) -> Level:
+    """So many decisions, with so many in flight: one by the blocking method, more by coroutines."""
 
-        bare = floor.start()
-        rows = []
-        ours, theirs, ratio = pairs(
-            lambda: timed(lambda: council.propose("x"), 40), lambda: timed(lambda: floor.one(bare), 40), 24
-        )
-        rows.append(
-            Row("ray", "one decision", ours * 1e3, "ms", theirs * 1e3, ratio, "ratio ≤ 1.3", ratio <= 1.3)
-        )
-        ours, theirs, ratio = pairs(  # the floor has no early decision: it always gathers three
-            lambda: timed(lambda: council.propose("x", wait_for="all"), 40),
-            lambda: timed(lambda: floor.one(bare), 40),
-            10,
-        )
-        rows.append(Row("ray", "one decision on all three ballots", ours * 1e3, "ms", theirs * 1e3, ratio))
-        for level in LEVELS:
-            total = int(scale * {1: 200, 10: 1_000, 100: 4_000, 1000: 12_000}[level])
-            floor_total = int(scale * {1: 200, 10: 500, 100: 600, 1000: 1_000}[level])
+    async def decide(number: int) -> bool:
+        return bool(await council.aio.propose(job.summary(number), job.body(number)))
 
-            def floor_rate(total: int = floor_total, level: int = level) -> float:
-                return measure.rate(lambda _: bare.decide.remote("x"), total, level)
+    def decisions(total: int, level: int) -> Load:
+        return timed_each(partial(propose, council), total) if level == 1 else loaded(decide, total, level)
 
-            def our_rate(total: int = total, level: int = level) -> float:
-                return rate(council, total, level)
+    return decisions
 
-            found, floor_is, ratio = pairs(our_rate, floor_rate, 4)
-            bound, holds = ("ratio > 1", ratio > 1.0) if level >= 10 else ("", None)
-            if level == 1000:
-                bound, holds = f"≥ {ON_RAY_RATE:,.0f}/s, ratio > 1", found >= ON_RAY_RATE and ratio > 1.0
-            rows.append(
-                Row(
-                    "ray",
-                    f"decisions a second, {level} in flight",
-                    found,
-                    "/s",
-                    floor_is,
-                    ratio,
-                    bound,
-                    holds,
-                )
-            )
-    with Council.launch(seats=SLOW, name="slow", store="memory") as council:
-        rows.append(_after_second(council, "ray", 10.0))
+
+def level_rows(group: str, council: Council, ours: Level, floors: list[Level], scale: float) -> list[Row]:
+    """Decisions a second at each level, beside the floors, and by how much the coordinator's process grew."""
+    rows, pid = [], council.status().get("pid")
+    for level in job.LEVELS:
+        total = max(int(TOTALS[level] * scale), level)
+        grew_mb: list[float] = []
+
+        def mine(total: int = total, level: int = level, grew_mb: list[float] = grew_mb) -> Load:
+            before = rss_mb(pid)
+            found = ours(total, level)
+            grew_mb.append(rss_mb(pid) - before)
+            return found
+
+        works: list[Callable[[], Load]] = [mine, *(partial(floor, total, level) for floor in floors)]
+        found, *theirs = in_turn(works, TURNS)
+        name = f"{level} in flight, {len(grew_mb) * total:,} decisions"
+        rows.append(rate_row(group, name, found, *theirs, grew_mb=sum(grew_mb)))
     return rows
 
 
 def inline_rows(scale: float = 1.0) -> list[Row]:
-    """The same in process, beside three coroutines and ``asyncio.gather``."""
+    """Beside three coroutines in ``asyncio.gather``."""
+
+    async def vote(voter: str, number: int, body: str) -> bool:
+        await asyncio.sleep(0)
+        return job.votes_yes(voter, number)
+
+    async def decide(number: int) -> bool:
+        body = job.body(number)
+        return sum(await asyncio.gather(*(vote(voter, number, body) for voter in job.VOTERS))) > 1
+
     with Council.inline(seats=STUBS, open_max=5_000) as council:
-        loop = asyncio.new_event_loop()
-
-        async def agree() -> str:
-            await asyncio.sleep(0)
-            return "yes"
-
-        async def gather() -> bool:
-            return (await asyncio.gather(agree(), agree(), agree())).count("yes") > 1
-
-        ours, theirs, ratio = pairs(
-            lambda: timed(lambda: council.propose("x"), 200),
-            lambda: timed(lambda: loop.run_until_complete(gather()), 200),
-            10,
-        )
-        rows = [
-            Row("inline", "one decision", ours * 1e3, "ms", theirs * 1e3, ratio, "≤ 0.5 ms", ours <= 5e-4)
-        ]
-        for level in LEVELS:
-            total = int(scale * {1: 500, 10: 2_000, 100: 4_000, 1000: 6_000}[level])
-            found = statistics.median(rate(council, total, level) for _ in range(3))
-            rows.append(Row("inline", f"decisions a second, {level} in flight", found, "/s"))
-        loop.close()
-    rows.append(growth_row(int(10_000 * scale)))
-    with Council.inline(seats=SLOW) as council:
-        rows.append(_after_second(council, "inline", 2.0))
-    return rows
+        one, *more = level_rows("inline", council, level_of(council), [partial(loaded, decide)], scale)
+    assert one.p50_ms is not None
+    one = replace(one, bound="p50 ≤ 0.5 ms", holds=one.p50_ms <= 0.5)
+    with Council.inline(seats=seats(mind="SlowVoter")) as council:
+        return [one, *more, after_second(council, "inline", 2.0, scale)]
 
 
-def growth_row(decisions: int) -> Row:
-    """The last tenth of a council's decisions beside its first: what is behind it must cost nothing."""
-    with Council.inline(seats=STUBS, open_max=5_000) as council:
-        council.propose_many(["x"] * 500)
-        tenth = max(decisions // 10, 1)
-        costs = []
-        for _ in range(10):
-            began = time.process_time()
-            found = council.propose_many(["x"] * tenth)
-            costs.append((time.process_time() - began) / tenth)
-            assert all(isinstance(decision, Decision) and decision for decision in found)
-    last, first = statistics.median(costs[-3:]), statistics.median(costs[:3])
-    name = f"CPU of a decision after {decisions:,}, beside the first"
-    return Row(
-        "inline", name, last * 1e6, "µs", first * 1e6, last / first, "ratio ≤ 1.25", last / first <= 1.25
-    )
+def on_ray() -> None:
+    """Sets what the workers of a Ray that starts here need: this package, and the processor as others have it."""
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent.parent)
 
 
-def _after_second(council: Council, group: str, bound_ms: float) -> Row:
+def ray_rows(scale: float = 1.0) -> list[Row]:
+    """Beside bare actors: a call for each message, and one call at a time that carries all that waits."""
+    on_ray()
+    with Council.launch(seats=STUBS, open_max=5_000, store="memory") as council:  # with a journal: durable.py
+        from benchmarks.floor import Batched, Plain
+
+        bare = Plain()
+
+        def plain(total: int, level: int) -> Load:
+            return timed_each(bare.one, total) if level == 1 else loaded(bare.decide, total, level)
+
+        def batched(total: int, level: int) -> Load:
+            return loaded(Batched(bare.decide_all).decide, total, level)
+
+        one, *more = level_rows("ray", council, level_of(council), [plain, batched], scale)
+        more = [replace(row, bound="ratio > 1", holds=(row.ratio or 0.0) > 1.0) for row in more]
+        most = more[-1]
+        holds = bool(most.holds) and most.figure >= ON_RAY_RATE
+        more[-1] = replace(most, bound=f"≥ {ON_RAY_RATE:,.0f}/s, ratio > 1", holds=holds)
+        ours = partial(propose, council, wait_for="all")
+        found, theirs = in_turn([partial(timed_each, work, 40) for work in (ours, bare.one)], TURNS)
+        rows = [one, *more, times_row("ray", "one decision on all three ballots", found, theirs)]
+    with Council.launch(seats=seats(mind="SlowVoter"), name="slow", store="memory") as council:
+        return [*rows, after_second(council, "ray", 10.0, scale)]
+
+
+def after_second(council: Council, group: str, bound_ms: float, scale: float) -> Row:
     """How long after the second agreeing ballot was cast the decision is in the caller's hands."""
-    lags, waits = [], []
-    for _ in range(60):
-        draft = council.draft("x")
-        seconds = sorted(latency_s(draft.msg_id, name) for name in NAMES)[1]
-        began = time.perf_counter()
-        decision = council.propose(draft)
+    lags_s = []
+    for number in range(max(int(100 * scale), 12)):
+        decision = council.propose(job.summary(number), job.body(number))
         done = time.time()
-        waits.append(time.perf_counter() - began)
-        assert decision.early, "the second agreeing ballot decides"
-        lags.append(done - max(float(ballot.reason) for ballot in decision.ballots))
-        assert seconds - 2e-3 <= waits[-1]  # timers of uvloop round to a millisecond
-    lag_ms = statistics.median(lags) * 1e3
-    name = f"decision after the second agreeing ballot (median wait {statistics.median(waits) * 1e3:.0f} ms)"
-    return Row(group, name, lag_ms, "ms", None, None, f"≤ {bound_ms:g} ms", lag_ms <= bound_ms)
+        agreeing = [each for each in decision.ballots if (each.vote == "yes") == bool(decision)]
+        lags_s.append(done - sorted(float(each.reason) for each in agreeing)[1])
+    row = times_row(group, "the decision after the second agreeing ballot", [Load(lags_s, sum(lags_s))])
+    return replace(row, bound=f"p50 ≤ {bound_ms:g} ms", holds=row.figure <= bound_ms)

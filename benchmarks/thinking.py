@@ -6,16 +6,17 @@ import asyncio
 import itertools
 import json
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from openai import AsyncOpenAI
 from structlog.testing import capture_logs
 
-from benchmarks.measure import Row, pairs
+from benchmarks.job import Load
+from benchmarks.measure import Row, cpu, in_turn, timed, times_row
 from benchmarks.naive import GroupChat
 from benchmarks.proposals import Planted, load
 from council import Council
@@ -23,7 +24,7 @@ from council.agents.llm.stages import Setting
 from council.agents.mind import Case, Turn
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.prompt import Prompt
-from council.agents.prompting.tokens import ESTIMATE, VOCABULARIES, TokenCounter, counter_for
+from council.agents.prompting.tokens import TokenCounter, counter_for
 from council.config.settings import SeatConfig
 from tests.models.stub import Call, Stub, says, used
 
@@ -56,7 +57,7 @@ _EMPTY: Mapping[str, Any] = {"string": WHY, "array": [], "boolean": False, "numb
 
 def filled(schema: Mapping[str, Any], key: str = "") -> Any:
     """An answer in the form of a schema that says yes."""
-    kind = schema.get("type")
+    kind = schema.get("type", "")
     if kind == "object":
         return {name: filled(part, name) for name, part in schema["properties"].items()}
     if "anyOf" in schema:  # a text, or null
@@ -197,39 +198,33 @@ def spending_rows(proposals: tuple[Planted, ...]) -> list[Row]:
     naive, planning = naive_way(proposals), naive_way(proposals, plans=True)
     none, ours = council_way(proposals, with_history=False), council_way(proposals)
     two = council_way(proposals, stages="two")
-    rows = [
-        *_way("without their sessions", none, naive),
-        *_way("with their sessions", ours, naive, is_bound=True),
-        *_way("the same, each seat with a plan first", two, naive),
-        _tokens_row("the same, beside a chat that plans first too", two, planning),
-    ]
-    for task, tokens in two.by_task.items():
-        rows.append(Row(GROUP, f"of these, in calls for {task}", tokens / len(two.tokens), "tokens"))
-    rows += _by_session(proposals, ours, naive)
-    unseen = ours.per_decision - ours.in_schemas / len(ours.tokens)
-    name = "with their sessions, where the server shows the model no schema"
-    rows.append(Row(GROUP, name, unseen, "tokens", naive.per_decision, unseen / naive.per_decision))
-    return rows
-
-
-def _way(name: str, ours: Spent, naive: Spent, *, is_bound: bool = False) -> list[Row]:
+    told = _tokens_row("with their sessions", ours, naive)
+    assert told.ratio is not None
     kept = ours.kept()
-    parts = f"the proposals' own {ours.kept(True):.0%}, the sessions' {ours.kept(False):.0%}"
-    facts = f"facts before each seat, {name}: {parts}"
-    bound, holds = (f"≥ {FACTS_KEPT:.0%}", kept >= FACTS_KEPT) if is_bound else ("", None)
     return [
-        _tokens_row(f"tokens of a decision, {name}", ours, naive, is_bound=is_bound),
-        Row(GROUP, facts, 100 * kept, "%", bound=bound, holds=holds),
+        _tokens_row("without their sessions", none, naive),
+        replace(told, bound=f"ratio ≤ {SHARE_OF_NAIVE}", holds=told.ratio <= SHARE_OF_NAIVE),
+        *_by_session(proposals, ours, naive),
+        _tokens_row("the same, each seat with a plan first, beside a chat with plans", two, planning),
+        Row(
+            GROUP,
+            f"facts before the worst informed seat (the proposals' own {ours.kept(True):.0%}, "
+            f"the sessions' {ours.kept(False):.0%})",
+            100 * kept,
+            "%",
+            bound=f"≥ {FACTS_KEPT:.0%}",
+            holds=kept >= FACTS_KEPT,
+        ),
     ]
 
 
-def _tokens_row(name: str, ours: Spent, naive: Spent, *, is_bound: bool = False) -> Row:
-    share = ours.per_decision / naive.per_decision
-    told = (
-        f"{name} ({ours.calls} calls beside {naive.calls}; {ours.shortened} of {len(ours.tokens)} shortened)"
-    )
-    bound, holds = (f"ratio ≤ {SHARE_OF_NAIVE}", share <= SHARE_OF_NAIVE) if is_bound else ("", None)
-    return Row(GROUP, told, ours.per_decision, "tokens", naive.per_decision, share, bound, holds)
+def _tokens_row(name: str, ours: Spent, naive: Spent, places: Iterable[int] | None = None) -> Row:
+    """The mean, since what is paid for is the sum; the middle and the greatest beside it."""
+    chosen = range(len(ours.tokens)) if places is None else list(places)
+    mine, theirs = ([spent.tokens[place] for place in chosen] for spent in (ours, naive))
+    mean, floor = statistics.fmean(mine), statistics.fmean(theirs)
+    middle = f"median {statistics.median(mine):,.0f}, most {max(mine):,}"
+    return Row(GROUP, f"tokens of a decision, {name} ({middle})", mean, "tokens", floor, mean / floor)
 
 
 def _by_session(proposals: tuple[Planted, ...], ours: Spent, naive: Spent) -> list[Row]:
@@ -242,10 +237,8 @@ def _by_session(proposals: tuple[Planted, ...], ours: Spent, naive: Spent) -> li
         ("of up to 1,500 tokens", 1, 1_500),
         ("longer ones", 1_501, 10**9),
     ):
-        at = [place for place, size in enumerate(sizes) if low <= size <= high]
-        if at:
-            a, b = statistics.fmean(ours.tokens[i] for i in at), statistics.fmean(naive.tokens[i] for i in at)
-            rows.append(Row(GROUP, f"with their sessions, {len(at)} {name}", a, "tokens", b, a / b))
+        if at := [place for place, size in enumerate(sizes) if low <= size <= high]:
+            rows.append(_tokens_row(f"{len(at)} {name}", ours, naive, at))
     return rows
 
 
@@ -281,19 +274,15 @@ def assembly_rows(proposals: tuple[Planted, ...], turns: int) -> list[Row]:
     loop = asyncio.new_event_loop()
     prompts: list[Prompt] = []
 
-    def assembly(body_tokens: int, history_tokens: int) -> float:
+    def assembly(body_tokens: int, history_tokens: int) -> Load:
         # Somebody said all of it: what tools printed is chosen from before, and hardly ever needs to be shortened.
         history = (Turn("user", writings.new(history_tokens)),)
         case = Case("00" * 8, "ada", "Do it", writings.new(body_tokens), history=history)
-        began = time.process_time()
-        prompts.append(loop.run_until_complete(builder.ballot(case)))
-        return time.process_time() - began
+        return cpu(lambda: prompts.append(loop.run_until_complete(builder.ballot(case))))
 
-    def bare(tokens: int) -> float:
+    def bare(tokens: int) -> Load:
         text = writings.new(tokens)
-        began = time.process_time()
-        count(text)
-        return time.process_time() - began
+        return cpu(lambda: count(text))
 
     left = MTU - loop.run_until_complete(builder.ballot(Case("00" * 8, "ada", "Do it", "x"))).tokens
     rows = []
@@ -302,41 +291,28 @@ def assembly_rows(proposals: tuple[Planted, ...], turns: int) -> list[Row]:
         ("the same, with a session of 20,000 tokens shortened by tf-idf", 20_000, 250.0),
     ):
         prompts.clear()
-        body = left * 40 // 100
-        ours, floor, ratio = pairs(
-            lambda body=body, history=history: assembly(body, history),
-            lambda history=history: bare(max(MTU, history)),
-            turns,
-        )
+        works = [partial(assembly, left * 40 // 100, history), partial(bare, max(MTU, history))]
+        row = times_row(GROUP, name, *in_turn(works, turns))
         fits = history < left
         assert all(0.93 * MTU <= prompt.tokens <= MTU and (not prompt.overruns) == fits for prompt in prompts)
-        holds = ours * 1e3 <= bound_ms
-        rows.append(Row(GROUP, name, ours * 1e3, "ms", floor * 1e3, ratio, f"≤ {bound_ms:g} ms", holds))
-        rows.append(Row(GROUP, f"{name}: a second", 1 / ours, "/s"))
+        rows.append(replace(row, bound=f"p50 ≤ {bound_ms:g} ms", holds=row.figure <= bound_ms))
     loop.close()
     return rows
 
 
 def share_rows(proposals: tuple[Planted, ...], turns: int) -> list[Row]:
-    """A question that three models decide, each answering at once; beside bare calls, and its prompts alone."""
+    """A question that three models decide, each answering at once; beside three bare calls."""
     writings = Writings(proposals, counter_for(MODELS["prime"]))
-    with answering(None) as stub, Council.inline(seats=model_seats(stub.base_url)) as council:
-        loop = asyncio.new_event_loop()
+    with (
+        answering(None) as stub,
+        Council.inline(seats=model_seats(stub.base_url)) as council,
+        asyncio.Runner() as runner,
+    ):
         client = AsyncOpenAI(base_url=stub.base_url, api_key="none", max_retries=0)
-        builders = [PromptBuilder(seat, count=counter_for(model), mtu=MTU) for seat, model in MODELS.items()]
 
-        def decision() -> float:
+        def decision() -> Load:
             body = writings.new(600)
-            began = time.perf_counter()
-            assert council.propose("Is it sound?", body, wait_for="all")
-            return time.perf_counter() - began
-
-        def assembly() -> float:
-            case = Case("00" * 8, "ada", "Is it sound?", writings.new(600))
-            began = time.perf_counter()
-            for builder in builders:
-                loop.run_until_complete(builder.ballot(case))
-            return time.perf_counter() - began
+            return timed(lambda: council.propose("Is it sound?", body, wait_for="all"), 1)
 
         async def asked(model: str, text: str) -> None:
             async for _ in await client.chat.completions.create(
@@ -347,61 +323,16 @@ def share_rows(proposals: tuple[Planted, ...], turns: int) -> list[Row]:
         async def all_asked(text: str) -> None:
             await asyncio.gather(*(asked(model, text) for model in MODELS.values()))
 
-        def calls() -> float:
+        def calls() -> Load:
             text = writings.new(1_200)
-            began = time.perf_counter()
-            loop.run_until_complete(all_asked(text))
-            return time.perf_counter() - began
+            return timed(lambda: runner.run(all_asked(text)), 1)
 
-        ours, bare, ratio = pairs(decision, calls, turns)
-        _, prompts, times = pairs(decision, assembly, turns)
-        loop.run_until_complete(client.close())
-        loop.close()
-    return [
-        Row(
-            GROUP,
-            "a decision by three models, beside three bare calls",
-            ours * 1e3,
-            "ms",
-            bare * 1e3,
-            ratio,
-        ),
-        Row(GROUP, "its prompts", prompts * 1e3, "ms"),
-        Row(GROUP, "its prompts' share of its time", 100 / times, "%"),
-    ]
-
-
-def counting_rows(
-    proposals: tuple[Planted, ...], turns: int, tokenizers: Iterable[str] = (*VOCABULARIES, ESTIMATE)
-) -> list[Row]:
-    """Tokens counted a second with each vocabulary, texts that are new; and what is remembered."""
-    rows = []
-    writings = Writings(proposals, counter_for(MODELS["prime"]))
-    for tokenizer in tokenizers:
-        count = counter_for("some-model", tokenizer)
-        count.prime()
-        rates, again = [], []
-        for _ in range(turns):
-            text = writings.new(MTU)
-            began = time.perf_counter()
-            tokens = count(text)
-            counted = time.perf_counter()
-            count(text)
-            again.append(time.perf_counter() - counted)
-            rates.append(tokens / (counted - began))
-        rows.append(Row(GROUP, f"tokens counted with {tokenizer}", statistics.median(rates) / 1e6, "M/s"))
-    return [
-        *rows,
-        Row(GROUP, f"a text of {MTU:,} tokens counted again", statistics.median(again) * 1e6, "µs"),
-    ]
+        mine, bare = in_turn([decision, calls], turns)
+        runner.run(client.close())
+    return [times_row(GROUP, "a decision by three models, beside three bare calls", mine, bare)]
 
 
 def thinking_rows(scale: float = 1.0) -> list[Row]:
     proposals = load()
     turns = max(3, int(21 * scale))
-    return [
-        *assembly_rows(proposals, turns),
-        *share_rows(proposals, turns),
-        *spending_rows(proposals),
-        *counting_rows(proposals, turns),
-    ]
+    return [*assembly_rows(proposals, turns), *share_rows(proposals, turns), *spending_rows(proposals)]

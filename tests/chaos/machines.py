@@ -260,9 +260,9 @@ def machines(workers: int = 2, *, networks: bool = False, **environment: str) ->
     """A cluster with so many workers, to which this process is connected."""
     found = Machines(networks=networks, **environment)
     try:
-        from council.cluster import port
+        from council.cluster import connection
 
-        release = port.ensure_ray(found.address)
+        release = connection.ensure_ray(found.address)
         try:
             for _ in range(workers):  # one by one: of two that begin at once, one may not be let in
                 found.add()
