@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import threading
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -241,29 +242,49 @@ def test_a_step_too_long_to_be_said_as_it_comes_is_said_with_the_plan() -> None:
 # Interrupts
 
 
+SILENT_S = 10_000.0  # no server is silent for so long, however the clock is moved
+
+
+class MovedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time a test moves on; between that it passes by itself."""
+
+    moved_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + MovedLoop.moved_s
+
+
 def halting(
-    halts: int, *script: Entry, at: str = "plan", seconds: float = 30.0, wait_s: float = 0.0
+    halts: int,
+    *script: Entry,
+    at: str = "plan",
+    seconds: float = 30.0,
+    wait_s: float = 0.0,
+    halted: threading.Event | None = None,
 ) -> tuple[Opinion, Heard, Account, Stub]:
-    """The review of a mind that an observer halts so often: at what it says, or once the ballot is asked for."""
+    """The review of a mind that an observer halts so often: at what it says, or ``wait_s`` behind it was asked for
+    its ballot. ``halted`` is set then."""
     purse = Account()
 
     async def run(stub: Stub) -> tuple[Opinion, Heard]:
         voice = Heard()
-        mind = mind_on(stub, purse)
+        mind = mind_on(stub, purse, timeout_s=SILENT_S)
         mind.take_voice(voice)
         work = asyncio.ensure_future(mind.review(replace(DEED, time_left_s=seconds)))
         for number in range(halts):
             if at == "ballot":
                 await asyncio.to_thread(stub.arrived, 2 * (number + 1))
-                await asyncio.sleep(wait_s)
+                MovedLoop.moved_s += wait_s
             else:
                 await voice.changed.wait()
             voice.changed.clear()
             voice.halt(f"halt number {number}")
+        if halted is not None:
+            halted.set()
         return await work, voice
 
-    with Stub({"small": script}) as stub:
-        opinion, voice = asyncio.run(run(stub))
+    with Stub({"small": script}) as stub, asyncio.Runner(loop_factory=MovedLoop) as runner:
+        opinion, voice = runner.run(run(stub))
         return opinion, voice, purse, stub
 
 
@@ -307,10 +328,10 @@ def test_after_three_halts_it_listens_no_more() -> None:
 
 
 def later(seconds: float, entry: Entry) -> Entry:
-    """The same, so much later."""
+    """The same, so much later on the mind's clock."""
 
     async def late(call: Any) -> None:
-        await asyncio.sleep(seconds)
+        MovedLoop.moved_s += seconds
         await entry(call)
 
     return late
@@ -318,8 +339,8 @@ def later(seconds: float, entry: Entry) -> Entry:
 
 def test_a_halt_that_leaves_no_time_for_plan_and_ballot_is_followed_by_the_ballot() -> None:
     """Mutation: it plans anew up to its deadline, and its ballot is lost."""
-    script = (later(1.0, says(plan())), hangs(""), says(ballot("no")))
-    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=3.0)
+    script = (later(1_000.0, says(plan())), hangs(""), says(ballot("no")))
+    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=3_000.0)
     assert _tasks(purse) == ["plan", "ballot", "ballot"]
     assert opinion.vote == "no"
     assert opinion.escalate == "its plan was halted, and there was no time for another: halt number 0"
@@ -327,8 +348,14 @@ def test_a_halt_that_leaves_no_time_for_plan_and_ballot_is_followed_by_the_ballo
 
 def test_a_halt_that_comes_too_late_for_any_other_ballot_leaves_the_one_under_way() -> None:
     """Mutation: it is given up, and the next comes after the deadline."""
-    script = (later(2.0, says(plan())), later(2.4, says(ballot("no"))))
-    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=6.0, wait_s=1.8)
+    halted = threading.Event()
+
+    async def votes(call: Any) -> None:
+        assert await asyncio.to_thread(halted.wait, HANG_S)
+        await says(ballot("no"))(call)
+
+    script = (later(2_000.0, says(plan())), votes)
+    opinion, _, purse, _ = halting(1, *script, at="ballot", seconds=6_000.0, wait_s=2_100.0, halted=halted)
     assert _tasks(purse) == ["plan", "ballot"]
     assert opinion.vote == "no"
     assert opinion.escalate == "a halt came when there was no time to heed it: halt number 0"
