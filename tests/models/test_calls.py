@@ -56,7 +56,7 @@ def reviewed(*script: Entry, pause: Any = None, **settings: Any) -> tuple[Opinio
 
 
 def lost(
-    *script: Entry, pause: Any = None, time_left_s: float = 30.0, **settings: Any
+    *script: Entry, pause: Any = None, time_left_s: float = HANG_S, **settings: Any
 ) -> tuple[str, Account]:
     """Why there is no ballot, and the accounts."""
     purse = Account()

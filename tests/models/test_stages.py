@@ -270,7 +270,7 @@ def halting(
     halts: int,
     *script: Entry,
     at: str = "plan",
-    seconds: float = 30.0,
+    seconds: float = HANG_S,
     wait_s: float = 0.0,
     halted: threading.Event | None = None,
 ) -> tuple[Opinion, Heard, Account, Stub]:
