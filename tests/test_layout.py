@@ -97,7 +97,6 @@ SLEEPS = {
     "tests/chaos/ray.py": "looks again whether a coordinator recovers",
     "tests/journal/test_journal.py": "a writer is killed at a moment of chance",
     "tests/patience.py": "the one wait of tests",
-    "tests/ray/minds.py": "a mind that is slow to build",
     "tests/ray/test_panel.py": "a task that outlasts its limit",
     "tests/ray/test_reconnect.py": "a process that lives until it is killed",
 }
