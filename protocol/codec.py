@@ -260,8 +260,7 @@ def _envelope(found: tuple[Any, ...], minor: int) -> Envelope:
         found = tuple(others)
         if metadata is not None or minor == WIRE_VERSION[1]:  # later, in the place of what it has not
             metadata = _named(metadata, Metadata, minor, "metadata.")
-    fields = dict(zip(_ALL_FIELDS, _counted(found, _ALL_FIELDS, minor, ""), strict=True))
-    del fields["major"], fields["minor"]
+    fields = dict(zip(_FIELDS, _counted(found, _ALL_FIELDS, minor, "")[2:], strict=True))
     word = fields["type"]
     body = BODIES.get(cast(MessageType, word)) if type(word) is str else None
     if body is not None:  # of an unknown type the content stays as it is, and the type is refused
@@ -358,7 +357,7 @@ def _extension(code: int, data: bytes) -> _MsgpackExtension:
 
 
 def _version(found: Any) -> tuple[int, int]:
-    if not isinstance(found, tuple | list) or len(found) < 2:
+    if not isinstance(found, (tuple, list)) or len(found) < 2:
         problem = f"expected an array that begins with two numbers of a version, found {kind_of(found)}"
         raise EnvelopeError.at("envelope", problem)
     major, minor = found[:2]
