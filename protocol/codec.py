@@ -1,4 +1,4 @@
-"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack.
+"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack, which reads within limits.
 
 An envelope is an array by position, so that names cost nothing and bytes have one form:
 
