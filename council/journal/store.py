@@ -49,6 +49,7 @@ from council.protocol.packet import (
     PacketEnvelopeIn,
     PacketLineage,
     PacketWriteResult,
+    read_packet,
 )
 
 log = get_logger("council.store")
@@ -417,7 +418,9 @@ def _written(
             message = f"{error.code}: {error.message}"
             results.append(PacketWriteResult(packet_id=packet_id, status="error", error_message=message))
             continue
-        rows.append(values(connection.dialect.name, prepared(kept, content), content_hash(content)))
+        rows.append(
+            values(connection.dialect.name, prepared(read_packet(content), content), content_hash(content))
+        )
         there[packet_id] = content
         known[packet_id] = kept.lineage
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))

@@ -269,16 +269,16 @@ DURABLE_BUGS = (
     ),
     Bug(
         "records stand under any envelope",
-        "journal.packets:Packer._payload",
-        "b64encode(record.sealed)",
-        "b64encode(record.sealed[:-1])",
+        "journal.packets:_payload",
+        "sealed=record.sealed",
+        "sealed=record.sealed and record.sealed[:-1]",
     ),
-    Bug("a record has no id", "journal.packets:Packer._payload", 'payload["msg_id"] = record.msg_id', "pass"),
+    Bug("a record has no id", "journal.packets:_payload", "msg_id=record.msg_id", "msg_id=None"),
     Bug(
         "a record has no key",
-        "journal.packets:Packer._payload",
-        "if record.key_mark is not None:",
-        "if False:",
+        "journal.packets:_payload",
+        "None if record.key_mark is None else record.key_mark.hex()",
+        "None",
     ),
     Bug(
         "a record has no escalation",
@@ -309,7 +309,12 @@ DURABLE_BUGS = (
         "the root is the last parent's", "journal.packets:Packer._lineage", "lines[0].root", "lines[-1].root"
     ),
     Bug("lines are not looked up", "journal.packets:Packer._lines_of", "if missing:", "if False:"),
-    Bug("packets are not canonical", "journal.packets:_canonical", "1e-4 <= x < 1e16", "True"),
+    Bug(
+        "packets are not canonical",
+        "protocol.packet:StoredPacket.canonical",
+        'b"0.0000" in data or _TWO_FORMS.search(data)',
+        "False",
+    ),
     Bug(
         "a record is read without its mark",
         "journal.packets:unpacked",
