@@ -254,17 +254,8 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
             halts = "calls a halt on" if data["interrupt"] else "observes"
             stage = f"'s {data['stage']}" if data.get("stage") else ""
             return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
-        case "fault" | "loss":
-            again = ", and is asked again" if data.get("retrying") else ""
-            return Words(f"{data['seat']} gives no {data['task']}{again}", data["why"] + _shortened(data))
-        case "ballot_unreadable" | "seat_died":
-            return Words(data["seat"], data["why"])
-        case "roll":
-            return Words(f"{data['seat']} is {'active' if data['active'] else 'inactive'}", data["why"])
-        case "seat_silent":
-            return Words(data["seat"], "no heartbeat for too long")
-        case "seat_back":
-            return Words(data["seat"], "it is heard again")
+        case "fault" | "loss" | "ballot_unreadable" | "roll" | "seat_died" | "seat_silent" | "seat_back":
+            return _of_seat(kind, data)
         case "escalation":
             return Words(f"{data['seat']} calls for Prime", data["reason"])
         case "to_prime":
@@ -281,8 +272,7 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
         case "call" | "settlement" | "spending" | "overrun" | "denial":
             return _of_call(kind, data)
         case "identity_change":
-            change = data["change"]
-            return Words(_changed(change), f"{change['why']}; {change['reason']}")
+            return Words(_changed(data["change"]), f"{data['change']['why']}; {data['change']['reason']}")
         case "creator_change":
             to = data["creator"] or "nobody"
             return Words(f"the creator was {data['before']}, and is {to} now, by the settings")
@@ -301,6 +291,22 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
         case "damaged":
             return Words("", data["why"])
     return Words("", str(dict(data)))
+
+
+def _of_seat(kind: str, data: Mapping[str, Any]) -> Words:
+    """What became of a seat, or of its work."""
+    seat = data["seat"]
+    match kind:
+        case "fault" | "loss":
+            again = ", and is asked again" if data.get("retrying") else ""
+            return Words(f"{seat} gives no {data['task']}{again}", data["why"] + _shortened(data))
+        case "roll":
+            return Words(f"{seat} is {'active' if data['active'] else 'inactive'}", data["why"])
+        case "seat_silent":
+            return Words(seat, "no heartbeat for too long")
+        case "seat_back":
+            return Words(seat, "it is heard again")
+    return Words(seat, data["why"])
 
 
 def _of_call(kind: str, data: Mapping[str, Any]) -> Words:

@@ -434,6 +434,18 @@ CHECK_COUNCIL = _checkers(CouncilConfig)
 CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
 
 
+def charter_files(config: CouncilConfig) -> Any:
+    """What stands in the files that a configuration names (a ``Papers``); None before they are read."""
+    return config._papers
+
+
+def with_charter_files(config: CouncilConfig, files: Any) -> CouncilConfig:
+    """The configuration, with what stands in the files that it names."""
+    found = config.model_copy()
+    found._papers = files
+    return found
+
+
 def expected(key: str, model: type[BaseModel]) -> str:
     """In words, what a key takes."""
     if key == ENABLED and model is SeatConfig:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show who the council is, and have it changed.", no_args_is_help=True)
 
+Kind = Literal["", "rollback", "patch"]
+
 DIM = "bright_black"
 HASH_SHOWN = 12
 HASH_CHARS_MIN = 4
@@ -111,7 +113,6 @@ def propose_change(
     where the setting charter looks, and launch anew. Until then, proposing
     the identity in force (council identity show --journal) withdraws it.
     """
-    from council.api.identity import change_identity
     from council.config.charter_files import papers_of, read_identity, refuse_identity
     from council.protocol.errors import Refused
     from council.runtime.identity import of_text
@@ -125,16 +126,12 @@ def propose_change(
     where.refuse_address_found()
     configured = where.loaded().config
     given = None if file is None else read_identity(str(file.absolute()))
-    kind: Literal["", "rollback", "patch"] = "rollback" if rollback else "patch" if emergency else ""
+    kind: Kind = "rollback" if rollback else "patch" if emergency else ""
     with opened(where, report, sole="running") as (council, _):
         after = given or of_text(_of_hash(known(lambda asked: council.history(**asked)), rollback).text)
         refuse_identity(configured, papers_of(configured), after)  # before anybody is asked
-        before = council.status()["identity"]["hash"]
-        agreed = _asked(council, report, before, after, why) if ask or kind else ""
         try:
-            change = change_identity(
-                council, after, why, before=before, emergency=kind, agreed=agreed, human=human
-            )
+            change = _changed(council, report, after, why, kind, ask=ask or kind != "", human=human)
         except Refused as refusal:
             if refusal.code != "identity_refused":
                 raise
@@ -143,6 +140,17 @@ def propose_change(
         return report.result({"change": change}, None)
     _say_change(report, change)
     return DONE
+
+
+def _changed(
+    council: Council, report: Report, after: Identity, why: str, kind: Kind, *, ask: bool, human: str | None
+) -> Mapping[str, Any]:
+    """The change, as it stands in the journal. Raises UsageFault where Prime and Lite disagree, and Refused."""
+    from council.api.identity import change_identity
+
+    before = council.status()["identity"]["hash"]
+    agreed = _asked(council, report, before, after, why) if ask else ""
+    return change_identity(council, after, why, before=before, emergency=kind, agreed=agreed, human=human)
 
 
 def _say_change(report: Report, change: Mapping[str, Any]) -> None:
