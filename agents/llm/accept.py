@@ -1,6 +1,6 @@
-"""What an answer must be to count as a ballot or a ruling: what the model said, whole, or none. Asks no model.
+"""Accepts a model's answer as a ballot or a ruling, whole or not at all.
 
-How an answer is read says ``council.protocol.answer.read``; what the other stages' must be, ``stages``.
+``council.protocol.answer.read`` reads an answer; ``stages`` says what the answers of the other stages must be.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Calls a model: reserves, streams its answer, tries again where that may help, and settles. Reads no answer.
+"""Calls a model: reserves the cost, streams the answer, retries where that may help, and settles the cost.
 
-Everything that a server can do wrong ends here, in a text that says what to mend: it is slow or silent, refuses,
-breaks off, never ends, or does not know what it is asked with. What it can't do (a JSON Schema, a name for the
-output's limit, telling its usage) is found out once and remembered.
+Every fault of a server (it is slow, silent, refuses, breaks off or never ends) ends in a text that says what to mend.
+What a server does not support (JSON Schema, a name for the output's limit, usage) is found out once and remembered.
 
-No connection outlives the calls that need it, and no client travels: each process makes its own.
+No connection outlives the calls that need it. Clients are not pickled: each process makes its own.
 """
 
 from __future__ import annotations

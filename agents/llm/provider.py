@@ -1,8 +1,8 @@
-"""Calls a model whose server has an API of its own, by pydantic-ai (the extra ``pydantic-ai``).
+"""Calls a model whose server has its own API, by pydantic-ai (the extra ``pydantic-ai``).
 
-Attempts, reservations, limits and what goes wrong are those of ``calls``. Knows pydantic-ai's words, and no API of
-any provider. One is taken where it can be held to what holds for all: its key and address come from the seat alone,
-its requests leave by our client, and its SDK tries nothing again by itself, for each attempt is reserved (rules 2.6).
+Attempts, reservations, limits and errors are those of ``calls``. A provider is accepted only if it keeps the same
+rules: its key and address come from the seat alone, its requests leave by our HTTP client, and its SDK does not
+retry, because each attempt is reserved (rules 2.6).
 """
 
 from __future__ import annotations

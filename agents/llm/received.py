@@ -1,4 +1,4 @@
-"""What has come of a model's answer so far, and what the whole of it is and cost."""
+"""What has come of a model's answer so far, and the whole answer with its cost."""
 
 from __future__ import annotations
 

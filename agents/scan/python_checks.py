@@ -1,9 +1,9 @@
-"""Says which checks stand in a syntax tree, each in one normal form. Compares nothing, reads no files.
+"""Finds the checks in a syntax tree, each in one normal form.
 
 A check is a condition under which code does not go on: ``if not user.is_admin: raise``, an ``assert``, a
 decorator such as ``@login_required``, a call such as ``verify_signature(...)``. Each is reduced to its
 *clauses*, so that ``if a or b: raise``, ``if a: raise`` with ``if b: raise``, and
-``if not a and not b: go_on()`` say the same.
+``if not a and not b: go_on()`` are equal.
 """
 
 from __future__ import annotations

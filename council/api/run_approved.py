@@ -1,8 +1,8 @@
-"""Runs an approved call, has it verified and put back, and tells the council of each step. Knows nothing of approval.
+"""Runs an approved call, verifies or reverts it, and reports each step to the council.
 
-The order is fixed here, once, for plain and for async functions: a course gives out what is to be called and is
-handed what came of it. What a step came to is told before the next one begins; a council that can't be told keeps
-nothing from running, and hides nothing of what ran (rules 3.1).
+The order of the steps is written here once, for plain and for async functions: a course yields what is to be called,
+and is sent the result. Each step is reported before the next one begins. If a report fails, the steps still run, and
+the caller is told what ran (rules 3.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options that several commands share, in one place, so that they read alike everywhere."""
+"""The options that several commands share, so that they are the same everywhere."""
 
 from __future__ import annotations
 

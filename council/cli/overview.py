@@ -1,4 +1,4 @@
-"""Draws what a council is, for a terminal: its seats, what is open, its settings, what models cost.
+"""Draws a council for a terminal: its seats, what is open, its settings, its costs.
 
 Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
 """

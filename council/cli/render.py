@@ -1,7 +1,7 @@
 """Renders what happens to proposals: records and events on a line, ballots, decisions and escalations in full.
 
-One function for each thing, whichever command shows it. A record of the journal and an event of the feed have the
-same words where they are the same thing.
+There is one function for each thing, for all commands. A record of the journal and an event of the feed have the same
+words if they are about the same thing.
 
 Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
 """

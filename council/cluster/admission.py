@@ -1,7 +1,7 @@
-"""Whether a Ray cluster answers, and whom it lets in. Knows Ray's token and one of its calls; of councils nothing.
+"""Whether a Ray cluster answers, and whether it demands a token.
 
-Ray tells a wrong token after 20 s as a lost connection, and a cluster that lets anybody in not at all. So the
-cluster's head is asked first, by the one call that every Ray answers, with and without the token.
+Ray reports a wrong token after 20 s, as a lost connection, and does not report at all that a cluster demands none. So
+the cluster's head is asked first, with and without the token, by the one call that every Ray answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client's way to councils on Ray: start one, find one, talk to its coordinator. Holds no rule."""
+"""A client's connection to councils on Ray: start one, find one, talk to its coordinator."""
 
 from __future__ import annotations
 

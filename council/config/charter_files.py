@@ -1,7 +1,7 @@
-"""Reads the files that a configuration names: charter, personas, predicates, profiles. Knows no mind and no journal.
+"""Reads the files that a configuration names: charter, personas, predicates, profiles.
 
-They are read once, where a council is launched, and go with its configuration from there: a seat that is restarted
-has what the others have, whatever has become of the files (rules 7.1).
+They are read once, when a council is launched, and are part of its configuration from then on. A seat that restarts
+has the same content as the others, even if the files have changed (rules 7.1).
 """
 
 from __future__ import annotations

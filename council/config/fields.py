@@ -1,4 +1,4 @@
-"""What the values of a configuration look like: their forms and limits, and the words for them. Knows no key."""
+"""The types, limits and descriptions of configuration values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a council can be configured with: keys, limits, defaults. Knows nothing of where values come from."""
+"""The settings of a council: keys, limits, defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the address of a store: a file of SQLite's, or a database on a server. Opens nothing."""
+"""Reads the address of a store: a SQLite file, or a database on a server."""
 
 from __future__ import annotations
 

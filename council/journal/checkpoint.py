@@ -1,7 +1,4 @@
-"""A journal's head, signed, to be kept elsewhere: what shows that a journal was cut or replaced (rules 4.5).
-
-Knows nothing of stores: whoever signs says what stands where, whoever verifies compares.
-"""
+"""A journal's head, signed and kept elsewhere: it shows that a journal was cut or replaced (rules 4.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proves one packet's place in a journal to somebody who has no store of it. Knows nothing of what packets mean.
+"""Proves one packet's place in a journal to somebody who has no copy of its store.
 
 A proof is the packet, the path from its row to the root of the journal's Merkle tree, and a signed checkpoint of
 that root.

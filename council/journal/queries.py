@@ -1,7 +1,6 @@
-"""Reads packets and journal rows. Knows nothing of writing.
+"""Reads packets and journal rows.
 
-What is read is compared with its hash: a packet that was changed behind the store's back is an error, not an
-answer.
+Each is compared with its hash: a packet that was changed in the database is an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Packets read fast: whether bytes are the canonical ones, and what the columns beside them must say.
+"""Checks packets fast: whether their bytes are canonical, and whether the columns beside them agree.
 
-Knows what ``protocol/packet.py`` knows, a second time: for a million packets, building each would take minutes.
-What is canonical here is canonical there; whatever this does not take to be so is asked there. Limits on sizes,
-which were kept when a packet was written, are not looked at again.
+It repeats what ``protocol/packet.py`` knows, because building each of a million packets would take minutes. Bytes
+that it accepts are canonical there too; bytes that it does not accept are checked there. Limits on sizes, which were
+checked when a packet was written, are not checked again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keeps snapshots in the store, signed, and finds the newest that the journal vouches for. Reads none of them.
+"""Keeps signed snapshots in the store, and finds the newest one that fits the journal.
 
-A snapshot is a shortcut and never the truth: one that is damaged, forged or of another journal is passed over
-with a warning, and its records are replayed instead.
+A snapshot saves time and is never the truth: one that is damaged, forged or of another journal is skipped with a
+warning, and its records are replayed instead.
 """
 
 from __future__ import annotations

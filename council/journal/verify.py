@@ -1,9 +1,8 @@
-"""Reads a journal from its first record to its last, and names the first that is not as it was written (rules 4.5).
+"""Reads a journal from its first record to its last, and names the first one that was changed (rules 4.5).
 
-Whoever can write the database can also recompute every hash: that is found with a checkpoint that was kept
-elsewhere, and without one not at all; nor is it then found that records were cut off the end. When an epoch was
-begun and by whom stands outside of the chain. So do the words that searches in SQLite go by, which are compared
-with the packets themselves.
+Whoever can write the database can also recompute every hash. A checkpoint that was kept elsewhere shows that, and
+shows records that were cut off the end; without a checkpoint neither is found. The time and the owner of an epoch
+stand outside the chain. So do the words of the search index in SQLite, which are compared with the packets.
 """
 
 from __future__ import annotations

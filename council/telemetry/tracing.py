@@ -1,7 +1,7 @@
-"""Where a process's spans go, by the setting ``traces``. Knows nothing of what stands in them.
+"""Where a process sends its spans, by the setting ``traces``.
 
-Without the setting nothing of OpenTelemetry is imported. A collector that is away is told once, and costs the council
-its traces alone.
+Without the setting, nothing of OpenTelemetry is imported. A collector that is away is reported once; the council
+loses its traces alone.
 """
 
 from __future__ import annotations

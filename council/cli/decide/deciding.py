@@ -1,4 +1,4 @@
-"""The commands by which something is decided: propose, review, demo, escalations, answer. Draw nothing."""
+"""The commands that decide: propose, review, demo, escalations, answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council estimate``: tells what a proposal may cost, before it is made. How that is found out says ``worst``."""
+"""``council estimate``: says what a proposal may cost before it is made, as ``worst`` computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council cluster``: has Ray look over a file of its cluster launcher. Starts nothing."""
+"""``council cluster``: has Ray validate a file of its cluster launcher."""
 
 from __future__ import annotations
 

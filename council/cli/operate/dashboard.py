@@ -1,4 +1,4 @@
-"""``council dashboard``: where a council is to be seen, and its dashboard for Grafana. Starts no server."""
+"""``council dashboard``: the addresses of a council's panel and figures, and its dashboard for Grafana."""
 
 from __future__ import annotations
 

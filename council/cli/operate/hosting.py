@@ -1,7 +1,7 @@
-"""Brings councils up that outlive the shell, and takes them down again. Ends no process but its own kind.
+"""Brings up councils that outlive the shell, and takes them down again.
 
-On a local Ray, ``council.cluster.host`` stays as the process that holds it; on a foreign cluster the council
-is detached actors, and no process stays here.
+On a local Ray, ``council.cluster.host`` stays as the process that holds the council. On another cluster the council
+consists of detached actors, and no process stays here.
 """
 
 from __future__ import annotations

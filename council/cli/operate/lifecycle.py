@@ -1,4 +1,4 @@
-"""The commands for a council that outlives the shell: up, down, status, watch, budget, top. Draw nothing."""
+"""The commands for a council that outlives the shell: up, down, status, watch, budget, top."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council log``: a journal's records, a line for each. Knows nothing of how they are read."""
+"""``council log``: a journal's records, a line for each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a command reads a council's history: from the store, or from the council that is up. Shows nothing.
+"""Where a command reads a council's history: from the store, or from the council that is up.
 
-The store needs no council. One that keeps its journal in memory, or that runs elsewhere, is asked itself.
+The store needs no running council. A council that keeps its journal in memory, or runs elsewhere, is asked itself.
 """
 
 from __future__ import annotations

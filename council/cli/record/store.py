@@ -1,4 +1,4 @@
-"""``council store``: looks after the store of packets. Safe while a council runs on it."""
+"""``council store``: maintains the store of packets. Safe while a council uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is what was written, and who else can tell."""
+"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is unchanged, and how to prove it to others."""
 
 from __future__ import annotations
 

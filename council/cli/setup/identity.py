@@ -1,4 +1,4 @@
-"""``council identity``: shows who the council is, and has it changed. Knows nothing of who may change it."""
+"""``council identity``: shows who the council is, and has its identity changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from council.cli.record.sources import reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 from council.cli.text import clean, line, span
+from council.protocol.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -114,7 +115,6 @@ def propose_change(
     the identity in force (council identity show --journal) withdraws it.
     """
     from council.config.charter_files import papers_of, read_identity, refuse_identity
-    from council.protocol.errors import Refused
     from council.runtime.identity import of_text
 
     if (file is None) == (rollback is None):
@@ -130,12 +130,9 @@ def propose_change(
     with opened(where, report, sole="running") as (council, _):
         after = given or of_text(_of_hash(known(lambda asked: council.history(**asked)), rollback).text)
         refuse_identity(configured, papers_of(configured), after)  # before anybody is asked
-        try:
-            change = _changed(council, report, after, why, kind, ask=ask or kind != "", human=human)
-        except Refused as refusal:
-            if refusal.code != "identity_refused":
-                raise
-            return report.error(refusal, REJECTED)
+        change = _changed(council, report, after, why, kind, ask=ask or kind != "", human=human)
+    if isinstance(change, Refused):
+        return report.error(change, REJECTED)
     if json:
         return report.result({"change": change}, None)
     _say_change(report, change)
@@ -144,13 +141,18 @@ def propose_change(
 
 def _changed(
     council: Council, report: Report, after: Identity, why: str, kind: Kind, *, ask: bool, human: str | None
-) -> Mapping[str, Any]:
-    """The change, as it stands in the journal. Raises UsageFault where Prime and Lite disagree, and Refused."""
+) -> Mapping[str, Any] | Refused:
+    """The change, as it stands in the journal, or why it was refused. Raises UsageFault where Prime disagrees."""
     from council.api.identity import change_identity
 
     before = council.status()["identity"]["hash"]
     agreed = _asked(council, report, before, after, why) if ask else ""
-    return change_identity(council, after, why, before=before, emergency=kind, agreed=agreed, human=human)
+    try:
+        return change_identity(council, after, why, before=before, emergency=kind, agreed=agreed, human=human)
+    except Refused as refusal:
+        if refusal.code != "identity_refused":
+            raise
+        return refusal
 
 
 def _say_change(report: Report, change: Mapping[str, Any]) -> None:

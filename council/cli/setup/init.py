@@ -1,7 +1,7 @@
-"""``council init``: writes a council.toml for the models that are to be had here. Knows no model, only their names.
+"""``council init``: writes a council.toml for the models that are available here.
 
-Servers on this machine go first, then a key in the environment, whose name alone is looked at; without both the
-file says what to fill in, and the seats work by static checks.
+Servers on this machine come first, then a key in the environment, of which only the variable's name is read. Without
+either, the file says what to fill in, and the seats work by static checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tries the models of seats, for ``council doctor``: one short call each, asked as the mind itself asks.
+"""Tries the models of seats, for ``council doctor``: one short call each, as the mind itself would call.
 
 Seats with the same endpoint share the call. It is in no council's budget, and costs some hundred tokens. A key is
-looked for and sent, and never shown.
+looked up and sent, and never shown.
 """
 
 from __future__ import annotations
