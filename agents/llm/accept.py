@@ -97,7 +97,7 @@ def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -
     value = dict(found[0].value)
     shown = (message.text for message in prompt.messages if message.role != "system")
     if not may_echo and any(_holds(text, value) for text in shown):
-        raise Unusable("it is word for word an answer that stands in what it was shown")
+        raise Unusable("it repeats word for word an answer in the text that it was shown")
     return value
 
 

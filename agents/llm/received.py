@@ -102,7 +102,7 @@ def _used(endpoint: Endpoint, received: Received) -> Cost | None:
         or written * CHARS_A_TOKEN_MAX < received.chars
     ):
         if usage is not None:
-            log.warning("the model's server told a usage that can't be true", model=str(endpoint))
+            log.warning("the model's server reported an impossible usage", model=str(endpoint))
         spans.answered(received.finish, None, None)
         return None
     # Some count a model's thinking in the total alone; it is paid for like what is written.

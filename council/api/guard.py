@@ -284,7 +284,7 @@ def _shown(name: str, value: Any, *, described: bool) -> Any:
         text = _ADDRESS.sub("", whole)
         if text != whole and not described:
             raise CallerError(
-                f"argument {name} would be shown as {text[:200]}, which tells nobody what he approves: say what "
+                f"argument {name} would be shown as {text[:200]}, which does not say what is approved: say what "
                 f"the call does with describe=, keep it from view with hide=({name!r},), or give "
                 "its class a __repr__"
             ) from None

@@ -88,7 +88,7 @@ class Performance:
         if not isinstance(told.error, Exception):  # a Ctrl-C: what is to be put back is, and then it ends
             self._ended_by = told.error
         about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
-        log.warning("what became of an action was not told", call=self.name, **about, why=str(told.error))
+        log.warning("the result of an action was not reported", call=self.name, **about, why=str(told.error))
 
     def _amiss(self, found: Done) -> str:
         """Why what verify came to is no success; empty where it is one."""

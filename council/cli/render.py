@@ -305,7 +305,7 @@ def _of_seat(kind: str, data: Mapping[str, Any]) -> Words:
         case "seat_silent":
             return Words(seat, "no heartbeat for too long")
         case "seat_back":
-            return Words(seat, "it is heard again")
+            return Words(seat, "its heartbeat is back")
     return Words(seat, data["why"])
 
 
@@ -324,7 +324,7 @@ def _of_call(kind: str, data: Mapping[str, Any]) -> Words:
             return Words(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
         case "denial":
             return Words(f"{call['seat']} may not call {model}", data["why"])
-    unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
+    unknown = " (as reserved: its usage is unknown)" if data["assumed"] else ""
     failed = f", and failed ({data['error']})" if data["error"] else ""
     spent = f"{call['seat']} spent {cost(data['spent'])} on {model}"
     return Words(f"{spent} for its {call['task']}{failed}{unknown}")
@@ -458,7 +458,7 @@ def spending(accounts: Sequence[Account]) -> str:
     said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"
     under_way = f"; up to {held} for calls still under way" if held != Spend() else ""
     assumed = sum(account.assumed for account in accounts)
-    unknown = f"; {count(assumed, 'call')} as reserved, for nobody told the usage" if assumed else ""
+    unknown = f"; {count(assumed, 'call')} as reserved, because the usage is unknown" if assumed else ""
     return said + under_way + unknown
 
 

@@ -403,7 +403,7 @@ class RayTransport:
                 f"seat {name} did not start within {START_TIMEOUT_S:g} s: {why}", seat=name
             ) from None
         except ray_errors.RuntimeEnvSetupError as error:
-            raise OperatorError(f"seat {name}: its runtime_env can't be had: {error}", seat=name) from None
+            raise OperatorError(f"seat {name}: its runtime_env can't be set up: {error}", seat=name) from None
         except ray_errors.RayActorError as error:
             cause = _mind_error(error)
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None

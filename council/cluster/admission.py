@@ -172,7 +172,7 @@ def open_to_others(path: Path) -> str | None:
 def insecure(address: str) -> ConfigError:
     """Why a Ray that lets anybody in is not used unless told so."""
     why = (
-        f"the Ray at {address} demands no token: whoever reaches its ports can run what he likes there, read the "
+        f"the Ray at {address} demands no token: anybody who reaches its ports can run code there, read the "
         f"council's keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md), or, where nobody "
         "else reaches it, say --insecure (setting ray_insecure)"
     )

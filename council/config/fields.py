@@ -136,7 +136,7 @@ def is_variable(value: str) -> str:
 
 def is_path(value: str) -> str:
     if not value.startswith(("/", "~/")) or "\0" in value:
-        raise ValueError("expected a path that does not depend on where one stands")
+        raise ValueError("expected a path that does not depend on the working folder")
     return value
 
 

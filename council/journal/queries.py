@@ -181,7 +181,9 @@ def _read_cursor(cursor: str, question: Question) -> tuple[datetime, int]:
         if not 0 < place[1] < 2**63:
             raise ValueError(sequence)
     except (ValueError, TypeError, OverflowError, RecursionError, CallerError):
-        raise CallerError("cursor: this is none; give the one of the page before, as it is") from None
+        raise CallerError(
+            "cursor: this is no cursor; pass the cursor of the previous page unchanged"
+        ) from None
     if mark != question.mark():
         raise CallerError("cursor: it belongs to another question; go on with the arguments it came from")
     return place

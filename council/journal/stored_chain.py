@@ -43,9 +43,9 @@ class StoredChain:
             for row in rows:
                 own = row_hash(head.row_hash, row.position, row.epoch, content_hash(row.content))
                 if row.position != head.position + 1:
-                    raise self._corrupt(head.position + 1, f"record {row.position} stands in its place")
+                    raise self._corrupt(head.position + 1, f"record {row.position} is in its place")
                 if own != row.row_hash or row.previous_hash != head.row_hash:
-                    raise self._corrupt(row.position, "it was changed, or what stands before it")
+                    raise self._corrupt(row.position, "it was changed, or a record before it")
                 head = Head(row.position, own)
                 self.tree.append(own)
                 yield unpacked(row.content, row.position).record

@@ -227,7 +227,7 @@ class _Walk:
         if wrong is not None:
             self._bad(position, f"its column {wrong} does not say what its content says")
         if shape.ttl is not None:
-            self._bad(position, "it has a ttl, and a journal's records are kept for good")
+            self._bad(position, "it has a ttl, and a journal's records are kept forever")
         self._descend(position, shape)
         return position, own_hash, shape
 
@@ -257,15 +257,11 @@ class _Walk:
         if type(position) is not int or position < 1:
             self._bad(expected, f"its position is {quoted(str(position))}")
         if position < expected:
-            self._bad(
-                expected, f"in its place stands one of position {position}: it was moved, or put in again"
-            )
+            self._bad(expected, f"in its place is one of position {position}: it was moved, or put in again")
         elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
         there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
         if there.scalar_one():
-            self._bad(
-                expected, f"it was moved: record {position} stands in its place, and it somewhere behind"
-            )
+            self._bad(expected, f"it was moved: record {position} is in its place, and it comes later")
         gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
         self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
 
@@ -312,7 +308,7 @@ class _Walk:
         bound = {"journal": self.journal, "before": position, "id": parent}
         content = self.connection.execute(statement, bound).scalar_one_or_none()
         if content is None:
-            self._bad(position, f"its lineage names the parent {parent}, which does not stand before it")
+            self._bad(position, f"its lineage names the parent {parent}, which is not before it")
         lineage = shape_of(content).lineage
         # Verified when it was passed: it has both, if any.
         return (0, parent) if lineage is None else (lineage.generation or 0, lineage.root_packet_id or parent)

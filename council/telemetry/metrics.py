@@ -111,7 +111,7 @@ _ALL = (
     Metric(
         "counter",
         "council_model_calls",
-        "Calls of models that are over; assumed where nobody told what they used.",
+        "Finished calls of models; assumed where the usage is unknown.",
         ("seat", "model", "usage"),
     ),
     Metric(

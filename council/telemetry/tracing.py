@@ -57,7 +57,7 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     try:
         return _exporting(f"{config.name}/{part}")
     except Exception as error:  # whatever a variable says that OpenTelemetry can't read
-        raise _unfit(f"can't be had: {error}; see the variables OTEL_…") from error
+        raise _unfit(f"can't be used: {error}; see the variables OTEL_…") from error
 
 
 def end(traces: Traces | None) -> None:

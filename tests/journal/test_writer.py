@@ -504,7 +504,7 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
 @pytest.mark.parametrize(
     ("statement", "position", "says"),
     [
-        ("DELETE FROM packet_store WHERE position = 4", 4, "record 5 stands in its place"),
+        ("DELETE FROM packet_store WHERE position = 4", 4, "record 5 is in its place"),
         ("UPDATE packet_store SET epoch = 2 WHERE position = 4", 4, "it was changed"),
         ("UPDATE packet_store SET content = {other} WHERE position = 4", 4, "it was changed"),
         ("UPDATE packet_store SET row_hash = content_hash WHERE position = 4", 4, "it was changed"),

@@ -106,7 +106,7 @@ def _proposal(
     try:
         given = jsons.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageFault(f"--file {file}: begins like JSON, and is none: {error}") from error
+        raise UsageFault(f"--file {file}: begins like JSON, and is not valid JSON: {error}") from error
     if "content" in given:
         given = given["content"]
     if not isinstance(given, dict):

@@ -67,7 +67,7 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
                     "--name, or bring it up with council up",
                     name=config.name,
                 ) from error
-            report.note("the store holds nothing of it: the council that is up is asked")
+            report.note("the store has no record of it: asking the running council")
             source = stack.enter_context(_asked(where, report))
         yield source
 

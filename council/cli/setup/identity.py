@@ -38,10 +38,10 @@ HASH_CHARS_MIN = 4
 @app.command(epilog=EXIT_CODES)
 def show(
     journal: Annotated[
-        bool, typer.Option("--journal", help="The one that the journal knows instead, as a charter's file.")
+        bool, typer.Option("--journal", help="Show the journal's identity instead, as a charter file.")
     ] = False,
     of: Annotated[
-        str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier one of these.")
+        str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier identity.")
     ] = None,
     name: Name = None,
     address: Address = None,
@@ -83,17 +83,15 @@ def show(
 @app.command("propose-change", epilog=EXIT_CODES)
 def propose_change(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the identity as it is to be.")
+        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the new identity.")
     ] = None,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; it stands in the journal.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the journal.")] = "",
     rollback: Annotated[
         str | None,
-        typer.Option(
-            "--rollback", metavar="HASH", help="Back to an earlier identity, which the journal has."
-        ),
+        typer.Option("--rollback", metavar="HASH", help="Return to an earlier identity of the journal."),
     ] = None,
     emergency: Annotated[
-        bool, typer.Option("--emergency", help="A patch that can't wait: you and Prime together.")
+        bool, typer.Option("--emergency", help="An urgent patch, decided by you and Prime.")
     ] = False,
     ask: Annotated[bool, typer.Option("--ask", help="Have Prime and Lite vote on it first.")] = False,
     human: Annotated[
@@ -118,9 +116,9 @@ def propose_change(
     from council.runtime.identity import of_text
 
     if (file is None) == (rollback is None):
-        raise UsageFault("give the FILE with the identity as it is to be, or --rollback HASH")
+        raise UsageFault("give the FILE with the new identity, or --rollback HASH")
     if not why.strip():
-        raise UsageFault("say why, with --why: it stands in the journal for good")
+        raise UsageFault("say why, with --why: it stays in the journal")
     report = Report(as_json=json)
     where = Where(config, name, address)
     where.refuse_address_found()
@@ -280,7 +278,10 @@ def _shown(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> 
         Text.assemble(f"{one.key} ", (f"({one.stage}) ", DIM), line(one.text))
         for one in charter.task_instructions
     ]
-    parts += ["", _table(counted) if counted else Text("No seat has a model: nobody is shown these.", DIM)]
+    parts += [
+        "",
+        _table(counted) if counted else Text("No seat has a model, so that no prompt holds these.", DIM),
+    ]
     parts += [Text(line(f"{seat.seat}: {seat.problem}"), "red") for seat in counted if seat.problem]
     parts.append(
         Text(f"from {config.charter or 'what ships; the setting charter names one of your own'}", DIM)

@@ -265,7 +265,7 @@ def _window(what: str, seat: SeatConfig, tried: Tried, well: list[str], wrong: l
     assert seat.model is not None
     window = tried.listing.window(seat.model) if tried.listing is not None else None
     if window is None or window.tokens is None:
-        well.append("window not told")
+        well.append("context window unknown")
         return
     prompt, answer = seat.mtu, seat.max_output_tokens
     if prompt + answer <= window.tokens:
