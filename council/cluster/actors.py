@@ -1,8 +1,8 @@
-"""The actors, and the coordinator's way to its seats. Everything that a council's own processes ask of Ray.
+"""The Ray actors, and the coordinator's way to its seats.
 
-Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off: a call may
-run twice with them, and retries by envelope id are ours. A seat's actor is restarted by Ray; the
-coordinator's too, where its journal is on disk: it goes on where the journal ends.
+Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off, because a call
+may then run twice; messages are retried by their envelope ids instead. Ray restarts a seat's actor. It restarts the
+coordinator's too if its journal is on disk; the coordinator then continues where the journal ends.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ class RayTransport:
                 f"seat {name} did not start within {START_TIMEOUT_S:g} s: {why}", seat=name
             ) from None
         except ray_errors.RuntimeEnvSetupError as error:
-            raise OperatorError(f"seat {name}: its runtime_env can't be had: {error}", seat=name) from None
+            raise OperatorError(f"seat {name}: its runtime_env can't be set up: {error}", seat=name) from None
         except ray_errors.RayActorError as error:
             cause = _mind_error(error)
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None

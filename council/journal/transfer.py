@@ -1,7 +1,7 @@
-"""Packets out of a store and into one, as JSON Lines. Knows nothing of files.
+"""Exports packets from a store and imports them into another, as JSON Lines.
 
-The first line names the format; then come the epochs, the packets in the order they were written in (those of
-a journal with their place in its chain), and a last line with their number, so that a cut file is told.
+The first line names the format. Then come the epochs and the packets in the order in which they were written (those
+of a journal with their place in its chain). The last line has their number, so that a truncated file is recognised.
 """
 
 from __future__ import annotations

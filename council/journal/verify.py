@@ -1,9 +1,8 @@
-"""Reads a journal from its first record to its last, and names the first that is not as it was written (rules 4.5).
+"""Reads a journal from its first record to its last, and names the first one that was changed (rules 4.5).
 
-Whoever can write the database can also recompute every hash: that is found with a checkpoint that was kept
-elsewhere, and without one not at all; nor is it then found that records were cut off the end. When an epoch was
-begun and by whom stands outside of the chain. So do the words that searches in SQLite go by, which are compared
-with the packets themselves.
+Whoever can write the database can also recompute every hash. A checkpoint that was kept elsewhere shows that, and
+shows records that were cut off the end; without a checkpoint neither is found. The time and the owner of an epoch
+stand outside the chain. So do the words of the search index in SQLite, which are compared with the packets.
 """
 
 from __future__ import annotations
@@ -229,7 +228,7 @@ class _Walk:
         if wrong is not None:
             self._bad(position, f"its column {wrong} does not say what its content says")
         if packet.ttl is not None:
-            self._bad(position, "it has a ttl, and a journal's records are kept for good")
+            self._bad(position, "it has a ttl, and a journal's records are kept forever")
         self._descend(position, packet)
         return position, own_hash, packet
 
@@ -259,15 +258,11 @@ class _Walk:
         if type(position) is not int or position < 1:
             self._bad(expected, f"its position is {quoted(str(position))}")
         if position < expected:
-            self._bad(
-                expected, f"in its place stands one of position {position}: it was moved, or put in again"
-            )
+            self._bad(expected, f"in its place is one of position {position}: it was moved, or put in again")
         elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
         there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
         if there.scalar_one():
-            self._bad(
-                expected, f"it was moved: record {position} stands in its place, and it somewhere behind"
-            )
+            self._bad(expected, f"it was moved: record {position} is in its place, and it comes later")
         gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
         self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
 
@@ -314,7 +309,7 @@ class _Walk:
         bound = {"journal": self.journal, "before": position, "id": parent}
         content = self.connection.execute(statement, bound).scalar_one_or_none()
         if content is None:
-            self._bad(position, f"its lineage names the parent {parent}, which does not stand before it")
+            self._bad(position, f"its lineage names the parent {parent}, which is not before it")
         lineage = read_packet(content).lineage
         # Verified when it was passed: it has both, if any.
         return (0, parent) if lineage is None else (lineage.generation or 0, lineage.root_packet_id or parent)

@@ -1,7 +1,7 @@
-"""Finds packets in SQLite by type, thread, tag, parent or time: what PostgreSQL has its indexes for.
+"""The search index of SQLite: finds packets by type, thread, tag, parent or time. PostgreSQL has indexes for that.
 
-A packet is entered under its words after it was written, many at once; those that are not entered yet are looked
-through. Indexes of the table itself had each commit write all over the file, and a decision wait for that.
+The words of a packet are entered after it was written, in batches; packets that are not entered yet are scanned. With
+indexes on the table itself, each commit wrote all over the file, and a decision waited for that.
 """
 
 from __future__ import annotations

@@ -424,13 +424,13 @@ STORE_BUGS = (
     Bug(
         "recovery replays what the snapshot has",
         "journal.writer:DurableJournal.recover",
-        "after, self._tree = found.head,",
-        "self._tree =",
+        "after, self._chain.tree = found.head,",
+        "self._chain.tree =",
         "tests/sim/test_real_store.py::test_a_simulated_council_on_a_real_store",
     ),
     Bug(
         "rows are not counted into the tree",
-        "journal.writer:DurableJournal._append",
+        "journal.stored_chain:StoredChain.append",
         "for each in hashes:",
         "for each in ():",
         "tests/sim/test_real_store.py::test_a_simulated_council_on_a_real_store",
@@ -444,14 +444,14 @@ STORE_BUGS = (
     ),
     Bug(
         "the chain is not looked at",
-        "journal.writer:DurableJournal._records",
+        "journal.stored_chain:StoredChain.records",
         "own != row.row_hash or row.previous_hash != head.row_hash",
         "False",
         "tests/sim/test_real_store.py::test_a_changed_record_is_not_taken_back",
     ),
     Bug(
         "a gap is not looked at",
-        "journal.writer:DurableJournal._records",
+        "journal.stored_chain:StoredChain.records",
         "row.position != head.position + 1",
         "False",
         "tests/sim/test_real_store.py::test_a_record_that_is_missing_is_missed",

@@ -1,6 +1,7 @@
-"""SQLite finds packets by words that are entered behind them, many at once, and no longer by indexes of the table.
+"""SQLite finds packets by words that are entered later, in batches, instead of by indexes of the table.
 
-Each commit of a decision wrote to a page of every index, and waited for all of them. PostgreSQL keeps the document's.
+With indexes, each commit of a decision wrote to a page of every index and waited for all of them. PostgreSQL keeps
+its indexes.
 """
 
 from alembic import op
