@@ -1,9 +1,9 @@
 """Hosts a mind: hands it cases, turns its opinions into signed ballots, and beats. Knows nothing of Ray.
 
 A mind that raises, hangs past the deadline or returns nonsense costs that ballot and is reported to the
-council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too, sealed
-with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted``
-and ``denied`` (``budget``), ``interrupt`` (``plan_stream``) and ``stream`` (``observing``).
+council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL,
+and INFO of the kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget``),
+``interrupt`` (``plan_stream``) and ``stream`` (``observing``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, get_args
 
 from council.agents.messaging import seat_messages
 from council.agents.messaging import spans as tracing
-from council.agents.messaging.mailbox import Mailbox, Reply
 from council.agents.mind import (
     Case,
     Mind,
@@ -86,9 +85,10 @@ class _Work:
 
 
 class SeatHost:
-    """A seat of the council: ``exchange`` is its letter box, ``attend`` its heartbeat.
+    """A seat of the council: ``receive`` takes what the council sends, ``attend`` is its heartbeat.
 
-    ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``exchange`` runs
+    ``say`` is given each signed envelope that the seat has for the council; whoever hosts the seat sets it.
+    ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heart.
     """
 
@@ -120,7 +120,7 @@ class SeatHost:
         self._new_id = new_id
         self._spans = spans
         self._heartbeat_s = heartbeat_s
-        self._mailbox = Mailbox()
+        self.say: Callable[[bytes], None]
         self._purse = SeatPurse(name, self._ask)
         if isinstance(mind, SpendingMind):
             self._purse.hand_to(mind)
@@ -141,12 +141,6 @@ class SeatHost:
         self.refused = 0
 
     # What the council calls
-
-    async def exchange(self, batch: Sequence[bytes]) -> Reply:
-        """Takes what the council sends; returns ballots as they are cast, and whether more will come."""
-        for sealed in batch:
-            self._receive(sealed)
-        return await self._mailbox.collect(self._busy)
 
     async def attend(self, boot: int, send: Callable[[bytes, str], Awaitable[None]]) -> None:
         """Beats until a later attendance begins, or ``send`` raises.
@@ -186,20 +180,20 @@ class SeatHost:
         self._purse.closed = True
         for work in list(self._work.values()):
             self._give_up(work)
-        self._mailbox.release()
 
     # What arrives
 
-    def _busy(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether the seat will have something to say."""
         return bool(self._work) or self._purse.busy
 
-    def _receive(self, sealed: bytes) -> None:
+    def receive(self, letter: bytes) -> None:
+        """Takes one letter of the council's (``seat_messages``); what is none is counted as ``refused``."""
         try:
-            letter = seat_messages.read(signing.open_to(sealed, self._key, self._council_id, self.name))
+            envelope, about, time_left_s = seat_messages.read(letter)
         except CouncilError:
-            self.refused += 1  # not from our council: nobody to tell
+            self.refused += 1
             return
-        envelope, about, time_left_s = letter
         content, proposal_id = envelope.content, envelope.parent_id
         if self._spans is not None and isinstance((shown := about or envelope).content, Proposal):
             self._spans.remember(shown.msg_id, shown.metadata)
@@ -250,8 +244,8 @@ class SeatHost:
         if said is not None:  # asked again after a lost reply: the same bytes
             raised = self._said.get((case.proposal_id, "escalation"))
             if raised is not None:
-                self._mailbox.put(raised)
-            self._mailbox.put(said)
+                self.say(raised)
+            self.say(said)
             return
         if key in self._work:
             return
@@ -307,7 +301,7 @@ class SeatHost:
         sealed = self._info(work.proposal_id, "observation", told, thought.reason)
         heard.looked(work.round, whole=work.whole, interrupt=thought.interrupt)
         # Also of a round that is over: the council counts what a seat does, not what it does last.
-        self._mailbox.put(sealed)
+        self.say(sealed)
         self._done(work)
 
     # The work
@@ -384,14 +378,14 @@ class SeatHost:
         if work.heard is None:
             self._remember((work.proposal_id, work.task_name), sealed)
         self._done(work)
-        self._mailbox.put(sealed)
+        self.say(sealed)
 
     def _escalate(self, work: _Work, why: str) -> None:
         """Calls for Prime (rules 1.8), before the ballot: that may decide it, and then it is too late."""
         content = {"proposal_id": work.proposal_id, "reason": why}
         sealed = self._sealed(type="ESCALATION", role="voter", parent_id=work.proposal_id, content=content)
         self._remember((work.proposal_id, "escalation"), sealed)
-        self._mailbox.put(sealed)
+        self.say(sealed)
 
     def _fail(self, work: _Work, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
         # rules 2.4: they stand in the journal, also where no call was made with that prompt.
@@ -435,13 +429,13 @@ class SeatHost:
         return (proposal_id, "ballot") in self._work
 
     def _say_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
-        self._mailbox.put(self._info(proposal_id, "stream", data, text))
+        self.say(self._info(proposal_id, "stream", data, text))
 
     def _ask(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:
         """What the purse asks or settles: its id, and what leaves it for the council."""
         msg_id = self._new_id()
         sealed = self._info(proposal_id, kind, data, msg_id=msg_id)
-        return msg_id, lambda: self._mailbox.put(sealed)
+        return msg_id, lambda: self.say(sealed)
 
     def _info(
         self, proposal_id: str, kind: str, data: Mapping[str, Any], text: str = "", **fields: Any

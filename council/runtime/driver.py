@@ -87,7 +87,7 @@ class Driver:
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
         self.kept = self._taken = self._stands()
-        self._outbox = Outbox(council_id, self.keyring, new_id, self._payloads)
+        self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
         self._ids: dict[str, str] = {}

@@ -9,15 +9,14 @@ import pytest
 
 from council.agents.messaging.mailbox import Reply
 from council.agents.seat.host import SeatHost
-from council.api.inline import InlineTransport
 from council.protocol.errors import EpochFenced
 from council.runtime import supervision
 from council.runtime.supervision import REVIVE_FIRST_S, REVIVE_LAST_S
-from tests.runtime.harness import run, until
+from tests.runtime.harness import CalledTransport, run, until
 from tests.runtime.test_coordinator import Bench, HandClock
 
 
-class Attended(InlineTransport):
+class Attended(CalledTransport):
     """Notes the attendances that run, and ends those of a seat when the test says so.
 
     ``refusals`` is how often a seat is not back yet when it is to be revived.
@@ -53,11 +52,8 @@ class Attended(InlineTransport):
 
 
 def attended(**options: Any) -> tuple[Bench, Attended]:
-    bench = Bench(**options)
-    bench.transport = transport = Attended(bench.hosts)
-    transport.coordinator = bench.coordinator
-    bench.coordinator._transport = bench.coordinator._seats._transport = transport
-    return bench, transport
+    bench = Bench(transport=Attended, **options)
+    return bench, bench.transport
 
 
 @pytest.fixture
@@ -183,7 +179,7 @@ def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest
             client = await bench.client()
             seats, courier = (
                 bench.coordinator._driver.state.seats,
-                bench.coordinator._seats._couriers["codemind"],
+                bench.coordinator._seats._links["codemind"],
             )
             most = 0
             while seats["codemind"].boot == 0:
