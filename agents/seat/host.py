@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -74,7 +75,8 @@ class _Work:
     round: int = 0
     whole: bool = False
     task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None
+    limit_s: float = math.inf
+    ends_s: float = math.inf  # by the loop's clock
     given_up: bool = False
     has_slot: bool = False
     weight: int = 0
@@ -135,6 +137,7 @@ class SeatHost:
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
         self._weight = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._started_s = uptime()
         self._attendance = 0
         self._end_attendance: Callable[[], None] = lambda: None
@@ -178,6 +181,8 @@ class SeatHost:
         self._attendance += 1
         self._end_attendance()
         self._purse.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         for work in list(self._work.values()):
             self._give_up(work)
 
@@ -260,7 +265,8 @@ class SeatHost:
 
     def _set_going(self, work: _Work, time_left_s: float, think: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
-        work.timer = loop.call_later(time_left_s, self._out_of_time, work, time_left_s)
+        work.limit_s, work.ends_s = time_left_s, loop.time() + time_left_s
+        self._arm(work.ends_s)
         work.task = loop.create_task(self._do(work, think))
 
     # Observing others
@@ -341,10 +347,21 @@ class SeatHost:
             thought = await thought
         return thought
 
-    def _out_of_time(self, work: _Work, limit_s: float) -> None:
-        if not work.given_up and self._work.get((work.proposal_id, work.task_name)) is work:
-            self._fail(work, f"its mind did not answer within {limit_s:g} s")
+    def _arm(self, at_s: float) -> None:
+        """Sets the one timer of all work no later than this."""
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._look_at_time)
+
+    def _look_at_time(self) -> None:
+        self._timer, now_s = None, asyncio.get_running_loop().time()
+        for work in [work for work in self._work.values() if work.ends_s <= now_s]:
+            self._fail(work, f"its mind did not answer within {work.limit_s:g} s")
             self._give_up(work)
+        if self._work:
+            self._arm(min(work.ends_s for work in self._work.values()))
 
     def _give_up(self, work: _Work | None) -> None:
         if work is None:
@@ -361,8 +378,6 @@ class SeatHost:
             self._slots.release()
 
     def _done(self, work: _Work) -> None:
-        if work.timer is not None:
-            work.timer.cancel()
         if self._work.get((work.proposal_id, work.task_name)) is work:
             del self._work[(work.proposal_id, work.task_name)]
             self._weight -= work.weight

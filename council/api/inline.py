@@ -37,9 +37,6 @@ class InlineLink:
         except Exception as error:  # noqa: BLE001 - costs this seat only, as a call that failed does
             self._lost(error)
 
-    def flush(self) -> None:
-        return
-
     def drop(self) -> None:
         return
 

@@ -357,7 +357,8 @@ class Driver:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
         if isinstance(effect, TO_ONE):
             return effect  # no watcher hears of it
-        self.ways.update(ways_of(effect))
+        for way in ways_of(effect):
+            self.ways[way] += 1
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
         elif isinstance(effect, do.AnnounceRefusal):

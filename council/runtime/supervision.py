@@ -83,7 +83,6 @@ class Supervision:
             if must_arrive or len(link) < self._letters_max // 2:  # who is slow misses some of the streams
                 link.send(item)
         for seat, link in touched.items():
-            link.flush()
             if len(link) > self._letters_max or link.waiting_bytes > LETTER_BYTES_MAX:
                 # A mind may block its seat's loop and let its heart beat on; told anew of what is open, not of all.
                 self._lose(seat, f"it takes no letters: {len(link):,} wait for it")

@@ -35,9 +35,6 @@ class Link(Protocol):
     def send(self, item: bytes) -> None:
         """Carries a letter to the seat, now or with others of this turn of the loop."""
 
-    def flush(self) -> None:
-        """Lets what waits leave now."""
-
     def drop(self) -> object:
         """Forgets what waits."""
 
