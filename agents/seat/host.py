@@ -62,7 +62,7 @@ RULINGS = get_args(RulingWord)
 JITTER = 0.1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
     """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted.
 
@@ -134,6 +134,7 @@ class SeatHost:
         self._slots = asyncio.Semaphore(concurrent_max)
         self._threads, self._lookouts = Threads(name), Threads(name, "looks at others", LOOKS_HUNG_MAX)
         self._work: dict[tuple[str, str], _Work] = {}
+        self._looks: list[_Work] = []  # those of them that look at others
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
         self._weight = 0
@@ -224,7 +225,9 @@ class SeatHost:
                 self._look()
             elif content.kind == "withdraw":
                 self._hearing.forget(proposal_id)
-                for work in [work for work in self._work.values() if work.proposal_id == proposal_id]:
+                for task_name in ("ballot", "ruling"):
+                    self._give_up(self._work.get((proposal_id, task_name)))
+                for work in [work for work in self._looks if work.proposal_id == proposal_id]:
                     self._give_up(work)
 
     def _begin_review(self, case: Case) -> None:
@@ -284,16 +287,17 @@ class SeatHost:
         name = f"observation of {heard.seat} {heard.stage}"
         work = _Work(heard.proposal_id, name, heard, heard.round, heard.is_whole)
         self._work[heard.proposal_id, name] = work
+        self._looks.append(work)
         mind: Any = self._mind
         self._set_going(work, case.time_left_s, lambda: mind.observe(case, stream))
 
     def _make_room(self) -> None:
         """Its own ballots and rulings go first: a look at another's work is put off for one."""
-        for work in reversed(self._work.values()):
-            if work.heard is not None:
-                work.heard.put_off()
-                self._give_up(work)
-                return
+        if self._looks:
+            work = self._looks[-1]
+            assert work.heard is not None
+            work.heard.put_off()
+            self._give_up(work)
 
     def _say_observed(self, work: _Work, heard: Heard, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -384,6 +388,7 @@ class SeatHost:
             if work.task_name == "ballot":
                 self._voice.close(work.proposal_id)
             elif work.heard is not None:
+                self._looks.remove(work)
                 self._hearing.done(work.heard)
             self._look()
 
