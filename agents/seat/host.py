@@ -21,6 +21,7 @@ from typing import Any, get_args
 
 from council.agents.messaging import seat_messages
 from council.agents.messaging import spans as tracing
+from council.agents.messaging.timer import Timer
 from council.agents.mind import (
     Case,
     Mind,
@@ -138,7 +139,7 @@ class SeatHost:
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
         self._weight = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self._look_at_time)
         self._started_s = uptime()
         self._attendance = 0
         self._end_attendance: Callable[[], None] = lambda: None
@@ -182,8 +183,7 @@ class SeatHost:
         self._attendance += 1
         self._end_attendance()
         self._purse.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         for work in list(self._work.values()):
             self._give_up(work)
 
@@ -269,7 +269,7 @@ class SeatHost:
     def _set_going(self, work: _Work, time_left_s: float, think: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
         work.limit_s, work.ends_s = time_left_s, loop.time() + time_left_s
-        self._arm(work.ends_s)
+        self._timer.set(work.ends_s)
         work.task = loop.create_task(self._do(work, think))
 
     # Observing others
@@ -351,21 +351,12 @@ class SeatHost:
             thought = await thought
         return thought
 
-    def _arm(self, at_s: float) -> None:
-        """Sets the one timer of all work no later than this."""
-        if self._timer is not None:
-            if self._timer.when() <= at_s:
-                return
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at_s, self._look_at_time)
-
     def _look_at_time(self) -> None:
-        self._timer, now_s = None, asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         for work in [work for work in self._work.values() if work.ends_s <= now_s]:
             self._fail(work, f"its mind did not answer within {work.limit_s:g} s")
             self._give_up(work)
-        if self._work:
-            self._arm(min(work.ends_s for work in self._work.values()))
+        self._timer.set(min((work.ends_s for work in self._work.values()), default=math.inf))
 
     def _give_up(self, work: _Work | None) -> None:
         if work is None:

@@ -399,7 +399,7 @@ def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
             monkeypatch.setattr(seats, "end", ends_meanwhile)
             await bench.coordinator.close()
             assert bench.coordinator._commit.kept_position == kept_before
-            assert bench.coordinator._timer is None or bench.coordinator._timer.cancelled()
+            assert not bench.coordinator._timer.is_set
             with pytest.raises(OperatorError, match="closed"):
                 await call
 
