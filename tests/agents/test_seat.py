@@ -1144,3 +1144,25 @@ def test_a_later_attendance_ends_an_earlier_one_at_once() -> None:
         await asyncio.wait_for(second, HANG_S)
 
     run(scenario())
+
+
+def test_each_case_has_its_own_time_though_its_seat_has_one_timer() -> None:
+    """Mutations: the timer stays at the first case's time; it ends all that is under way; it is not set again."""
+
+    async def hang(case: Case) -> Opinion:
+        await asyncio.sleep(1e6)
+        return Opinion.yes("never")
+
+    async def scenario() -> None:
+        loop, bench = asyncio.get_running_loop(), Bench(hang)
+        began_s, said = loop.time(), list[tuple[str, float]]()
+        bench.host.say = lambda sealed: said.append(
+            (str(bench.opened(sealed).parent_id), loop.time() - began_s)
+        )
+        limits = {"aaaaaaaa": 30.0, "bbbbbbbb": 10.0, "cccccccc": 20.0}
+        await bench.seat.exchange([bench.proposal(each, left_s) for each, left_s in limits.items()])
+        await until(lambda: len(said) == 3)
+        assert said == [("bbbbbbbb", 10.0), ("cccccccc", 20.0), ("aaaaaaaa", 30.0)]
+        assert not bench.host.is_busy()
+
+    run(scenario(), in_virtual_time=True)
