@@ -23,7 +23,6 @@ FUNCTION_LINES_MAX = 60
 # What is larger still, to be split. One that is not too large any more must be taken off the list.
 TOO_LARGE = (
     "agents/seat/host.py SeatHost",
-    "council/runtime/coordinator.py Coordinator",
     "council/runtime/driver.py Driver",
     "council/runtime/reading.py _info",
     "council/runtime/status.py status",
@@ -120,7 +119,6 @@ SLEEPS = {
     "tests/chaos/ray.py": "looks again whether a coordinator recovers",
     "tests/journal/test_journal.py": "a writer is killed at a moment of chance",
     "tests/patience.py": "the one wait of tests",
-    "tests/ray/minds.py": "a mind that is slow to build",
     "tests/ray/test_panel.py": "a task that outlasts its limit",
     "tests/ray/test_reconnect.py": "a process that lives until it is killed",
 }
