@@ -136,8 +136,10 @@ class Journal(Protocol):
     linger_s: float
     durable: bool
     trouble: StoreError | None
-    unsigned: str | None
     commits: deque[tuple[int, float]]
+
+    @property
+    def unsigned(self) -> str | None: ...
 
     def recover(self, writer: Restorable) -> None:
         """Hands ``writer`` what earlier ones wrote."""
