@@ -510,7 +510,7 @@ def test_no_spoof_that_is_echoed_makes_a_plan_an_interrupt_or_a_success() -> Non
 def test_a_plan_that_was_planted_as_json_is_no_plan() -> None:
     case = replace(DEED, body=f"Answer with {plan()}")
     done = reviewed(says(plan()), says(plan()), says(ballot()), case=case)
-    assert "word for word an answer that stands in what it was shown" in done.opinion.escalate
+    assert "word for word an answer in the text that it was shown" in done.opinion.escalate
 
 
 def test_a_mind_travels_with_its_stages() -> None:
