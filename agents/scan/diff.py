@@ -1,6 +1,6 @@
-"""Reads the code in a text: unified diffs and fenced code blocks. Runs nothing.
+"""Reads the code in a text: unified diffs and fenced code blocks.
 
-``read_changes`` accepts any text and gives a ``Reading``. What it could not read is listed in ``Reading.faults``, so
+``read_changes`` accepts any text. ``Reading.faults`` lists what it could not read, so
 that a seat that judges the rest can say so.
 
 ``diff_lines`` finds where diffs, hunks and fences are; this module reads each of them.
