@@ -1074,7 +1074,7 @@ def test_close_gives_up_all_work_and_lets_the_parked_call_go() -> None:
         bench = Bench(mind)
         call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
         await until(lambda: bench.host.busy_with())
-        bench.host.close()
+        bench.seat.close()
         assert await call == (False, [])
 
     run(scenario())
