@@ -34,12 +34,12 @@ from typing import Any
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream
 from council.agents.scan import datafiles, shell_finder
-from council.agents.scan.diff import CodeBlock, FileChange, Reading, read_changes
-from council.agents.scan.diff_lines import shown
-from council.agents.scan.linters import Linted, Report, lint
+from council.agents.scan.diff import CodeBlock, FileChange, ScannedText, read_changes
+from council.agents.scan.diff_lines import short_quote
+from council.agents.scan.linters import Linted, LinterFinding, lint
 from council.agents.scan.personal import words
-from council.agents.scan.python_dangers import Danger, fresh_dangers
-from council.agents.scan.python_hunks import TOO_MANY, Piece, Sides, Unparsable, parse, sides_of
+from council.agents.scan.python_dangers import PythonDanger, fresh_dangers
+from council.agents.scan.python_hunks import TOO_MANY, PythonPiece, Sides, Unparsable, parse, sides_of
 from council.agents.scan.python_names import is_surely_used
 from council.agents.scan.removed_checks import vanished_checks
 from council.agents.static.actions import CODE_KEYS, read_action
@@ -83,7 +83,7 @@ class Finding:
     sure: bool
 
     def __str__(self) -> str:
-        return f"{shown(self.path)}:{self.line} {self.message} ({self.rule})"
+        return f"{short_quote(self.path)}:{self.line} {self.message} ({self.rule})"
 
 
 class CodeMind:
@@ -106,7 +106,7 @@ class CodeMind:
 # What is read
 
 
-def _reading_of(case: Case) -> Reading:
+def _reading_of(case: Case) -> ScannedText:
     """The diffs of its body and its action's arguments, the files that it writes, and the Python that it runs."""
     reading, action = read_changes(case.body), read_action(case.action)
     for argument in action.args:
@@ -115,11 +115,11 @@ def _reading_of(case: Case) -> Reading:
         if more.files or more.faults:
             reading = reading.with_more(more)
         elif action.writes(argument):
-            reading = reading.with_more(Reading(files=(written_file(argument),)))
+            reading = reading.with_more(ScannedText(files=(written_file(argument),)))
         elif (action.runs_python or shell_finder.is_python(path)) and key.lower() in CODE_KEYS:
-            reading = reading.with_more(Reading(blocks=(CodeBlock("python", text, 0),)))
+            reading = reading.with_more(ScannedText(blocks=(CodeBlock("python", text, 0),)))
         elif action.names_file(argument):
-            reading = reading.with_more(Reading(files=(written_file(argument),)))
+            reading = reading.with_more(ScannedText(files=(written_file(argument),)))
     return reading
 
 
@@ -130,8 +130,8 @@ def _reading_of(case: Case) -> Reading:
 class _Examination:
     """What is known so far of a change, while it is examined."""
 
-    old: list[Piece] = field(default_factory=list)
-    new: list[Piece] = field(default_factory=list)
+    old: list[PythonPiece] = field(default_factory=list)
+    new: list[PythonPiece] = field(default_factory=list)
     broken: list[tuple[str, Sides]] = field(default_factory=list)
     found: list[Finding] = field(default_factory=list)
     judged: int = 0
@@ -149,7 +149,7 @@ class _Examination:
         return tuple(sorted(places, key=lambda f: (order.index(f.risk_level), "F821" in f.rule)))
 
 
-def _examine(reading: Reading, timeout_s: float) -> _Examination:
+def _examine(reading: ScannedText, timeout_s: float) -> _Examination:
     seen = _Examination()
     _read_python([change for change in reading.files if is_python(change)], seen)
     for change in reading.files:
@@ -171,7 +171,7 @@ def _examine(reading: Reading, timeout_s: float) -> _Examination:
 
 
 def _read_file(change: FileChange, seen: _Examination) -> None:
-    path = shown(change.path)
+    path = short_quote(change.path)
     if change.is_binary or change.is_link:
         seen.unjudged.append(f"{path} ({'binary' if change.is_binary else 'a symbolic link'})")
     elif not change.hunks:
@@ -191,7 +191,7 @@ def _read_data(change: FileChange, seen: _Examination) -> None:
     fault = datafiles.syntax_fault(change.path, hunk.new_text())
     is_new = change.kind == "added" or not datafiles.syntax_fault(change.path, hunk.old_text())
     if fault and is_new and not fault.sure:
-        seen.unjudged.append(f"{shown(change.path)} ({fault.message})")
+        seen.unjudged.append(f"{short_quote(change.path)} ({fault.message})")
         return
     seen.judged += 1
     seen.only_data += 1
@@ -210,12 +210,12 @@ def _read_carrier(change: FileChange, seen: _Examination) -> None:
         tree = parse(code[0]) if code else None
         if code and isinstance(tree, ast.Module):
             fresh = frozenset(number for number, _ in changed)
-            pieces.append(Piece(change.path, code[0], tree, code[1], fresh, False))
+            pieces.append(PythonPiece(change.path, code[0], tree, code[1], fresh, False))
             seen.judged += pieces is seen.new
         elif len(text) > datafiles.CHARS_MAX or (isinstance(tree, Unparsable) and tree.is_limit):
-            seen.unread.append(f"{shown(change.path)} is unread: {TOO_MANY}")
+            seen.unread.append(f"{short_quote(change.path)} is unread: {TOO_MANY}")
         elif pieces is seen.new:
-            seen.unjudged.append(f"{shown(change.path)} (its code can't be read)")
+            seen.unjudged.append(f"{short_quote(change.path)} (its code can't be read)")
 
 
 def _read_python(changes: list[FileChange], seen: _Examination) -> None:
@@ -225,12 +225,12 @@ def _read_python(changes: list[FileChange], seen: _Examination) -> None:
         if side.new is not None:
             seen.new.append(side.new)
         if side.unread:
-            seen.unread.append(f"{shown(change.path)}:{start} is unread: {side.unread}")
+            seen.unread.append(f"{short_quote(change.path)}:{start} is unread: {side.unread}")
             continue
         if side.error is not None:
             seen.broken.append((change.path, side))
         elif side.new is None and change.kind != "deleted":
-            seen.unparsed.append(f"{shown(change.path)}:{start} (can't be parsed as it stands)")
+            seen.unparsed.append(f"{short_quote(change.path)}:{start} (can't be parsed as it stands)")
             continue
         seen.judged += 1
 
@@ -239,14 +239,14 @@ def _read_block(block: CodeBlock, seen: _Examination) -> None:
     name = f"code block at line {block.line}" if block.line else "code of the action"
     if block.language not in _PYTHON_NAMES:
         if block.language not in _PROSE_NAMES:
-            seen.unjudged.append(f"{name} ({shown(block.language)})")
+            seen.unjudged.append(f"{name} ({short_quote(block.language)})")
         return
     text = textwrap.dedent(block.code)
     tree = parse(text)
     numbers = tuple(range(1, text.count("\n") + 2))
     if isinstance(tree, ast.Module):
         seen.judged += 1
-        seen.new.append(Piece(name, text, tree, numbers, frozenset(numbers), False))
+        seen.new.append(PythonPiece(name, text, tree, numbers, frozenset(numbers), False))
     elif tree.is_limit:
         seen.unread.append(f"{name} is unread: {tree.message}")
     elif ">>>" in text or "…" in text:
@@ -273,11 +273,11 @@ def _judge_broken(seen: _Examination, linted: Linted) -> None:
         line, message = sides.error or (0, "")
         if f"broken {at}" in confirmed:
             sure = not (sides.old is None and path.startswith("code "))  # a block may be a sketch
-            message = f"breaks the syntax: {shown(message)}"
+            message = f"breaks the syntax: {short_quote(message)}"
             seen.found.append(Finding(path, line, "syntax", message, "high" if sure else "med", sure))
         else:
             why = "ruff parses it, this Python does not" if has_ruff else "syntax in doubt"
-            seen.unparsed.append(f"{shown(path)}:{line} ({why})")
+            seen.unparsed.append(f"{short_quote(path)}:{line} ({why})")
 
 
 def _judge_dangers(seen: _Examination, linted: Linted) -> None:
@@ -288,7 +288,7 @@ def _judge_dangers(seen: _Examination, linted: Linted) -> None:
         seen.found.append(Finding(piece.path, line, rule, danger.message, danger.risk, danger.sure))
 
 
-def _cited(danger: Danger, reports: list[Report]) -> str:
+def _cited(danger: PythonDanger, reports: list[LinterFinding]) -> str:
     """The rule's name, with bandit's number where bandit says the same of the same lines."""
     for report in reports:
         is_same_place = report.line <= danger.end_line and danger.line <= report.end_line
@@ -316,10 +316,10 @@ def _judge_reports(seen: _Examination, linted: Linted) -> None:
                 tried += 1
                 risk, sure = ("high", True) if _is_certain(report, piece) else (risk, sure)
             rule = report.rule if report.rule == "invalid-syntax" else f"{report.tool} {report.rule}"
-            seen.found.append(Finding(piece.path, line, rule, shown(report.message), risk, sure))
+            seen.found.append(Finding(piece.path, line, rule, short_quote(report.message), risk, sure))
 
 
-def _key(lines: dict[str, list[str]], report: Report) -> tuple[str, str]:
+def _key(lines: dict[str, list[str]], report: LinterFinding) -> tuple[str, str]:
     """What makes a finding the same before and after, wherever it stands."""
     if report.rule.startswith("F82"):
         return report.rule, report.message
@@ -327,7 +327,7 @@ def _key(lines: dict[str, list[str]], report: Report) -> tuple[str, str]:
     return report.rule, " ".join(text[report.line - 1].split()) if report.line <= len(text) else ""
 
 
-def _is_certain(report: Report, piece: Piece) -> bool:
+def _is_certain(report: LinterFinding, piece: PythonPiece) -> bool:
     """Whether an undefined name is a NameError whatever happens."""
     if is_test(piece.path) or not piece.path.endswith(".py") or len(piece.text) > NAMED_CHARS_MAX:
         return False
@@ -335,7 +335,7 @@ def _is_certain(report: Report, piece: Piece) -> bool:
     return piece.is_whole and name not in _GIVEN and is_surely_used(piece.tree, name, report.line)
 
 
-def _weigh(report: Report, piece: Piece, lines: list[str]) -> tuple[RiskLevel, bool]:
+def _weigh(report: LinterFinding, piece: PythonPiece, lines: list[str]) -> tuple[RiskLevel, bool]:
     """How grave a linter's finding is, and whether it is sure."""
     if is_test(piece.path) and report.tool == "bandit":
         return "low", False
@@ -354,7 +354,7 @@ def _judge_deletions(seen: _Examination) -> None:
     for gone in vanished_checks(old, new):
         sure = gone.sure and not seen.unparsed  # else it may have moved to where nothing can be parsed
         risk: RiskLevel = "high" if sure else "med"
-        message = f"deletes the check `{shown(gone.shown)}`, which nothing replaces"
+        message = f"deletes the check `{short_quote(gone.shown)}`, which nothing replaces"
         seen.found.append(Finding(gone.path, gone.line, f"deleted {gone.kind}", message, risk, sure))
 
 

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Stream, Vote
-from council.agents.scan.diff_lines import shown
-from council.agents.static.policy import UNREAD, Sight, listed, look, observed, readable
+from council.agents.scan.diff_lines import short_quote
+from council.agents.static.policy import UNREAD, Sight, inspect_case, listed, observed, readable
 
 
 class Lite:
@@ -41,7 +41,7 @@ class Lite:
 
     def review(self, case: Case) -> Opinion:
         """Its opinion; the module's table says how it comes about. Never raises for what a case says."""
-        sight = look(case)
+        sight = inspect_case(case)
         if faults := sight.of("fault"):
             return _says("no", f"found {listed(faults)}", 0.95, "high")
         if concerns := sight.of("concern"):
@@ -49,7 +49,7 @@ class Lite:
         if sight.unread:  # what was not seen may hold anything: no yes, and Prime is to look (rules 1.8)
             return _says("abstain", f"I could not read all of it: {listed(sight.unread)}", UNREAD, "med")
         if not readable(case, sight):
-            why = _named("binary", sight.binaries) if sight.binaries else "it is empty"
+            why = _listed_paths("binary", sight.binaries) if sight.binaries else "it is empty"
             return _says("abstain", f"nothing here that I can read: {why}", 0.5)
         return self._weigh(sight)
 
@@ -71,16 +71,16 @@ class Lite:
             says.append(f"worth a look: {listed(mentions)}")
             confidence, risk = min(confidence, 0.55), "med"
         if sight.gone_tests:
-            says.append(_named("removes tests", sight.gone_tests))
+            says.append(_listed_paths("removes tests", sight.gone_tests))
             confidence, risk = min(confidence, 0.5), "med"
         if lines > self.max_changed_lines:
             says.append(f"{lines} changed lines, more than {self.max_changed_lines}: split it")
             confidence, risk = min(confidence, 0.5), "med"
         if sight.binaries:
-            says.append(f"not read, {_named('binary', sight.binaries)}")
+            says.append(f"not read, {_listed_paths('binary', sight.binaries)}")
             confidence, risk = min(confidence, 0.45), "med"
         if sight.generated:
-            says.append(_named("generated", sight.generated))
+            says.append(_listed_paths("generated", sight.generated))
         return _says("yes", "; ".join(says), confidence, risk)
 
 
@@ -88,5 +88,5 @@ def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -
     return Opinion(vote, f"static policy checks, no model: {reason}", confidence, risk)
 
 
-def _named(what: str, paths: Sequence[str]) -> str:
-    return f"{what}: {listed([shown(path) for path in paths], between=', ')}"
+def _listed_paths(what: str, paths: Sequence[str]) -> str:
+    return f"{what}: {listed([short_quote(path) for path in paths], between=', ')}"

@@ -186,7 +186,7 @@ class Cost:
                 raise ValueError(f"{name} is {value!r:.80}, expected a whole number from 0 to {COST_MAX:,}")
 
 
-class Purse(Protocol):
+class BudgetClient(Protocol):
     """What a seat gives its mind to spend from. Both methods belong to the seat's event loop."""
 
     async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
@@ -211,13 +211,13 @@ class Purse(Protocol):
 class SpendingMind(Protocol):
     """A mind that calls models: it is handed its purse before its first case."""
 
-    def take_purse(self, purse: Purse) -> None: ...
+    def set_budget(self, purse: BudgetClient) -> None: ...
 
 
-class Voice(Protocol):
+class PlanStream(Protocol):
     """What a seat gives its mind to speak by, while it works on a ballot. For the seat's event loop alone."""
 
-    def say(self, proposal_id: str, stage: str, text: str) -> None:
+    def publish(self, proposal_id: str, stage: str, text: str) -> None:
         """Says a piece of what the mind thinks at this stage, as it comes. Never any part of a ballot."""
 
     def end(self, proposal_id: str, stage: str) -> None:
@@ -234,7 +234,7 @@ class Voice(Protocol):
 class SpeakingMind(Protocol):
     """A mind that speaks while it thinks: it is handed its voice before its first case."""
 
-    def take_voice(self, voice: Voice) -> None: ...
+    def set_plan_stream(self, voice: PlanStream) -> None: ...
 
 
 class _FunctionMind:

@@ -17,19 +17,19 @@ from council.agents.llm import accept, stages
 from council.agents.llm.accept import Taking, Unusable, checked
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
-from council.agents.llm.stages import Telling, Verification, stages_for
+from council.agents.llm.stages import StepPublisher, Verification, stages_for
 from council.agents.messaging import span_names, spans
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import (
+    BudgetClient,
     Case,
     Observation,
     Opinion,
-    Purse,
+    PlanStream,
     Ruling,
     ShownBallot,
     SpendingMind,
     Stream,
-    Voice,
 )
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Prompter
 from council.agents.seat.plan_stream import HALTS_MAX
@@ -48,7 +48,7 @@ class _Halted(Exception):
     """An observer called a halt, and why."""
 
 
-class _Work:
+class _Attempt:
     """The time for a piece of work, on the loop's clock, and what went wrong in it so far."""
 
     def __init__(self, until_s: float) -> None:
@@ -93,8 +93,8 @@ class ModelMind:
         self._ruling = partial(accept.ruling, predicates=predicates)
         self._pause = pause
         self._calls = calls_for(endpoint, pause)
-        self._purse: Purse | None = None
-        self._voice: Voice | None = None
+        self._purse: BudgetClient | None = None
+        self._voice: PlanStream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         made = partial(ModelMind, stages=self.stages, predicates=self.predicates, pause=self._pause)
@@ -103,12 +103,12 @@ class ModelMind:
     def __repr__(self) -> str:
         return f"ModelMind({self.endpoint})"
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         self._purse = purse
         if isinstance(self.prompter, SpendingMind):  # its ladder may ask models, too
-            self.prompter.take_purse(purse)
+            self.prompter.set_budget(purse)
 
-    def take_voice(self, voice: Voice) -> None:
+    def set_plan_stream(self, voice: PlanStream) -> None:
         self._voice = voice
 
     async def review(self, case: Case) -> Opinion:
@@ -148,7 +148,7 @@ class ModelMind:
 
     # Plan and Refine (rules 3.1)
 
-    async def _deliberated(self, case: Case, work: _Work) -> Opinion:
+    async def _deliberated(self, case: Case, work: _Attempt) -> Opinion:
         """The ballot, by a plan; begun anew for each halt that an observer calls, while there is time for both.
 
         Where it heeds no more, it calls for Prime: the council may have counted otherwise (rules 1.8).
@@ -166,7 +166,9 @@ class ModelMind:
         why = f"its plans were halted {HALTS_MAX} times, the last for: {halt.reason}"
         return _escalated(await self._planned(case, work, halt), why)
 
-    async def _unless_halted(self, case: Case, work: _Work, review: Coroutine[Any, Any, Opinion]) -> Opinion:
+    async def _unless_halted(
+        self, case: Case, work: _Attempt, review: Coroutine[Any, Any, Opinion]
+    ) -> Opinion:
         """What the review comes to. Raises _Halted, once it is cancelled and its calls are settled."""
         task = asyncio.ensure_future(review)
         halt = None if self._voice is None else self._voice.interrupted(case.proposal_id)
@@ -185,7 +187,7 @@ class ModelMind:
             if not task.cancelled():
                 task.exception()  # what it failed of is of no use any more
 
-    async def _planned(self, case: Case, work: _Work, halt: Halt | None) -> Opinion:
+    async def _planned(self, case: Case, work: _Attempt, halt: Halt | None) -> Opinion:
         """A ballot by a plan, or without one and with Prime's attention, where there is none (GCP 6)."""
         work.votes, missing = False, "it made no plan"
         try:
@@ -198,11 +200,11 @@ class ModelMind:
         work.votes = True
         return await self._ask(case, prompt, self._opinion, work)
 
-    async def _unplanned(self, case: Case, work: _Work) -> Opinion:
+    async def _unplanned(self, case: Case, work: _Attempt) -> Opinion:
         work.votes = True
         return await self._ask(case, self.prompter.ballot(work.left(case)), self._opinion, work)
 
-    async def _plan(self, case: Case, work: _Work, halt: Halt | None) -> str:
+    async def _plan(self, case: Case, work: _Attempt, halt: Halt | None) -> str:
         clock = asyncio.get_running_loop().time
         now_s = clock()
         until_s = now_s + (work.until_s - now_s) * stages.PLAN_SHARE
@@ -229,11 +231,11 @@ class ModelMind:
             case, lambda work: self._ask(case, prompt, taken, work, asks_again=asks_again)
         )
 
-    async def _within(self, case: Case, done: Callable[[_Work], Awaitable[T]]) -> T:
+    async def _within(self, case: Case, done: Callable[[_Attempt], Awaitable[T]]) -> T:
         """What is done within the time that the case and the endpoint leave."""
         limit_s = case.time_left_s - min(MARGIN_S, case.time_left_s / 10)
         limit_s = min(limit_s, self.endpoint.max_execution_time_s or limit_s)
-        work = _Work(asyncio.get_running_loop().time() + limit_s)
+        work = _Attempt(asyncio.get_running_loop().time() + limit_s)
         try:
             async with asyncio.timeout_at(work.until_s):
                 return await done(work)
@@ -246,22 +248,24 @@ class ModelMind:
         case: Case,
         prompted: Prompt | Awaitable[Prompt],
         taken: Taking[T],
-        work: _Work,
+        work: _Attempt,
         *,
         says: bool = False,
         asks_again: bool = True,
     ) -> T:
         """What is taken from the answer; one that ``says`` is said by the voice as it comes."""
-        prompt, first = self._told(prompted if isinstance(prompted, Prompt) else await prompted), ""
+        prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
         shown = prompt.messages  # by others: its own answer, which it is shown when asked again, it may mend
         if self._purse is None:
             raise MindError(
-                f"{self.endpoint}: it has no purse to pay from: hand it one with take_purse, as a seat does",
+                f"{self.endpoint}: it has no purse to pay from: hand it one with set_budget, as a seat does",
                 mind=repr(self),
             )
         while True:
-            telling = Telling(prompt.nonce, lambda text: self._say(case, work, text)) if says else None
-            hear = None if telling is None else telling.hear
+            telling = (
+                StepPublisher(prompt.nonce, lambda text: self._publish(case, work, text)) if says else None
+            )
+            hear = None if telling is None else telling.add
             answer = await self._calls.answer(prompt, self._purse, work.until_s, work.troubles, hear)
             try:
                 found = checked(case, replace(prompt, messages=shown), answer, taken)
@@ -272,25 +276,25 @@ class ModelMind:
                     telling.rest(str(found))
                 return found
             if telling is not None:
-                telling.hear(None)
+                telling.add(None)
             work.troubles.append(problem)
             if final or first or not asks_again:
                 asked = "" if not first else f"; asked again, as before {first}"
                 raise self.endpoint.error(f"its answer can't be taken, as {problem}{asked}")
             try:
-                prompt = self._told(await self.prompter.again(prompt, answer.text, problem))
+                prompt = self._logged(await self.prompter.again(prompt, answer.text, problem))
             except TokenBudgetError as error:
                 raise self.endpoint.error(
                     f"its answer can't be taken, as {problem}; there is no room to ask again: {error}"
                 ) from error
             first = problem
 
-    def _say(self, case: Case, work: _Work, text: str) -> None:
+    def _publish(self, case: Case, work: _Attempt, text: str) -> None:
         work.said += text
         if self._voice is not None:
-            self._voice.say(case.proposal_id, "plan", text)
+            self._voice.publish(case.proposal_id, "plan", text)
 
-    def _told(self, prompt: Prompt) -> Prompt:
+    def _logged(self, prompt: Prompt) -> Prompt:
         """The prompt, once the log has what was done to make it fit (rules 2.4)."""
         for overrun in prompt.overruns:
             log.warning("TOKEN_BUDGET_OVERRUN", proposal=prompt.proposal_id, **asdict(overrun))

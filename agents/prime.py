@@ -39,18 +39,18 @@ import re
 from collections.abc import Sequence
 
 from council.agents.mind import Case, Observation, Opinion, RiskLevel, Ruling, ShownBallot, Stream, Vote
-from council.agents.scan.diff_lines import shown
+from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.python_dangers import fresh_dangers
 from council.agents.scan.python_hunks import sides_of
 from council.agents.static.actions import read_action
 from council.agents.static.policy import (
     UNREAD,
     Sight,
+    inspect_case,
     is_docs,
     is_python,
     is_test,
     listed,
-    look,
     observed,
     readable,
 )
@@ -101,7 +101,7 @@ class Prime:
 
     def review(self, case: Case) -> Opinion:
         """Its own opinion, from the case alone. Never raises for what a case says."""
-        sight = look(case)
+        sight = inspect_case(case)
         stakes = weigh(case, has_change=bool(sight.reading.files))
         return (
             self._broken(sight)
@@ -171,7 +171,7 @@ class Prime:
         if unread:
             unsaid = _says("abstain", f"not read: {unread}", UNREAD, "med")
         for piece, line, danger in dangers:
-            place = f"({shown(piece.path)}:{line})"
+            place = f"({short_quote(piece.path)}:{line})"
             if danger.rule == "shell" and danger.sure:
                 return _says("no", f"{self._quote(0)}: a shell command built from data {place}", 0.85, "high")
             if danger.rule in ("pickle", "yaml") and danger.risk == "high":
@@ -180,7 +180,7 @@ class Prime:
                 unsaid = unsaid or _says("abstain", f"{danger.message} {place}", 0.5, "high")
             if danger.rule == "eval":
                 code = code or _says("no", f"{self._quote(0)}: evaluates data as code {place}", 0.7, "med")
-        broken = [shown(change.path) for change, side in sides if side.error and change.kind == "added"]
+        broken = [short_quote(change.path) for change, side in sides if side.error and change.kind == "added"]
         if code is None and broken:
             return _says("no", f"{self._quote(1)}: {broken[0]} is no Python: it does not parse", 0.8, "med")
         return code or unsaid
@@ -266,7 +266,7 @@ def _says(vote: Vote, reason: str, confidence: float, risk: RiskLevel = "low") -
 
 
 def _seats(ballots: Sequence[ShownBallot]) -> str:
-    return ", ".join(shown(ballot.seat) for ballot in ballots)
+    return ", ".join(short_quote(ballot.seat) for ballot in ballots)
 
 
 def _top(ballots: Sequence[ShownBallot]) -> float:
@@ -279,4 +279,4 @@ def _worst(ballots: Sequence[ShownBallot]) -> RiskLevel:
 
 
 def _some(paths: Sequence[str]) -> str:
-    return listed([shown(path) for path in paths], PATHS_SHOWN, ", ")
+    return listed([short_quote(path) for path in paths], PATHS_SHOWN, ", ")

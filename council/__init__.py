@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from council.agents.mind import Case, Mind, Observation, Opinion, Ruling, RulingMind, ShownBallot, Stream
     from council.api.aio import AsyncCouncil
     from council.api.client import Council
-    from council.api.events import Event
+    from council.api.event_stream import Event
     from council.api.pool import CouncilPool
     from council.config.settings import CouncilConfig, SeatConfig
     from council.core.state import Ballot, Decision, Escalation, Tally
@@ -34,7 +34,7 @@ _HOMES = {
     "Entry": "council.journal.entries",
     "Envelope": "council.protocol.envelope",
     "Escalation": "council.core.state",
-    "Event": "council.api.events",
+    "Event": "council.api.event_stream",
     "HistoryPage": "council.journal.entries",
     "Mind": "council.agents.mind",
     "NotApproved": "council.protocol.errors",

@@ -227,7 +227,7 @@ _PROSE = said(
 READERS: dict[str, Reader] = {
     "shell": Reader(read_shell, _SHELL, SCRIPT_CHARS_MAX),
     "shell case": Reader(
-        lambda text: policy.look(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
+        lambda text: policy.inspect_case(case_of("```sh\n" + text + "\n```\n", text)), _SHELL, 150_000
     ),
     "diff": Reader(read_changes, _DIFF),
     "python": Reader(lambda text: python(text, whole=True), _PYTHON),
@@ -243,7 +243,7 @@ READERS: dict[str, Reader] = {
     "sql scripts": Reader(lambda text: in_file(text, "a.sql"), _SQL),
     "prose scripts": Reader(lambda text: list(shell_finder.commands_in_prose(text)), _PROSE + _SHELL),
     "secrets": Reader(find_private, _PRIVATE),
-    "policy": Reader(lambda text: policy.look(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
+    "policy": Reader(lambda text: policy.inspect_case(case_of(text)), _DIFF + _PRIVATE + _SHELL + _PROSE),
     "stream": Reader(
         lambda text: policy.observed(case_of(""), Stream("lite", "plan", text, True)), _PROSE + _SHELL, 2**20
     ),

@@ -69,7 +69,7 @@ def test_a_head_that_demands_a_token_lets_in_who_shows_it(
 ) -> None:
     head, address = heads("right")
     monkeypatch.setenv(admission.TOKEN, "right")
-    door = admission.knock(address)
+    door = admission.probe_auth(address)
     assert door.demands_token
     with door.mode():
         assert os.environ[admission.MODE] == "token"
@@ -82,7 +82,7 @@ def test_a_head_that_demands_none_is_shown_none(heads: Any, monkeypatch: pytest.
     head, address = heads(None)
     monkeypatch.setenv(admission.TOKEN, "of another cluster")
     monkeypatch.setenv(admission.MODE, "token")
-    door = admission.knock(address)
+    door = admission.probe_auth(address)
     assert not door.demands_token
     with door.mode():
         assert os.environ[admission.MODE] == "disabled"
@@ -103,7 +103,7 @@ def test_a_wrong_token_is_told_with_where_it_is_from(
     elif given == "file":
         monkeypatch.setenv(admission.TOKEN_PATH, str(file))
     with pytest.raises(Unreachable) as caught:
-        admission.knock(address)
+        admission.probe_auth(address)
     source = admission.TOKEN if given == "variable" else str(file)
     assert f"the token in {source} is not that of the Ray at {address}" in caught.value.message
     assert "sesame-7" not in caught.value.message
@@ -112,7 +112,7 @@ def test_a_wrong_token_is_told_with_where_it_is_from(
 def test_no_token_where_one_is_demanded_says_how_to_give_it(heads: Any) -> None:
     _, address = heads("right")
     with pytest.raises(Unreachable, match="demands a token, and there is none: set RAY_AUTH_TOKEN_PATH"):
-        admission.knock(address)
+        admission.probe_auth(address)
 
 
 def test_a_token_file_that_cannot_be_used_is_told(
@@ -121,10 +121,10 @@ def test_a_token_file_that_cannot_be_used_is_told(
     _, address = heads("right")
     monkeypatch.setenv(admission.TOKEN_PATH, str(tmp_path / "none"))
     with pytest.raises(OperatorError, match="none can't be read"):
-        admission.knock(address)
+        admission.probe_auth(address)
     (tmp_path / "none").write_bytes(b"x" * 5_000)
     with pytest.raises(OperatorError, match="holds more than a token"):
-        admission.knock(address)
+        admission.probe_auth(address)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_token_file_that_cannot_be_used_is_told(
 )
 def test_an_address_that_leads_to_no_ray_is_told(address: str, told: str) -> None:
     with pytest.raises(Unreachable, match=told) as caught:
-        admission.knock(address)
+        admission.probe_auth(address)
     assert caught.value.address == address
 
 
@@ -156,7 +156,7 @@ def test_what_listens_and_is_no_ray_is_told_in_time(monkeypatch: pytest.MonkeyPa
             Unreachable,
             match=rf"something listens at {address}, but it answers as no Ray does \(DEADLINE_EXCEEDED",
         ):
-            admission.knock(address)
+            admission.probe_auth(address)
 
 
 @pytest.mark.parametrize(("mode", "open_"), [(0o600, False), (0o400, False), (0o644, True), (0o640, True)])

@@ -14,7 +14,13 @@ from structlog.testing import capture_logs
 
 from council.agents.mind import Case
 from council.api.keywords import Settings
-from council.config.charter_files import chartered, line_of, papers_of, read_papers, shares
+from council.config.charter_files import (
+    charter_files_of,
+    line_of,
+    read_charter_files,
+    resolve_charter,
+    shares,
+)
 from council.config.load import CouncilConfig, SeatConfig, build_mind, load
 from council.config.settings import COUNCIL_KEYS, MODEL_KEYS, with_charter_files
 from council.protocol.answer import read
@@ -65,20 +71,20 @@ def with_charter(tmp_path: Path, charter: str, more: str = "", name: str = "char
 
 
 def test_a_charter_of_ones_own_is_loaded_from_toml_and_json_alike(tmp_path: Path) -> None:
-    found = papers_of(loaded(tmp_path, with_charter(tmp_path, CHARTER))).charter
+    found = charter_files_of(loaded(tmp_path, with_charter(tmp_path, CHARTER))).charter
     assert found.identity.core_rules[1] == "Protect private data at all costs"
     assert found.persona.tone == "warm"
     by_key, shipped = ({one.key: one for one in each.task_instructions} for each in (found, Charter()))
     assert by_key["refinement"].text == "Mend the plan."
     assert by_key["observer"] == shipped["observer"]  # what is left out ships
     as_json = json.dumps(found.data())
-    again = papers_of(loaded(tmp_path, with_charter(tmp_path, as_json, name="charter.json"))).charter
+    again = charter_files_of(loaded(tmp_path, with_charter(tmp_path, as_json, name="charter.json"))).charter
     assert again == found
     assert again.identity.content_hash() == found.identity.content_hash()
 
 
 def test_without_a_charter_there_is_the_one_that_ships(tmp_path: Path) -> None:
-    assert papers_of(loaded(tmp_path, "quorum = 2")).charter == Charter()
+    assert charter_files_of(loaded(tmp_path, "quorum = 2")).charter == Charter()
 
 
 def test_every_key_is_a_keyword_of_launch_and_its_path_depends_on_nothing(tmp_path: Path) -> None:
@@ -95,24 +101,27 @@ def test_what_was_read_is_what_holds_whatever_becomes_of_the_file(tmp_path: Path
     """rules 7.1: loaded once. Mutation: a seat that is restarted reads the file anew."""
     config = loaded(tmp_path, with_charter(tmp_path, CHARTER))
     (tmp_path / "charter.toml").unlink()
-    there = pickle.loads(pickle.dumps(chartered(config)))  # as it goes to the actors
-    assert papers_of(there).charter.identity.core_rules[0] == "Never execute shell commands without approval"
-    assert rules_of(there).identity.hash == papers_of(config).charter.identity.content_hash()
+    there = pickle.loads(pickle.dumps(resolve_charter(config)))  # as it goes to the actors
+    assert (
+        charter_files_of(there).charter.identity.core_rules[0]
+        == "Never execute shell commands without approval"
+    )
+    assert rules_of(there).identity.hash == charter_files_of(config).charter.identity.content_hash()
 
 
 def test_papers_of_another_file_are_not_taken_for_these(tmp_path: Path) -> None:
     config = loaded(tmp_path, with_charter(tmp_path, CHARTER))
     other = written(tmp_path, "other.toml", '[identity]\ncore_rules = ["Be kind"]')
     moved = config.model_copy(update={"charter": str(other)})
-    assert papers_of(moved).charter.identity.core_rules == ("Be kind",)
+    assert charter_files_of(moved).charter.identity.core_rules == ("Be kind",)
 
 
 def test_a_configuration_made_in_python_is_read_at_the_launch(tmp_path: Path) -> None:
     path = written(tmp_path, "charter.toml", CHARTER)
-    config = chartered(CouncilConfig(charter=str(path), humans={"ada": "kept"}))
-    assert (papers_of(config).charter.persona.tone, config.creator) == ("warm", "ada")
+    config = resolve_charter(CouncilConfig(charter=str(path), humans={"ada": "kept"}))
+    assert (charter_files_of(config).charter.persona.tone, config.creator) == ("warm", "ada")
     with pytest.raises(ConfigError, match=r"nowhere\.toml: can't be read"):
-        chartered(CouncilConfig(charter=str(tmp_path / "nowhere.toml")))
+        resolve_charter(CouncilConfig(charter=str(tmp_path / "nowhere.toml")))
 
 
 def test_the_charter_is_in_the_prompts_and_its_hash_in_their_packets(tmp_path: Path) -> None:
@@ -124,7 +133,7 @@ def test_the_charter_is_in_the_prompts_and_its_hash_in_their_packets(tmp_path: P
     system = prompt.messages[0].text
     assert "- Never execute shell commands without approval" in system
     assert "Tone: warm" in system
-    charter = papers_of(config).charter
+    charter = charter_files_of(config).charter
     told = prompt.draft.packet.to_dict()["governance"]
     assert told["identity_hash"] == charter.identity.content_hash()
 
@@ -135,11 +144,11 @@ def test_the_charter_is_in_the_prompts_and_its_hash_in_their_packets(tmp_path: P
 def test_a_seat_may_have_a_persona_of_its_own(tmp_path: Path) -> None:
     own = written(tmp_path, "lite.toml", 'tone = "dry"')
     config = loaded(tmp_path, with_charter(tmp_path, CHARTER, f'{SEAT}persona = "{own}"'))
-    papers = papers_of(config)
+    papers = charter_files_of(config)
     assert (papers.of("lite").persona.tone, papers.of("prime").persona.tone) == ("dry", "warm")
     assert papers.of("lite").identity == papers.charter.identity
     written(tmp_path, "lite.toml", '[persona]\ntone = "dry"')
-    assert read_papers(dict(papers.named)).of("lite").persona.tone == "dry"
+    assert read_charter_files(dict(papers.named)).of("lite").persona.tone == "dry"
 
 
 def test_a_seats_persona_is_held_against_the_refused_phrases(tmp_path: Path) -> None:
@@ -195,7 +204,7 @@ def test_a_persona_that_the_identity_does_not_approve_is_refused(tmp_path: Path)
             f'{SEAT}persona = "{own}"',
         )
 
-    papers = papers_of(loaded(tmp_path, charter(warm, dry)))
+    papers = charter_files_of(loaded(tmp_path, charter(warm, dry)))
     assert (papers.of("prime").persona, papers.of("lite").persona) == (warm, dry)
     (told,) = problems(tmp_path, charter(warm))
     assert f"key seats.lite.persona: {own}: persona: its hash is {dry.content_hash()}" in told
@@ -261,7 +270,7 @@ def test_a_charter_that_is_not_there_is_no_text_or_is_a_folder(tmp_path: Path) -
 
 def test_other_keys_of_a_charter_are_kept(tmp_path: Path) -> None:
     charter = f'origin = "the field"\n[identity]\n{RULES}\nmotto = "onward"'
-    found = papers_of(loaded(tmp_path, with_charter(tmp_path, charter))).charter
+    found = charter_files_of(loaded(tmp_path, with_charter(tmp_path, charter))).charter
     assert (found.more["origin"], found.identity.more["motto"]) == ("the field", "onward")
 
 
@@ -275,7 +284,7 @@ def test_limits_are_held_by_each_seats_tokenizer_before_anything_starts(tmp_path
     small = f'[seats.prime]\nmodel = "gpt-4o"\nbase_url = "{URL}"\nmax_context_tokens = 1024\n'
     config = loaded(tmp_path, with_charter(tmp_path, charter, small + SEAT))
     with pytest.raises(ConfigError) as caught:
-        chartered(config)
+        resolve_charter(config)
     (told,) = caught.value.problems
     assert "for seat prime: identity.core_rules" in told
     assert "where 61 fit" in told  # 6 % of 1,024; 245 at 4,096 are enough for lite
@@ -285,7 +294,7 @@ def test_limits_are_held_by_each_seats_tokenizer_before_anything_starts(tmp_path
 def test_an_instruction_over_its_64_tokens_is_refused(tmp_path: Path) -> None:
     charter = f'[task_instructions.observer]\ntext = "{"look again " * 60}"'
     with pytest.raises(ConfigError, match=r"task_instructions\.observer\.text: 1?\d\d tokens, where 64 fit"):
-        chartered(loaded(tmp_path, with_charter(tmp_path, charter, SEAT)))
+        resolve_charter(loaded(tmp_path, with_charter(tmp_path, charter, SEAT)))
 
 
 def test_shares_are_told_by_seat(tmp_path: Path) -> None:
@@ -293,7 +302,7 @@ def test_shares_are_told_by_seat(tmp_path: Path) -> None:
         tmp_path,
         with_charter(tmp_path, CHARTER, f'{SEAT}[seats.prime]\nmodel = "unheard-of"\nbase_url = "{URL}"'),
     )
-    found = {seat.seat: seat for seat in shares(config, papers_of(config))}
+    found = {seat.seat: seat for seat in shares(config, charter_files_of(config))}
     assert found["lite"].tokenizer == "o200k_base"
     assert "estimate" in found["prime"].tokenizer
     by_field = {share.field: share for share in found["lite"].shares}
@@ -313,7 +322,7 @@ def test_predicates_of_ones_own_are_read_with_the_seats_control_packets(tmp_path
     written(folder, "b.gl", "Decl owner(Path, Who)\n  bound [/string, /string].\n")
     written(folder, "notes.txt", "Decl nothing(")
     config = loaded(tmp_path, f'schemas = "{folder}"\n{SEAT}')
-    schema = papers_of(config).schema()
+    schema = charter_files_of(config).schema()
     assert schema is not None
     assert {("ticket_state", 2), ("owner", 2), ("task_status", 2)} <= set(schema.declared)
     seat = next(seat for seat in config.seats if seat.name == "lite")
@@ -341,7 +350,7 @@ def test_a_ballot_carries_what_a_model_says_by_them(tmp_path: Path) -> None:
             'tokenizer = "o200k_base"',
         )
         mind: Any = build_mind(next(seat for seat in config.seats if seat.name == "lite"), config)
-        mind.take_purse(Account())
+        mind.set_budget(Account())
         opinion = asyncio.run(mind.review(CASE))
     assert opinion.control_packet is not None
     assert list(opinion.control_packet["mangle_updates"]) == [said]
@@ -397,7 +406,7 @@ def test_seats_take_their_profiles_by_role_and_what_is_set_goes_before(tmp_path:
 def test_a_council_made_in_python_takes_profiles_too(tmp_path: Path) -> None:
     path = written(tmp_path, "config.json", json.dumps(PROFILES))
     seat = SeatConfig(name="lite", model="own", base_url=URL, role="reviewer")
-    found = chartered(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path))).seats[0]
+    found = resolve_charter(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path))).seats[0]
     assert (found.model, found.temperature, found.max_context_tokens) == ("own", 0.3, 40_000)
 
 
@@ -405,7 +414,7 @@ def test_what_nothing_goes_by_is_told_at_the_launch(tmp_path: Path) -> None:
     """Mutation: a limit that is set, and holds nobody, is read and forgotten without a word."""
     path = written(tmp_path, "config.json", json.dumps(PROFILES | {"provider": "x"}))
     with capture_logs() as told:
-        chartered(loaded(tmp_path, f'profiles = "{path}"'))
+        resolve_charter(loaded(tmp_path, f'profiles = "{path}"'))
     (one,) = (each for each in told if each["event"].startswith("keys of the profiles"))
     assert (one["log_level"], one["file"]) == ("warning", str(path))
     assert one["keys"] == "core_limits, provider"
@@ -435,7 +444,7 @@ def test_a_profile_against_a_seat_made_in_python_is_a_config_error(tmp_path: Pat
     path = written(tmp_path, "config.json", json.dumps({"default_shard": {"max_output_tokens": 100_000}}))
     seat = SeatConfig(name="lite", model="own", base_url=URL, context_window=8_192)
     with pytest.raises(ConfigError, match=r"config\.json: for seat lite: ") as caught:
-        chartered(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path)))
+        resolve_charter(CouncilConfig(seats=(seat,), prime="lite", profiles=str(path)))
     assert "leaves 0 for a prompt" in caught.value.message
 
 
@@ -468,6 +477,6 @@ def test_a_line_is_found(text: str, key: str, value: str, line: int | None) -> N
 
 def test_papers_go_along_and_leave_the_configuration_as_it_was() -> None:
     config = CouncilConfig()
-    taken = with_charter_files(config, papers_of(config))
+    taken = with_charter_files(config, charter_files_of(config))
     assert taken.model_dump() == config.model_dump()
     assert config._papers is None

@@ -39,7 +39,7 @@ from council.api import inline
 from council.api.client import handle_of
 from council.api.guard import SHOWN_CHARS_MAX
 from council.api.inline import InlineCoordinator
-from council.config.human_keys import council_key, human_key, me, state_dir
+from council.config.human_keys import council_key, current_user, human_key, state_dir
 from council.core.state import Tally
 from council.protocol.errors import (
     CallerError,
@@ -105,7 +105,7 @@ def seats(**minds: Any) -> tuple[SeatConfig, ...]:
 def council_of(prime: Any = Chair, lite: Any = agree, codemind: Any = agree, **settings: Any) -> Council:
     settings.setdefault("time_budget_s", 10.0)
     settings.setdefault("call_timeout_s", 10.0)
-    settings.setdefault("humans", dict.fromkeys(("ada", "bob", me()), "kept"))
+    settings.setdefault("humans", dict.fromkeys(("ada", "bob", current_user()), "kept"))
     return Council.inline(CouncilConfig(seats=seats(prime=prime, lite=lite, codemind=codemind), **settings))
 
 
@@ -535,7 +535,7 @@ def test_a_client_cannot_answer_under_its_own_name() -> None:
     settings = {"seats": seats(prime=Chair, lite=hang, codemind=hang), "time_budget_s": 0.05}
     with Council.inline(CouncilConfig(**settings), sender="ada") as council:  # type: ignore[arg-type]
         standing = council.propose("x")
-        with pytest.raises(NotEnrolled, match=f": {re.escape(me())};"):
+        with pytest.raises(NotEnrolled, match=f": {re.escape(current_user())};"):
             council.answer(standing.escalation_id or "", approve=True, human="ada")
     with pytest.raises(NameTaken, match="ada"):
         Council.inline(CouncilConfig(**settings, humans={"ada": "kept"}), sender="ada")  # type: ignore[arg-type]
@@ -623,14 +623,16 @@ def test_whoever_launches_it_may_answer_and_nobody_else(
     """rules 1.9, 1.14; mutation: to admit a human by joining lets anybody approve under a free name."""
     with council_of(lite=hang, codemind=hang, time_budget_s=0.05, humans=None) as council:
         waiting = str(council.propose("x").escalation_id)
-        assert council.status()["humans"] == [me()]
+        assert council.status()["humans"] == [current_user()]
         for name in ("mallory", "prime", "lite", "coordinator", council.sender):
             with pytest.raises(NotEnrolled) as caught:
                 council.answer(waiting, approve=True, human=name)
-            assert (caught.value.name, caught.value.humans) == (name, [me()])
+            assert (caught.value.name, caught.value.humans) == (name, [current_user()])
         with monkeypatch.context() as elsewhere:  # another user of this machine, under the same name
             elsewhere.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
-            with pytest.raises(NotEnrolled, match=f"not the key that {re.escape(me())} is enrolled with"):
+            with pytest.raises(
+                NotEnrolled, match=f"not the key that {re.escape(current_user())} is enrolled with"
+            ):
                 council.answer(waiting, approve=True)
         assert council.decision(waiting.removeprefix("esc-")).final is False  # type: ignore[union-attr]
         assert council.answer(waiting, approve=True).outcome == "approved"

@@ -20,9 +20,9 @@ from council.config.human_keys import (
     KEY_BYTES,
     answering_key,
     council_key,
-    enrolled,
+    current_user,
     human_key,
-    me,
+    keys_of_humans,
     state_dir,
 )
 from council.config.settings import CouncilConfig
@@ -77,25 +77,27 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CouncilConfig:
 
 
 def test_each_human_is_enrolled_with_a_key_for_that_council_alone(settings: CouncilConfig) -> None:
-    found = enrolled(settings, "one.0123")
+    found = keys_of_humans(settings, "one.0123")
     own = {"ada": human_key("ada"), "bob": b"b" * KEY_BYTES, "eve": b"e" * KEY_BYTES}
     assert found == {
         name: hmac.digest(key, b"council-runtime human v1one.0123", "sha256") for name, key in own.items()
     }
-    assert not set(found.values()) & set(enrolled(settings, "two.0123").values())
+    assert not set(found.values()) & set(keys_of_humans(settings, "two.0123").values())
     for name in own:
         assert answering_key(name, settings, "one.0123") == found[name]
 
 
 def test_by_default_the_user_who_launches_is_enrolled_and_settings_may_enrol_nobody() -> None:
-    assert enrolled(CouncilConfig(), "c.1") == {me(): council_key(me(), KEPT, "c.1")}
-    assert enrolled(CouncilConfig(humans={}), "c.1") == {}
+    assert keys_of_humans(CouncilConfig(), "c.1") == {
+        current_user(): council_key(current_user(), KEPT, "c.1")
+    }
+    assert keys_of_humans(CouncilConfig(humans={}), "c.1") == {}
 
 
 def test_a_user_called_as_a_seat_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(human_keys, "me", lambda: "lite")
     with pytest.raises(ConfigError, match="humans: lite: a name of a seat"):
-        enrolled(CouncilConfig(), "c.1")
+        keys_of_humans(CouncilConfig(), "c.1")
 
 
 def test_a_key_that_cannot_be_had_ends_the_launch(
@@ -103,20 +105,20 @@ def test_a_key_that_cannot_be_had_ends_the_launch(
 ) -> None:
     (tmp_path / "bob.key").chmod(0o640)
     with pytest.raises(OperatorError, match="open to others"):
-        enrolled(settings, "c.1")
+        keys_of_humans(settings, "c.1")
     (tmp_path / "bob.key").unlink()
     with pytest.raises(OperatorError, match="can't be read"):
-        enrolled(settings, "c.1")
+        keys_of_humans(settings, "c.1")
     assert not (tmp_path / "bob.key").exists(), "a key was made where the settings say that one is"
     alone = CouncilConfig(humans={"eve": "env:EVE_ANSWERS"})
     for value in ("", "secret words", "0a", "ab" * 33):
         monkeypatch.setenv("EVE_ANSWERS", value)
         with pytest.raises(ConfigError, match="EVE_ANSWERS holds no key") as caught:
-            enrolled(alone, "c.1")
+            keys_of_humans(alone, "c.1")
         assert not value or value not in str(caught.value)
     monkeypatch.delenv("EVE_ANSWERS")
     with pytest.raises(ConfigError, match="EVE_ANSWERS, which is not set"):
-        enrolled(alone, "c.1")
+        keys_of_humans(alone, "c.1")
 
 
 def test_a_folder_that_cannot_be_made_is_the_operators_matter(tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_the_state_folder() -> None:
 def test_me_is_always_a_senders_name(user: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(getpass, "getuser", lambda: user)
-        assert re.fullmatch(SENDER_PATTERN, me())
+        assert re.fullmatch(SENDER_PATTERN, current_user())
 
 
 def test_me_without_a_user() -> None:
@@ -153,7 +155,7 @@ def test_me_without_a_user() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(human_keys.getpass, "getuser", nobody)
-        assert me() == "human"
+        assert current_user() == "human"
 
 
 def test_a_relative_state_folder_counts_as_unset() -> None:

@@ -14,7 +14,7 @@ from council import Council
 from council.agents.messaging.ids import new_id
 from council.agents.mind import Case, Opinion, Ruling
 from council.api.client import handle_of
-from council.api.identity import ask, change_identity
+from council.api.identity_change import ask, change_identity
 from council.config.settings import SeatConfig
 from council.journal import history
 from council.journal.entries import wanted
@@ -22,7 +22,7 @@ from council.journal.store import PacketStore
 from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, EnvelopeError, NotEnrolled, Refused
 from council.protocol.identity.charter import Identity
-from council.runtime.identity import body, kept, of_text, summary
+from council.runtime.identity import body, kept_identity, of_text, summary
 from council.runtime.replay import Replay
 
 FIRST = Identity(core_rules=("Protect private data at all costs",))
@@ -125,8 +125,8 @@ def test_what_ships_is_an_identity_too(launch: Any) -> None:
 
 
 def test_an_identity_is_kept_as_it_is() -> None:
-    assert of_text(kept(SECOND).text) == SECOND
-    assert kept(SECOND).hash == SECOND.content_hash()
+    assert of_text(kept_identity(SECOND).text) == SECOND
+    assert kept_identity(SECOND).hash == SECOND.content_hash()
 
 
 def test_a_launch_with_another_identity_is_refused(launch: Any, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_anybody_else_is_refused_with_the_reason_and_that_is_journaled(launch: A
 
 def test_a_client_and_a_seat_may_not(launch: Any) -> None:
     council = launch(FIRST)
-    data = {"identity": kept(SECOND).text, "before": FIRST.content_hash()}
+    data = {"identity": kept_identity(SECOND).text, "before": FIRST.content_hash()}
     with pytest.raises(Refused, match="may not send INFO of kind identity_change"):
         handle_of(council).wait(handle_of(council).session.inform("00" * 8, "identity_change", "why", data))
     assert identity_of(council)["change"] is None
@@ -333,9 +333,9 @@ def test_the_seats_are_asked_about_the_very_identity_that_is_named(launch: Any, 
     council = launch(FIRST)
     text = summary(FIRST.content_hash(), SECOND.content_hash(), "a hole")
     with pytest.raises(Refused, match="shows something else") as caught:
-        council.propose(text, **({"body": body(kept(SECOND))} | more))
+        council.propose(text, **({"body": body(kept_identity(SECOND))} | more))
     assert caught.value.code == "another_identity"
-    assert council.propose(text, body=body(kept(SECOND)))
+    assert council.propose(text, body=body(kept_identity(SECOND)))
 
 
 def test_a_vote_on_something_else_is_no_agreement(launch: Any) -> None:
@@ -396,7 +396,7 @@ def test_the_same_bytes_again_are_acknowledged_and_change_nothing_for_ever(
     """Mutation: judged anew, a durable council dies of a second record of one id, and one in memory changes back."""
     given = {"store": "memory"} if store == "memory" else {}
     council = launch(FIRST, **given)
-    first = sent(council, identity=kept(SECOND).text)
+    first = sent(council, identity=kept_identity(SECOND).text)
     (told,) = exchanged(council, first)
     assert exchanged(council, first) == [told]
     changed(council, THIRD)
@@ -413,7 +413,7 @@ def test_the_same_bytes_again_are_acknowledged_and_change_nothing_for_ever(
 def test_what_was_refused_once_is_not_taken_later(launch: Any) -> None:
     """Mutation: a change that came too soon lies in wait until the identity is the one that it changes."""
     council = launch(FIRST)
-    early = sent(council, identity=kept(THIRD).text, before=SECOND.content_hash())
+    early = sent(council, identity=kept_identity(THIRD).text, before=SECOND.content_hash())
     (told,) = exchanged(council, early)
     assert told.error().code == "identity_refused"
     changed(council, SECOND)
@@ -465,7 +465,7 @@ def test_a_journal_with_changes_replays_to_the_same_and_holds(launch: Any, tmp_p
         assert kinds == ["start", "refusal", "identity_change", "start", "identity_change", "start"]
         replay = Replay()
         for kept_record in history.records(store.database, "council"):
-            replay.take(kept_record)
+            replay.replay(kept_record)
     assert replay.state.identity_change is not None
     assert replay.state.rules.identity.hash == SECOND.content_hash()
 

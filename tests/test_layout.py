@@ -24,7 +24,7 @@ FUNCTION_LINES_MAX = 60
 TOO_LARGE = (
     "agents/seat/host.py SeatHost",
     "council/runtime/driver.py Driver",
-    "council/runtime/reading.py _info",
+    "council/runtime/event_reader.py _info",
     "council/runtime/status.py status",
 )
 # The fields of these are a format: keys of the settings, or what a journal, a snapshot or a client is given.

@@ -41,7 +41,7 @@ def test_the_steps_of_a_prompt_that_was_never_sent_stand_with_the_lost_ballot() 
         assert fault.data["overruns"] == [asdict(CUT), asdict(LITES)]
         (loss,) = (event for event in council.events(follow=False) if event.kind == "loss")
         assert loss.data["overruns"] == [asdict(CUT), asdict(LITES)]
-        told = render.words(fault.kind, fault.data).detail
+        told = render.phrase(fault.kind, fault.data).detail
     assert "shortened: persona 400 → 400 (local tf-idf), persona 400 → 400 (lite, in vain" in told
 
 

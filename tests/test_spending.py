@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from council import Council, SeatConfig
-from council.agents.mind import Case, Cost, Opinion, Purse
+from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.agents.prompting import prompt
 from council.cli import overview, render
 from council.core.state import Account, Caps, Overrun, Spend
@@ -27,7 +27,7 @@ class Spender:
     def __init__(self, worst: int = 1_000, used: int | None = 300, seconds: float = 0.0) -> None:
         self.worst, self.used, self.seconds = worst, used, seconds
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         self.purse = purse
 
     async def review(self, case: Case) -> Opinion:

@@ -25,8 +25,8 @@ from structlog.testing import capture_logs
 
 from council import Council, CouncilPool
 from council.agents.messaging import span_names as names
-from council.agents.messaging.span_recording import Spans
-from council.agents.mind import Case, Observation, Opinion, Stream, Voice
+from council.agents.messaging.span_recorder import Spans
+from council.agents.mind import Case, Observation, Opinion, PlanStream, Stream
 from council.config.settings import SeatConfig
 from council.protocol.errors import ConfigError, Refused
 from council.protocol.metadata import Metadata
@@ -214,11 +214,11 @@ class Speaks:
     def __init__(self, looked: threading.Event) -> None:
         self._looked = looked
 
-    def take_voice(self, voice: Voice) -> None:
+    def set_plan_stream(self, voice: PlanStream) -> None:
         self._voice = voice
 
     async def review(self, case: Case) -> Opinion:
-        self._voice.say(case.proposal_id, "plan", "I look at it.")
+        self._voice.publish(case.proposal_id, "plan", "I look at it.")
         self._voice.end(case.proposal_id, "plan")
         await asyncio.to_thread(self._looked.wait, 20)
         return agrees(case)

@@ -129,7 +129,7 @@ def test_a_request_that_is_answered_keeps_its_place() -> None:
 
     listener = web.listening("127.0.0.1", 0)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    server = web.Server(app, listener, "served")
+    server = web.AppServer(app, listener, "served")
     found: list[int] = []
     client = threading.Thread(target=lambda: found.append(status(address)))
     client.start()

@@ -101,7 +101,7 @@ def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -
     return value
 
 
-def _objects(text: str) -> tuple[find_json.Found, ...]:
+def _objects(text: str) -> tuple[find_json.JsonInText, ...]:
     return find_json.find_objects(text, lambda value: True, read.DEPTH_MAX).found
 
 

@@ -21,7 +21,7 @@ from council.agents.llm.endpoint import Endpoint, chat
 from council.agents.llm.failures import TIMEOUT, TOO_LONG, Failed, broken, refused, unreached
 from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, endless, whole_answer
 from council.agents.messaging.logs import get_logger
-from council.agents.mind import Cost, Purse
+from council.agents.mind import BudgetClient, Cost
 from council.agents.prompting.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -109,7 +109,12 @@ class ModelCalls:
         return self.dialect.form
 
     async def answer(
-        self, prompt: Prompt, purse: Purse, until_s: float, troubles: list[str], hear: Hear | None = None
+        self,
+        prompt: Prompt,
+        purse: BudgetClient,
+        until_s: float,
+        troubles: list[str],
+        hear: Hear | None = None,
     ) -> Answer:
         """What the model says to ``prompt``, each attempt reserved before it, and settled after it (rules 2.6).
 
@@ -201,7 +206,7 @@ class ModelCalls:
             stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
             try:
                 async for chunk in stream:
-                    piece = received.take(chunk)
+                    piece = received.add_chunk(chunk)
                     if piece and hear is not None:
                         hear(piece)
                     if received.is_whole:

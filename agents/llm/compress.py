@@ -15,7 +15,7 @@ from council.agents.llm.accept import DONE, THOUGHTS
 from council.agents.llm.calls import ModelCalls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
-from council.agents.mind import Purse
+from council.agents.mind import BudgetClient
 from council.agents.prompting.prompt import Prompt
 from council.agents.prompting.shorten import Request
 from council.agents.prompting.special_tokens import without_specials
@@ -29,12 +29,12 @@ class Compressor:
         self.endpoint = endpoint
         self._pause = pause
         self._calls: ModelCalls | None = None  # kept: they learn what the server understands
-        self._purse: Purse | None = None
+        self._purse: BudgetClient | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.endpoint, self._pause)
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         """Whoever's prompt it is for pays."""
         self._purse = purse
 
@@ -42,7 +42,7 @@ class Compressor:
         """What the model wrote. Raises ModelError, also for what is cut off or refused, and CallDenied."""
         if self._purse is None:
             raise MindError(
-                f"{self.endpoint}: there is no purse to pay it from: hand the mind one by take_purse, as a seat does",
+                f"{self.endpoint}: there is no purse to pay it from: hand the mind one by set_budget, as a seat does",
                 mind=str(self.endpoint),
             )
         if self._calls is None:

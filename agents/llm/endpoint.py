@@ -23,7 +23,7 @@ from council.agents.mind import Cost
 from council.protocol.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recording import Spans
+    from council.agents.messaging.span_recorder import Spans
 
 # How a server is asked to keep to the answer's JSON Schema: "auto" finds out what it can, beginning with the
 # strictest.

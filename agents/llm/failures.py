@@ -64,13 +64,15 @@ def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> Failed:
 
 def broken(endpoint: Endpoint, error: Any) -> Failed:
     """An error in the place of what was still to come."""
-    return Failed(f"it failed in the middle of its answer{_said(endpoint, error)}", again=True, used=None)
+    return Failed(
+        f"it failed in the middle of its answer{_server_message(endpoint, error)}", again=True, used=None
+    )
 
 
 def refused(endpoint: Endpoint, error: Any) -> Failed:
     """What a status means that is no success."""
     status: int = error.status_code
-    said, after_s = _said(endpoint, error), http.retry_after_s(error.response.headers)
+    said, after_s = _server_message(endpoint, error), http.retry_after_s(error.response.headers)
     about = f"{said} {error.code or ''}".casefold()
     idle = status in _BUSY and (after_s is not None or any(word in about for word in _OF_TOO_MUCH))
     used = NOTHING if idle or (status < 500 and status != 408) else None
@@ -94,7 +96,7 @@ def refused(endpoint: Endpoint, error: Any) -> Failed:
     return Failed(what, again=again, used=used, after_s=after_s, status=status)
 
 
-def _said(endpoint: Endpoint, error: Any) -> str:
+def _server_message(endpoint: Endpoint, error: Any) -> str:
     """The server's own words."""
     body = error.body
     said = body.get("message") if isinstance(body, dict) else None

@@ -44,7 +44,7 @@ class Received:
         """Nothing more is needed, though the server may not close the line."""
         return self.finish is not None and self.usage is not None
 
-    def take(self, chunk: Any) -> str:
+    def add_chunk(self, chunk: Any) -> str:
         """Keeps what a chunk brings; gives what of it is the answer's text."""
         self.chunks += 1
         before = len(self.parts)

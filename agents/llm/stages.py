@@ -164,10 +164,10 @@ def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
     return begin if found is None else found.end()
 
 
-class Telling:
+class StepPublisher:
     """Says a plan's steps as they come from a model, and nothing else of what it writes: what will count, counts.
 
-    ``hear`` is handed to the call. What has not been said when the plan is there is said by ``rest``.
+    ``add`` is handed to the call. What has not been said when the plan is there is said by ``rest``.
     """
 
     def __init__(self, nonce: str | None, say: Callable[[str], None]) -> None:
@@ -184,7 +184,7 @@ class Telling:
         self._at = 0  # so much of what is held was read, of a step that has not ended
         self._markers = None if self._nonce is None else MarkerStream(self._nonce)
 
-    def hear(self, piece: str | None) -> None:
+    def add(self, piece: str | None) -> None:
         """A piece of the answer; None where all of it so far is void."""
         if piece is None:
             if self._said:
@@ -192,7 +192,7 @@ class Telling:
             self._begin()
         elif not self._deaf:
             try:
-                self._deaf = not self._heard(piece)
+                self._deaf = not self._advance(piece)
             except (CouncilError, ValueError):  # endless, or no JSON: whoever reads it whole says so
                 self._deaf = True
 
@@ -201,19 +201,19 @@ class Telling:
         said = self._said.strip(_BLANKS)
         left = plan.removeprefix(said) if plan.startswith(said) else f"{_BROKE_OFF}{plan}"
         if left.strip():
-            self._tell(left)
+            self._publish(left)
 
-    def _heard(self, piece: str) -> bool:
+    def _advance(self, piece: str) -> bool:
         """Whether there may be more to hear."""
         if not self._answers:
             piece = self._behind_thoughts(piece)
         if not piece:
             return True
         if self._markers is None:
-            return self._heard_json(piece)
+            return self._advance_json(piece)
         for part in self._markers.feed(piece):
             if part.marker == "PLAN":
-                self._tell(part.text)
+                self._publish(part.text)
         return True
 
     def _behind_thoughts(self, piece: str) -> str:
@@ -231,16 +231,16 @@ class Telling:
         self._answers, self._held = True, ""
         return answer
 
-    def _heard_json(self, piece: str) -> bool:
+    def _advance_json(self, piece: str) -> bool:
         self._held += piece
         if self._steps is None:
             begins = _LIST.match(self._held)
             if begins is None:
                 return len(self._held) <= _HEAD_CHARS_MAX
             self._steps, self._held = 0, self._held[begins.end() :]
-        return self._heard_steps()
+        return self._publish_steps()
 
-    def _heard_steps(self) -> bool:
+    def _publish_steps(self) -> bool:
         """Tells the steps that are whole by now, up to the list's end."""
         held, begin = self._held, 0
         while True:
@@ -259,10 +259,10 @@ class Telling:
             begin, self._at = end + 1, 0
             if step:
                 self._steps = (self._steps or 0) + 1
-                self._tell(_numbered(self._steps, step) + "\n")
+                self._publish(_numbered(self._steps, step) + "\n")
         self._held, self._at = held[begin:], max(self._at - begin, 0)
         return len(self._held) <= _STEP_CHARS_MAX
 
-    def _tell(self, text: str) -> None:
+    def _publish(self, text: str) -> None:
         self._said += text
         self._say(text)

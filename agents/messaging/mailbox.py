@@ -29,7 +29,7 @@ BATCH_BYTES_MAX = 4 * 2**20
 Reply = tuple[bool, list[Any]]
 
 
-def take(waiting: deque[Any]) -> list[Any]:
+def take_batch(waiting: deque[Any]) -> list[Any]:
     """Removes what fits one call from the front of ``waiting``; at least one item if there is any."""
     batch: list[Any] = []
     size = 0
@@ -109,7 +109,7 @@ class Mailbox:
                 await parked
             finally:
                 timer.cancel()
-        batch = take(self._waiting)
+        batch = take_batch(self._waiting)
         return bool(self._waiting) or busy(), batch
 
 
@@ -181,7 +181,7 @@ class Courier:
     async def _fly(self) -> None:
         self._boarding = None
         self._launched += 1
-        number, batch = self._launched, take(self._waiting)
+        number, batch = self._launched, take_batch(self._waiting)
         self.waiting_bytes -= sum(map(len, batch))
         if self._waiting:
             self._launch()

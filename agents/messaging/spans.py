@@ -14,13 +14,15 @@ from council.protocol.envelope import Envelope
 from council.protocol.metadata import Metadata
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recording import Spans as Spans
-    from council.agents.messaging.span_recording import Telling
+    from council.agents.messaging.span_recorder import RecordsOutcome
+    from council.agents.messaging.span_recorder import Spans as Spans
 
 D = TypeVar("D")
 
 
-def proposing(spans: Spans | None, proposal: str | Envelope) -> contextlib.AbstractContextManager[Telling]:
+def proposing(
+    spans: Spans | None, proposal: str | Envelope
+) -> contextlib.AbstractContextManager[RecordsOutcome]:
     """The span of a client that proposes and waits; gives what is told the decision, and gives it back.
 
     A child of the span that this is done in; for a proposal that was drafted before, of that one, for its bytes are

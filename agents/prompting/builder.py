@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Literal
 
 from council.agents.messaging import ids
-from council.agents.mind import Case, Purse, ShownBallot, SpendingMind, Stream
+from council.agents.mind import BudgetClient, Case, ShownBallot, SpendingMind, Stream
 from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, Section, too_much
 from council.agents.prompting.case_history import with_history
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Task
@@ -146,11 +146,11 @@ class PromptBuilder:
             identity=_short_identity(charter.identity, mtu, count, way),
         )
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         """For the steps, whose models this seat pays (rules 2.6)."""
         for step in self.common.steps:
             if isinstance(step.ask, SpendingMind):
-                step.ask.take_purse(purse)
+                step.ask.set_budget(purse)
 
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
         """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError."""
@@ -219,7 +219,9 @@ class PromptBuilder:
         """
         if ballots and task != "ruling":
             raise CallerError("ballots are shown for a ruling alone: voting is blind (rules 1.14)")
-        draft = Draft(task, case, packet, _asked(case, packet), (f"{task}_answer",), task, tuple(ballots))
+        draft = Draft(
+            task, case, packet, _proposal_sections(case, packet), (f"{task}_answer",), task, tuple(ballots)
+        )
         if plan is not None:
             # rules 3.1: Refine is the ballot's call. The plan may echo what others wrote, and is data like that.
             frames = (*draft.frames, "refine")
@@ -231,7 +233,7 @@ class PromptBuilder:
     ) -> Prompt:
         packet = await self._packet(replace(case, history=()))
         frames = (f"{task}_marked" if marked else f"{task}_answer", *more)
-        draft = Draft(task, case, packet, _asked(case, packet), frames, instruction, **held)
+        draft = Draft(task, case, packet, _proposal_sections(case, packet), frames, instruction, **held)
         return await self._assemble(replace(draft, marker=marker if marked else None))
 
     async def _assemble(self, draft: Draft) -> Prompt:
@@ -291,7 +293,7 @@ def _nonce() -> str:
     return secrets.token_hex(8)
 
 
-def _asked(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
+def _proposal_sections(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
     """What is kept word for word (rules 2.2): the proposal, and the user's own prompt where that is another."""
     proposal, prompt = case_text(case), packet.content.original_prompt
     own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []

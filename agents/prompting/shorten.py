@@ -103,7 +103,9 @@ async def shorten(
     for at, step in enumerate(steps):
         now_s = asyncio.get_running_loop().time()
         ends_s = now_s + (until_s - now_s) / (len(steps) - at)
-        found, problem = await _asked(step, field, limit, texts, fresh_nonce(new_nonce, field.text), ends_s)
+        found, problem = await _summarized(
+            step, field, limit, texts, fresh_nonce(new_nonce, field.text), ends_s
+        )
         tokens = field.count(found) if found else before
         taken.append(field.overrun(limit, tokens, f"{step.how}, in vain: {problem}" if problem else step.how))
         if found:
@@ -118,7 +120,7 @@ async def shorten(
     )
 
 
-async def _asked(
+async def _summarized(
     step: Step, field: Field, limit: int, texts: Texts, nonce: str, until_s: float
 ) -> tuple[str, str]:
     """What the step's model made of the text, with the mark; or nothing, and why."""

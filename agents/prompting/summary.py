@@ -247,7 +247,7 @@ class _Ranking:
         self._taken: set[int] = set()
         heapq.heapify(self._queue)
         for name in taken:
-            self.take(name)
+            self.select(name)
 
     def _worth(self, at: int) -> float:
         return _NEARNESS * self._space.nearness[at] - _REPETITION * self._repeated[at]
@@ -262,7 +262,7 @@ class _Ranking:
             else:
                 heapq.heappush(self._queue, (-self._worth(at), at))
 
-    def take(self, name: int) -> None:
+    def select(self, name: int) -> None:
         """What is like this one is worth less from now on, if this one is of the space at all."""
         if (at := self._places.get(name)) is None:
             return
@@ -282,7 +282,7 @@ def _rankings(pieces: Sequence[str], pinned: Sequence[int], way: Way) -> tuple[l
         return [by_words], "tf-idf"
     seen = list(pinned)
     for at in islice(by_words, max(0, MINILM_SENTENCES_MAX - len(pinned))):
-        by_words.take(at)
+        by_words.select(at)
         seen.append(at)
     seen.sort()
     return [_Ranking(_MiniLm([pieces[at] for at in seen]), seen, pinned), by_words], "tf-idf, minilm"
@@ -309,7 +309,7 @@ def _chosen(
             room -= cost
             chosen.append(at)
             for other in rankings:
-                other.take(at)
+                other.select(at)
     # One by one they may need more tokens than together: what is left is given to the next best.
     room = tokens_max - (count(_joined(pieces, chosen)) if chosen else mark)
     for at in passed:

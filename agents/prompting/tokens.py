@@ -116,7 +116,7 @@ class TokenCounter:
         return self.tokenizer == ESTIMATE
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What counts, in words, for a status or a report."""
         if not self.is_estimate:
             return self.tokenizer
@@ -268,10 +268,10 @@ class _Counts:
                 return self._known[key]
         found = _counting(tokenizer)(text)
         if len(text) + CACHED_ENTRY_CHARS <= self.chars_max:  # else it would push out all others
-            self._keep(key, found)
+            self._store(key, found)
         return found
 
-    def _keep(self, key: tuple[str, str], found: int) -> None:
+    def _store(self, key: tuple[str, str], found: int) -> None:
         with self._lock:
             if key not in self._known:
                 self.chars += len(key[1]) + CACHED_ENTRY_CHARS

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
-from council.agents.scan.diff_lines import NULL, PREFIX, Scanner, Section, plain_name, shown, unquote
+from council.agents.scan.diff_lines import NULL, PREFIX, FileDiff, Scanner, plain_name, short_quote, unquote
 
 Kind = Literal["added", "deleted", "modified", "renamed"]
 Tag = Literal[" ", "+", "-"]
@@ -25,7 +25,7 @@ WIDE_CONTEXT_LINES = 25  # nobody asks for so much context unless they ask for t
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """One line of a hunk. ``old_no`` and ``new_no`` count from 1; None on the side it is not on.
 
     ``text`` has no line ending; ``ending`` is "\\n", "\\r\\n", or "" for a last line without newline.
@@ -44,7 +44,7 @@ class Hunk:
 
     old_start: int
     new_start: int
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
 
     @property
     def added(self) -> list[tuple[int, str]]:
@@ -110,7 +110,7 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ScannedText:
     """What a text holds of code, and what of it could not be read. ``prose`` is the text with its diffs blanked
     out, line for line: what is neither a diff nor could be read as one.
     """
@@ -120,7 +120,7 @@ class Reading:
     faults: tuple[str, ...] = ()
     prose: str = field(default="", compare=False)
 
-    def with_more(self, other: Reading) -> Reading:
+    def with_more(self, other: ScannedText) -> ScannedText:
         """Both readings as one, with the prose of the first."""
         return replace(
             self,
@@ -130,7 +130,7 @@ class Reading:
         )
 
 
-def read_changes(text: str) -> Reading:
+def read_changes(text: str) -> ScannedText:
     """The diffs and code blocks that ``text`` holds. Never raises for what a text says; limits are faults."""
     scanner = Scanner(text)
     scanner.run()
@@ -148,10 +148,10 @@ def read_changes(text: str) -> Reading:
         CodeBlock(fence.language, fence.code(), fence.line, fence.has_diff) for fence in scanner.fences
     )
     prose = "\n".join(scanner.prose)
-    return Reading(tuple(_judge_wholeness(files, hashed)), blocks, tuple(scanner.faults), prose)
+    return ScannedText(tuple(_judge_wholeness(files, hashed)), blocks, tuple(scanner.faults), prose)
 
 
-def _build(section: Section) -> FileChange:
+def _build(section: FileDiff) -> FileChange:
     """Raises ValueError where the section's header can't be read."""
     extended = section.extended
     old, new = _names(section)
@@ -184,7 +184,7 @@ def _is_link(extended: dict[str, str], index_mode: str | None, hunks: tuple[Hunk
     return modes == {_LINK_MODE} and sum(len(hunk.added) for hunk in hunks) <= 1
 
 
-def _is_plain_creation(section: Section, hunks: tuple[Hunk, ...]) -> bool:
+def _is_plain_creation(section: FileDiff, hunks: tuple[Hunk, ...]) -> bool:
     """Whether a diff that is not git's, and so has no mode, makes the file."""
     if section.git_header is not None or len(hunks) != 1:
         return False
@@ -193,7 +193,7 @@ def _is_plain_creation(section: Section, hunks: tuple[Hunk, ...]) -> bool:
 
 
 def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
-    lines: list[Line] = []
+    lines: list[DiffLine] = []
     old_no, new_no = old_start, new_start
     for line in raw:
         if line[0] == "\\":  # "No newline at end of file", in whatever language git speaks
@@ -201,11 +201,11 @@ def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
             continue
         text, ending = (line[1:-1], "\r\n") if line.endswith("\r") else (line[1:], "\n")
         if line[0] == "+":
-            lines.append(Line("+", text, None, new_no, ending))
+            lines.append(DiffLine("+", text, None, new_no, ending))
         elif line[0] == "-":
-            lines.append(Line("-", text, old_no, None, ending))
+            lines.append(DiffLine("-", text, old_no, None, ending))
         else:
-            lines.append(Line(" ", text, old_no, new_no, ending))
+            lines.append(DiffLine(" ", text, old_no, new_no, ending))
         old_no += line[0] != "+"
         new_no += line[0] != "-"
     return Hunk(old_start, new_start, tuple(lines))
@@ -214,7 +214,7 @@ def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
 # Names
 
 
-def _names(section: Section) -> tuple[str | None, str | None]:
+def _names(section: FileDiff) -> tuple[str | None, str | None]:
     """(old, new) paths; None for a side that does not exist. Raises ValueError where there is one name alone."""
     extended = section.extended
     old_moved = extended.get("rename from", extended.get("copy from"))
@@ -244,7 +244,7 @@ def _split_git_header(names: str) -> tuple[str, str]:
         return old, new
     old, blank, new = names.rpartition(" ")
     if not blank:
-        raise ValueError(f"expected two names, found {shown(names)}")
+        raise ValueError(f"expected two names, found {short_quote(names)}")
     return unquote(old), unquote(new)
 
 

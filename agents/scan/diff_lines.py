@@ -32,14 +32,14 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|[abtnvfr\"\\])")
 _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 
-def shown(text: str) -> str:
+def short_quote(text: str) -> str:
     """A foreign text as a reason may quote it: short, and without control characters."""
     cut = text if len(text) <= QUOTED_CHARS_MAX else text[:QUOTED_CHARS_MAX] + "…"
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in cut)
 
 
 @dataclass(slots=True)
-class Section:
+class FileDiff:
     """The lines of one file's diff, while they are collected; a hunk is its two starts and its lines."""
 
     line: int
@@ -73,7 +73,7 @@ class Scanner:
     """Walks the lines once; ``_at`` is the next. Diffs win over fences, since they state their length."""
 
     def __init__(self, text: str) -> None:
-        self.sections: list[Section] = []
+        self.sections: list[FileDiff] = []
         self.fences: list[Fence] = []
         self.faults: list[str] = []
         self._fence: Fence | None = None
@@ -198,7 +198,7 @@ class Scanner:
         old, middle, new = line.removeprefix("Binary files ").removesuffix(" differ").partition(" and ")
         if not middle:
             return False
-        section = Section(self._at + 1, old_name=old, new_name=new, is_binary=True)
+        section = FileDiff(self._at + 1, old_name=old, new_name=new, is_binary=True)
         self._consume()
         self._finish(section)
         return True
@@ -208,14 +208,14 @@ class Scanner:
         if line.startswith("diff --git "):
             if not self._looks_like_git():
                 return False
-            section = Section(self._at + 1, git_header=line)
+            section = FileDiff(self._at + 1, git_header=line)
             self._consume()
             while (extended := self._peek_header()).startswith(_EXTENDED):
                 key = next(name for name in _EXTENDED if extended.startswith(name))
                 section.extended[key.strip()] = extended if key == "index " else extended.removeprefix(key)
                 self._consume()
         elif self._names_two_files():
-            section = Section(self._at + 1)
+            section = FileDiff(self._at + 1)
         else:
             return False
         if self._names_two_files():
@@ -243,7 +243,7 @@ class Scanner:
     def _names_two_files(self) -> bool:
         return self._peek_header().startswith("--- ") and self._peek_header(1).startswith("+++ ")
 
-    def _take_hunk(self, section: Section) -> bool:
+    def _take_hunk(self, section: FileDiff) -> bool:
         """Takes one hunk whose lines are as many as its header promises; any other is a fault."""
         header = self._peek_header()
         if not header.startswith("@@"):
@@ -252,7 +252,7 @@ class Scanner:
         counts = _HUNK.match(header)
         self._consume()
         if counts is None:
-            return self._hunk_fault(section, at, "its header can't be read: " + shown(header))
+            return self._hunk_fault(section, at, "its header can't be read: " + short_quote(header))
         old_left, new_left = (int(counts[group] or 1) for group in (2, 4))
         lines: list[str] = []
         if not old_left and not new_left:
@@ -287,15 +287,15 @@ class Scanner:
             ahead += 1
         return False
 
-    def _hunk_fault(self, section: Section, at: int, what: str) -> bool:
+    def _hunk_fault(self, section: FileDiff, at: int, what: str) -> bool:
         """Notes it; the hunk is taken all the same."""
         section.is_complete = False
         section.is_longer = what == _LONGER
         name = (section.new_name if section.new_name != NULL else section.old_name) or "?"
-        self.fault(f"line {at}: a hunk of {shown(plain_name(name))} can't be trusted, {what}")
+        self.fault(f"line {at}: a hunk of {short_quote(plain_name(name))} can't be trusted, {what}")
         return True
 
-    def _take_binary(self, section: Section) -> None:
+    def _take_binary(self, section: FileDiff) -> None:
         line = self._peek_header()
         if line.startswith("Binary files ") or line == "GIT binary patch":
             section.is_binary = True
@@ -308,7 +308,7 @@ class Scanner:
                 break
             self._consume()
 
-    def _finish(self, section: Section) -> None:
+    def _finish(self, section: FileDiff) -> None:
         if len(self.sections) >= FILES_MAX:
             self.fault(f"line {section.line}: only the first {FILES_MAX:,} files were read")
             self._at = len(self._lines)  # all that follows is unread, which the fault says
@@ -316,7 +316,9 @@ class Scanner:
         says = section.hunks or section.is_binary or not section.is_complete
         if not (says or _FACTS.intersection(section.extended)):
             name = section.new_name or section.git_header or ""
-            self.fault(f"line {section.line}: {shown(name)} names a file, but no readable change follows")
+            self.fault(
+                f"line {section.line}: {short_quote(name)} names a file, but no readable change follows"
+            )
             return
         self.sections.append(section)
 

@@ -40,7 +40,7 @@ NOTE_CHARS_MAX = 200  # of a linter's own words when it fails
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LinterFinding:
     """One finding of a linter. ``line`` counts in the text it was given."""
 
     name: str
@@ -55,7 +55,7 @@ class Report:
 class Linted:
     """What the linters found, and in ``faults`` which of them did not do its work, and why."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[LinterFinding, ...]
     faults: tuple[str, ...]
 
 
@@ -187,7 +187,7 @@ def _read_ruff(output: Any, files: Mapping[str, str]) -> Linted:
     for item in output:
         name, rule = files[Path(item["filename"]).name], item["code"] or "invalid-syntax"
         first, last = item["location"]["row"], item["end_location"]["row"]
-        reports.append(Report(name, "ruff", rule, first, last, item["message"]))
+        reports.append(LinterFinding(name, "ruff", rule, first, last, item["message"]))
     return Linted(tuple(reports), ())
 
 
@@ -198,7 +198,7 @@ def _read_bandit(output: Any, files: Mapping[str, str]) -> Linted:
     for item in output["results"]:
         name, first = files[Path(item["filename"]).name], item["line_number"]
         last = max(item["line_range"] or [first])
-        reports.append(Report(name, "bandit", item["test_id"], first, last, item["issue_text"]))
+        reports.append(LinterFinding(name, "bandit", item["test_id"], first, last, item["issue_text"]))
     errors = output.get("errors") or []
     faults = [f"bandit could not read {files[Path(item['filename']).name]}" for item in errors[:3]]
     return Linted(tuple(reports), tuple(faults))

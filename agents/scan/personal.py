@@ -166,19 +166,19 @@ _SSN = re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\
 _SSN_FAKE = frozenset({"123-45-6789", "078-05-1120", "219-09-9999", "111-11-1111", "987-65-4321"})
 
 
-def _named(word: str, text: str, start: int) -> bool:
+def _follows_word(word: str, text: str, start: int) -> bool:
     return bool(re.compile(word, re.IGNORECASE).search(text, max(0, start - _CONTEXT_CHARS), start))
 
 
 def _national_ids(text: str) -> Iterator[Found]:
     for match in _SSN.finditer(text):
-        is_named = _named("ssn|social.?security|tax.?id", text, match.start())
+        is_named = _follows_word("ssn|social.?security|tax.?id", text, match.start())
         grade: Grade = "fake" if match.group() in _SSN_FAKE else "sure" if is_named else "likely"
         yield "social security number (US)", grade, match.group(), match.start()
     for kind, pattern, word, is_valid in _IDS:
         for match in pattern.finditer(text):
             bare = re.sub(r"[ .-]", "", match.group())
-            if is_valid(bare) and (not word or _named(word, text, match.start())):
+            if is_valid(bare) and (not word or _follows_word(word, text, match.start())):
                 yield kind, "fake" if bare == _DNI_FAKE else "sure", match.group(), match.start()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from council.agents.scan.personal import words as table
-from council.agents.scan.python_hunks import Piece
+from council.agents.scan.python_hunks import PythonPiece
 
 # Beginnings of words that speak of who may do what, and of whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
@@ -85,7 +85,7 @@ class Check:
         return any(word.startswith(_ACCESS_STEMS) for word in self.words)
 
 
-def checks_of(piece: Piece) -> Iterator[Check]:
+def checks_of(piece: PythonPiece) -> Iterator[Check]:
     """All checks of a piece, with the lines of its file."""
     for owners, body in _bodies(piece.tree):
         for at, node in enumerate(body):
@@ -137,19 +137,19 @@ def _checks_of(node: ast.stmt) -> Iterator[Check]:
     elif isinstance(node, ast.Assert):
         is_narrowing = _is_narrowing(node.test)
         for clause in _clauses(_negated(node.test)):
-            yield _check(clause, "assert", "assert " + _shown(node.test), node, (), not is_narrowing)
+            yield _check(clause, "assert", "assert " + _unparsed(node.test), node, (), not is_narrowing)
     elif isinstance(node, _Function | ast.ClassDef):
         for decorator in node.decorator_list:
             name = decorator.func if isinstance(decorator, ast.Call) else decorator
             if any(word.startswith(_DECORATOR_STEMS) for word in words_of(name)):
-                key, text = f"@{ast.dump(decorator)}", "@" + _shown(decorator)
+                key, text = f"@{ast.dump(decorator)}", "@" + _unparsed(decorator)
                 words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
                 yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
     for call in _check_calls(node):
         # A check whose answer is thrown away can only be there to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
         key = f"call {ast.dump(call)}"
-        yield Check(key, "call", _shown(call), words_of(call), call.lineno, "", is_statement)
+        yield Check(key, "call", _unparsed(call), words_of(call), call.lineno, "", is_statement)
 
 
 def _conditions(node: ast.If) -> Iterator[Check]:
@@ -157,7 +157,7 @@ def _conditions(node: ast.If) -> Iterator[Check]:
     words = words_of(node.test)
     if words & _SURROUNDINGS:
         return
-    text = f"if {_shown(node.test)}: …"
+    text = f"if {_unparsed(node.test)}: …"
     is_auth = speaks_of_authority(words)
     stops, refuses = _stops(node.body)
     _, else_refuses = _stops(node.orelse)
@@ -176,7 +176,7 @@ def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
         return
     if _stops(node.body) == (True, False):
         for clause in _clauses(_negated(node.test)):
-            check = _check(clause, "guard", _shown(node.test), node, telling(node.body), True)
+            check = _check(clause, "guard", _unparsed(node.test), node, telling(node.body), True)
             yield replace(check, is_implied=True)
 
 
@@ -200,7 +200,7 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
         case ast.Raise():
             return True, True
         case ast.Return(value=value):
-            return True, value is not None and bool(_REFUSALS.search(_shown(value)))
+            return True, value is not None and bool(_REFUSALS.search(_unparsed(value)))
         case ast.Expr(value=ast.Call(func=called)):
             is_stopping = dotted(called).rsplit(".", 1)[-1] in _STOPPING_CALLS
             return is_stopping, is_stopping
@@ -270,7 +270,7 @@ def _negated(test: ast.expr) -> ast.expr:
     return ast.UnaryOp(ast.Not(), test)
 
 
-def _shown(node: ast.AST) -> str:
+def _unparsed(node: ast.AST) -> str:
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 80 else text[:79] + "…"
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from council.agents.mind import RiskLevel
 from council.agents.scan.personal import words
 from council.agents.scan.python_checks import dotted
-from council.agents.scan.python_hunks import Piece
-from council.agents.scan.python_names import Names, joined, keyword, last_of
+from council.agents.scan.python_hunks import PythonPiece
+from council.agents.scan.python_names import NameFacts, joined, keyword, last_of
 from council.agents.scan.secrets import find_tokens, named_secret
 from council.agents.scan.shell_rules import SHELLS, base_name
 
@@ -60,7 +60,7 @@ _FED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Danger:
+class PythonDanger:
     """One dangerous spot. ``key`` is the same for the same code wherever it stands."""
 
     line: int
@@ -73,8 +73,8 @@ class Danger:
 
 
 def fresh_dangers(
-    old: Sequence[Piece], new: Sequence[Piece], *, is_test: Callable[[str], bool]
-) -> Iterator[tuple[Piece, int, Danger]]:
+    old: Sequence[PythonPiece], new: Sequence[PythonPiece], *, is_test: Callable[[str], bool]
+) -> Iterator[tuple[PythonPiece, int, PythonDanger]]:
     """What the new pieces of a change hold and the old ones did not, each with its piece and the file's line."""
     inherited = Counter(danger.key for piece in old for danger in dangers(piece.tree, is_test=False))
     for piece in new:
@@ -86,7 +86,7 @@ def fresh_dangers(
                 yield piece, line, danger
 
 
-def _is_misnamed(piece: Piece) -> bool:
+def _is_misnamed(piece: PythonPiece) -> bool:
     """Whether a file outside of the tests' folders is called test_… and, seen whole, holds no test."""
     if not piece.is_whole or re.search(r"(?:^|/)(?:tests?|testing|specs?|fixtures?|mocks?|e2e)/", piece.path):
         return False
@@ -96,10 +96,10 @@ def _is_misnamed(piece: Piece) -> bool:
     return not any(node.name.startswith("test") or node.decorator_list for node in defined)
 
 
-def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
+def dangers(tree: ast.Module, *, is_test: bool) -> list[PythonDanger]:
     """The dangerous spots of a tree. In tests they weigh less: their input is the author's own."""
-    names = Names(tree)
-    found: list[Danger] = []
+    names = NameFacts(tree)
+    found: list[PythonDanger] = []
     for node in ast.walk(tree):
         for rule, message, risk, sure in _judge(node, names):
             if is_test and not (rule in ("eval", "shell") and _is_fed(node, names)):
@@ -107,11 +107,11 @@ def dangers(tree: ast.Module, *, is_test: bool) -> list[Danger]:
                 risk, sure = ("med" if is_code and risk == "high" else "low"), False
             line = getattr(node, "lineno", 0)
             end_line = getattr(node, "end_lineno", None) or line
-            found.append(Danger(line, end_line, rule, message, risk, sure, f"{rule}:{ast.dump(node)}"))
+            found.append(PythonDanger(line, end_line, rule, message, risk, sure, f"{rule}:{ast.dump(node)}"))
     return found
 
 
-def _is_fed(node: ast.AST, names: Names) -> bool:
+def _is_fed(node: ast.AST, names: NameFacts) -> bool:
     """Whether what a caller from outside sends is among a call's arguments: no test's own input."""
     return isinstance(node, ast.Call) and any(_FED.search(names.behind(value)) for value in node.args[:2])
 
@@ -119,7 +119,7 @@ def _is_fed(node: ast.AST, names: Names) -> bool:
 _Verdict = tuple[str, str, RiskLevel, bool]
 
 
-def _judge(node: ast.AST, names: Names) -> Iterator[_Verdict]:
+def _judge(node: ast.AST, names: NameFacts) -> Iterator[_Verdict]:
     if isinstance(node, ast.Call):
         yield from _judge_code(node, names)
         yield from _judge_shell(node, names)
@@ -129,7 +129,7 @@ def _judge(node: ast.AST, names: Names) -> Iterator[_Verdict]:
     yield from _judge_secrets(node)
 
 
-def _judge_code(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+def _judge_code(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
     name = names.called(call).removeprefix("builtins.").removeprefix("__builtins__.")
     if name in ("eval", "exec") and call.args and name not in names.defined:
         first = call.args[0]
@@ -139,7 +139,7 @@ def _judge_code(call: ast.Call, names: Names) -> Iterator[_Verdict]:
             yield "eval", f"calls {name} on what is no literal", "high", True
 
 
-def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+def _judge_shell(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
     name = names.called(call)
     last = name.rsplit(".", 1)[-1]
     first = call.args[0] if call.args else keyword(call, "args", names) or keyword(call, "cmd", names)
@@ -163,7 +163,7 @@ def _judge_shell(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         yield "shell", f"{how} a command that is no literal", "high" if is_known else "med", is_known
 
 
-def _handed_to_shell(args: Sequence[ast.expr], names: Names) -> tuple[str, ast.expr | None]:
+def _handed_to_shell(args: Sequence[ast.expr], names: NameFacts) -> tuple[str, ast.expr | None]:
     """What stands behind ``sh -c`` in a command given word by word, as a list or as arguments."""
     words = [item for arg in args for item in names.items(arg) or [arg]]
     said = [str(word.value) if isinstance(word, ast.Constant) else "" for word in words]
@@ -179,7 +179,7 @@ def _handed_to_shell(args: Sequence[ast.expr], names: Names) -> tuple[str, ast.e
     return "", None
 
 
-def _judge_sql(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+def _judge_sql(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
     last = names.called(call).rsplit(".", 1)[-1]
     if last not in _SQL_SINKS or not call.args:
         return
@@ -193,7 +193,7 @@ def _judge_sql(call: ast.Call, names: Names) -> Iterator[_Verdict]:
         yield "sql", "builds SQL from a string, so that its input can change the statement", "high", True
 
 
-def _judge_loading(call: ast.Call, names: Names) -> Iterator[_Verdict]:
+def _judge_loading(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
     name = names.called(call)
     module, _, last = name.rpartition(".")
     if module in _PICKLES and last in ("load", "loads", "Unpickler") and call.args:
@@ -211,7 +211,7 @@ def _judge_loading(call: ast.Call, names: Names) -> Iterator[_Verdict]:
             yield "yaml", f"{name} without a safe loader can build any object", "high", True
 
 
-def _judge_certificates(node: ast.AST, names: Names) -> Iterator[_Verdict]:
+def _judge_certificates(node: ast.AST, names: NameFacts) -> Iterator[_Verdict]:
     if isinstance(node, ast.Call):
         message = _unverified_call(node, names)
     elif isinstance(node, ast.Assign):
@@ -225,7 +225,7 @@ def _judge_certificates(node: ast.AST, names: Names) -> Iterator[_Verdict]:
         yield "certificate", message, "high", True
 
 
-def _unverified_call(node: ast.Call, names: Names) -> str:
+def _unverified_call(node: ast.Call, names: NameFacts) -> str:
     for name in _SWITCHES:
         if _is_false(keyword(node, name), names):
             return f"{name}=False turns a check of certificates or signatures off"
@@ -244,7 +244,7 @@ def _unverified_call(node: ast.Call, names: Names) -> str:
     return _UNVERIFIED if last == "_create_unverified_context" else ""
 
 
-def _unverified_setting(node: ast.Assign, names: Names) -> str:
+def _unverified_setting(node: ast.Assign, names: NameFacts) -> str:
     target, name, value = node.targets[0], last_of(node.targets[0]), last_of(node.value)
     is_switch = isinstance(target, ast.Attribute) and name in ("check_hostname", "verify", "verify_ssl")
     if is_switch and _is_false(node.value, names):
@@ -287,7 +287,7 @@ def _pairs(node: ast.AST) -> list[tuple[str, ast.expr | None]]:
     return []
 
 
-def _is_false(node: ast.AST | None, names: Names) -> bool:
+def _is_false(node: ast.AST | None, names: NameFacts) -> bool:
     """Whether a value is False: written so, as 0 where HTTP is spoken, or by a name that is given nothing else."""
     given = names.values.get(node.id) if isinstance(node, ast.Name) else None
     if given:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from council.agents.scan.diff import FileChange, Hunk
-from council.agents.scan.diff_lines import shown
+from council.agents.scan.diff_lines import short_quote
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
 TRIM_MAX = 12  # lines of context left off at an edge; more context than that is not an edge any more
@@ -44,7 +44,7 @@ _CODE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PythonPiece:
     """Python that parses: ``text`` with its ``tree``, and for each line of text its number in the file.
 
     A line that the repair put in has the number 0. ``changed`` are the numbers that the change touches.
@@ -77,8 +77,8 @@ class Sides:
     what there is too much of, where a bound ended the reading: nothing is known of the rest.
     """
 
-    old: Piece | None
-    new: Piece | None
+    old: PythonPiece | None
+    new: PythonPiece | None
     error: tuple[int, str] | None = None
     broken: str = ""
     unread: str = ""
@@ -165,7 +165,7 @@ def unread_python(changes: Sequence[FileChange]) -> list[str]:
     """What ``sides_of`` would leave unread of these Python files for its length, without parsing any."""
     hunks = [(change, hunk) for change in changes for hunk in change.hunks]
     return [
-        f"{shown(change.path)}:{hunk.new_start} ({TOO_MANY})"
+        f"{short_quote(change.path)}:{hunk.new_start} ({TOO_MANY})"
         for change, hunk in hunks
         if _tokens_of(hunk) > TOKENS_MAX
     ]
@@ -180,7 +180,7 @@ def parse_whole(change: FileChange) -> Sides:
     hunk = change.hunks[0]
     old = _whole(change.path, hunk.old_text(), hunk.removed) if change.kind != "added" else None
     new = _whole(change.path, hunk.new_text(), hunk.added) if change.kind != "deleted" else None
-    old = old if isinstance(old, Piece) else None
+    old = old if isinstance(old, PythonPiece) else None
     if not isinstance(new, Unparsable):
         return Sides(old, new)
     if new.is_limit:
@@ -190,13 +190,13 @@ def parse_whole(change: FileChange) -> Sides:
     return Sides(old, None, (new.line, new.message), hunk.new_text().lstrip("\ufeff"))
 
 
-def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> Piece | Unparsable:
+def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> PythonPiece | Unparsable:
     text = text.lstrip("\ufeff")
     tree = parse(text)
     if isinstance(tree, Unparsable):
         return tree
     numbers = tuple(range(1, text.count("\n") + 2))
-    return Piece(path, text, tree, numbers, frozenset(number for number, _ in changed), True)
+    return PythonPiece(path, text, tree, numbers, frozenset(number for number, _ in changed), True)
 
 
 def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[Sides, int]:
@@ -209,7 +209,7 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
     cost = _tokens_of(hunk) + 50
     if cost > TOKENS_MAX:
         return Sides(None, None, unread=TOO_MANY), 0
-    only_old: Piece | None = None
+    only_old: PythonPiece | None = None
     error: tuple[int, str] | None = None
     broken = ""
     for top, bottom in _trims(len(tags) - len(tags.lstrip(" ")), len(tags) - len(tags.rstrip(" "))):
@@ -220,11 +220,11 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
         for repair in _repairs(new_cut if is_bare else old_cut):
             old, _ = _try(path, old_cut, repair)
             budget -= cost
-            if isinstance(old, Piece) or is_bare:
+            if isinstance(old, PythonPiece) or is_bare:
                 new, source = _try(path, new_cut, repair)
-                if isinstance(new, Piece):
-                    return Sides(old if isinstance(old, Piece) else None, new), allowed - budget
-                if isinstance(old, Piece) and not (repair.is_text or repair.is_guess or new.is_limit):
+                if isinstance(new, PythonPiece):
+                    return Sides(old if isinstance(old, PythonPiece) else None, new), allowed - budget
+                if isinstance(old, PythonPiece) and not (repair.is_text or repair.is_guess or new.is_limit):
                     if error is None and _holds_code(old.tree):
                         error, broken = (new.line, new.message), source
                     only_old = only_old or old
@@ -277,7 +277,7 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
             yield _Repair(quote, quote, is_text=True)
 
 
-def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Piece | Unparsable, str]:
+def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[PythonPiece | Unparsable, str]:
     """What the repaired lines are, and their text. A fault is placed in the file, or at the first changed
     line if it shows only in what was put in."""
     texts, numbers = _built(lines, repair)
@@ -289,7 +289,7 @@ def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Piece 
         return replace(tree, line=number or [*changed, *(no for no, _, _ in lines[:1]), 0][0]), source
     if repair.is_text:
         return Unparsable(0, "it may be the inside of a string", is_limit=True), source
-    return Piece(path, source, tree, tuple(numbers), frozenset(changed), False), source
+    return PythonPiece(path, source, tree, tuple(numbers), frozenset(changed), False), source
 
 
 def _holds_code(tree: ast.Module) -> bool:

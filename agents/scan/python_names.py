@@ -22,7 +22,7 @@ _BUILDS = ("format", "join", "replace")
 _CALLABLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
-class Names:
+class NameFacts:
     """What the visible assignments and imports say of names."""
 
     def __init__(self, tree: ast.Module) -> None:
@@ -39,13 +39,13 @@ class Names:
             match node:
                 case ast.Assign():
                     for target in node.targets:
-                        self._give(target, node.value)
+                        self._assign(target, node.value)
                 case ast.AnnAssign() | ast.NamedExpr():
-                    self._give(node.target, node.value)
+                    self._assign(node.target, node.value)
                 case ast.AugAssign():
-                    self._give(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
+                    self._assign(node.target, ast.BinOp(ast.Constant(""), ast.Add(), node.value))
                 case ast.withitem():
-                    self._give(node.optional_vars, node.context_expr)
+                    self._assign(node.optional_vars, node.context_expr)
                 case ast.Call() if last_of(node.func) in ("append", "extend", "insert"):
                     self.grown.setdefault(dotted(node.func).rpartition(".")[0], []).extend(node.args[-1:])
                 case ast.Import():
@@ -59,7 +59,7 @@ class Names:
                     self.speaks_http = True
         self.defined |= self.imported.keys() | self.values.keys()
 
-    def _give(self, target: ast.expr | None, value: ast.expr | None) -> None:
+    def _assign(self, target: ast.expr | None, value: ast.expr | None) -> None:
         if isinstance(target, ast.Name) and value is not None:
             self.values.setdefault(target.id, []).append(value)
 
@@ -218,7 +218,7 @@ def _uses(node: ast.AST, name: str, line: int) -> bool:
     return any(_uses(inner, name, line) for inner in ast.iter_child_nodes(node))
 
 
-def keyword(call: ast.Call, name: str, names: Names | None = None) -> ast.expr | None:
+def keyword(call: ast.Call, name: str, names: NameFacts | None = None) -> ast.expr | None:
     """The value of a keyword argument, if it is given: by itself, or in a ``**`` mapping that is in sight."""
     for item in call.keywords:
         if item.arg == name:

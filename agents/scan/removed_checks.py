@@ -24,7 +24,7 @@ from council.agents.scan.python_checks import (
     names_in,
     words_of,
 )
-from council.agents.scan.python_hunks import Piece
+from council.agents.scan.python_hunks import PythonPiece
 
 # Methods that run before all others of their class: a check that moves there still guards them.
 _HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
@@ -45,7 +45,7 @@ class Vanished:
     sure: bool
 
 
-def vanished_checks(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
+def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
     """The checks of the old pieces that the new ones lack. Give it all pieces of a change: code moves."""
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
@@ -72,7 +72,7 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
     return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
 
-def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
+def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
     looked = {function.name for piece in old for function in deciders(piece.tree) if not hollow(function)}
     return [
         Vanished(piece.path, number, f"{function.name}(…)", "check", True)
@@ -85,7 +85,7 @@ def _hollowed(old: Sequence[Piece], new: Sequence[Piece]) -> list[Vanished]:
 class _NewSide:
     """What the change leaves: its checks, its statements, and which function names which."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[PythonPiece]) -> None:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
         self.functions: dict[str, list[ast.AST]] = {}  # and classes
         self.compared = 0

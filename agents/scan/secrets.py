@@ -42,7 +42,7 @@ SHOWN_CHARS = 4  # enough to find it again, too little to use it
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PrivateSpot:
     """Something private in a text. It never holds the thing itself, only where it stands.
 
     ``grade``: ``sure`` passed its validator; ``likely`` has the shape but could be something else;
@@ -59,7 +59,7 @@ class Finding:
     end: int
 
 
-def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
+def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     """Secrets and personal data in ``text``, in order, none inside another.
 
     ``assignments=False`` leaves out secrets known only by the name they are assigned to (``password =
@@ -74,7 +74,7 @@ def find_private(text: str, *, assignments: bool = True) -> list[Finding]:
     return _settled(text, [_shaped(text), _connection_strings(text), _headers(text), named, persons])
 
 
-def find_tokens(text: str) -> list[Finding]:
+def find_tokens(text: str) -> list[PrivateSpot]:
     """Only the secrets in ``text`` that show by themselves, whatever they are assigned to. Never raises."""
     text = text[:TEXT_CHARS_MAX]
     return _settled(text, [_shaped(text), _connection_strings(text), _headers(text)])
@@ -90,9 +90,9 @@ def named_secret(name: str, value: str) -> Grade | None:
     return _value_grade(match.group().lower(), value[:VALUE_CHARS_MAX], quoted=True)
 
 
-def _settled(text: str, sources: list[Iterator[Finding]]) -> list[Finding]:
+def _settled(text: str, sources: list[Iterator[PrivateSpot]]) -> list[PrivateSpot]:
     """What the sources find, the first first: with lines, in order, none inside another, up to the limit."""
-    found: list[Finding] = []
+    found: list[PrivateSpot] = []
     room = {True: FINDINGS_MAX, False: FINDINGS_MAX}  # fakes apart, lest a pile of them hide what is real
     lines = [match.start() for match in re.finditer("\n", text)]
     for finding in chain.from_iterable(sources):
@@ -117,8 +117,8 @@ def entropy(value: str) -> float:
     return -sum(share * math.log2(share) for share in shares) if shares else 0.0
 
 
-def _finding(kind: str, family: Family, grade: Grade, value: str, start: int) -> Finding:
-    return Finding(kind, family, grade, mask(value), 0, start, start + len(value))
+def _finding(kind: str, family: Family, grade: Grade, value: str, start: int) -> PrivateSpot:
+    return PrivateSpot(kind, family, grade, mask(value), 0, start, start + len(value))
 
 
 # Placeholders
@@ -256,7 +256,7 @@ _SHAPE_RULES = [
 ]
 
 
-def _shaped(text: str) -> Iterator[Finding]:
+def _shaped(text: str) -> Iterator[PrivateSpot]:
     for kind, anchor, pattern, judge in _SHAPE_RULES:
         for match in pattern.finditer(text) if anchor in text else ():
             if grade := judge(match.group()):
@@ -271,7 +271,7 @@ _USERINFO = re.compile(
 _WEAK_LOCAL = words("localhost 127.0.0.1 0.0.0.0 [::1] host.docker.internal")
 
 
-def _connection_strings(text: str) -> Iterator[Finding]:
+def _connection_strings(text: str) -> Iterator[PrivateSpot]:
     at = text.find("://")
     while at >= 0:
         match = _USERINFO.match(text, at + 3)
@@ -304,7 +304,7 @@ _USER_OPTION = re.compile(
 )
 
 
-def _headers(text: str) -> Iterator[Finding]:
+def _headers(text: str) -> Iterator[PrivateSpot]:
     for match in _SCHEME.finditer(text):
         if grade := _scheme_grade(match.group(1).lower(), match.group(2)):
             yield _finding("credential in a header", "secret", grade, match.group(2), match.start(2))
@@ -365,7 +365,7 @@ _SPACED = re.compile(
 _UNQUOTED_END = re.compile(r"[ \t]{0,8}(?:#[^\n]{0,200})?(?:\n|\r|$)")
 
 
-def _assigned(text: str) -> Iterator[Finding]:
+def _assigned(text: str) -> Iterator[PrivateSpot]:
     skip_to = 0
     for name in _NAME.finditer(text):
         if name.start() < skip_to:

@@ -55,7 +55,7 @@ _LANGUAGE = Language(tree_sitter_bash.language())
 
 
 @dataclass(frozen=True, slots=True)
-class Danger:
+class ShellDanger:
     """A command that harms or may harm. ``grade``: ``destructive`` is certain to when run; ``risky`` needs
     a justification that a static check can't see; ``notable`` deserves a mention. ``line`` counts from 1.
     """
@@ -66,7 +66,7 @@ class Danger:
 
 
 @dataclass(slots=True)
-class Work:
+class ParseEffort:
     """What reading took: the parser's steps, those repeated to recover from errors, and nodes looked at."""
 
     steps: int = 0
@@ -78,18 +78,18 @@ class Work:
 class ShellReading:
     """What a script holds of dangers, in order; ``fault`` says why it was not read, or ""."""
 
-    dangers: tuple[Danger, ...] = ()
+    dangers: tuple[ShellDanger, ...] = ()
     fault: str = ""
 
 
-def read_shell(script: str, scene: Scene | None = None, work: Work | None = None) -> ShellReading:
+def read_shell(script: str, scene: Scene | None = None, work: ParseEffort | None = None) -> ShellReading:
     """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass.
 
     ``scene`` is what is known before it runs, and is brought up to what it leaves: for a script in parts.
     ``work`` is what the other scripts of the same case took, and counts this one's too.
     """
     script = script.replace("\r\n", "\n").replace("\r", " ")  # else "/\r" would be another word than "/"
-    reader = _Reader(scene or Scene(), work or Work())
+    reader = _Reader(scene or Scene(), work or ParseEffort())
     reader.read(script, 0, 0)
     unique = dict.fromkeys(sorted(reader.dangers, key=lambda danger: danger.line))
     fault = reader.fault
@@ -101,8 +101,8 @@ def read_shell(script: str, scene: Scene | None = None, work: Work | None = None
 class _Reader:
     """Walks one script and what is nested in it."""
 
-    def __init__(self, scene: Scene, work: Work) -> None:
-        self.dangers: list[Danger] = []
+    def __init__(self, scene: Scene, work: ParseEffort) -> None:
+        self.dangers: list[ShellDanger] = []
         self.scene = scene
         self.work = work
         self.commands = 0
@@ -148,7 +148,7 @@ class _Reader:
             return None
 
     def add(self, line: int, *judgements: Judgement) -> None:
-        self.dangers += [Danger(kind, grade, line + 1) for kind, grade in judgements]
+        self.dangers += [ShellDanger(kind, grade, line + 1) for kind, grade in judgements]
 
     def _visit(self, node: Node, line: int, depth: int) -> None:
         match node.type:
@@ -169,13 +169,13 @@ class _Reader:
             case "function_definition":
                 self._function(node, line)
             case "test_command":
-                self._look_at(node)
+                self._inspect(node)
             case "ERROR" if _ENDS_SUBSHELL.match(_text(node)) and node.next_named_sibling:
                 readers = map(self.argv, self._commands_of(node.next_named_sibling))
                 if any(_program(self._unwrap(argv)) in INTERPRETERS for argv in readers):
                     self.fault = _CUT
 
-    def _look_at(self, node: Node) -> None:
+    def _inspect(self, node: Node) -> None:
         self.scene.looked_at.update(shell_rules.variables_in(_text(node)[:VALUE_CHARS_MAX]))
 
     def _assign(self, node: Node) -> None:
@@ -197,7 +197,7 @@ class _Reader:
         for nested in shell_rules.nested_scripts(argv):
             self.read(nested, line, depth + 1)
         if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops where X is empty
-            self._look_at(node)
+            self._inspect(node)
         self.add(line, *shell_rules.judge(argv, self.scene))
 
     def _unwrap(self, argv: list[str]) -> list[str]:

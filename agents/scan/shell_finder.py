@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from council.agents.scan.python_checks import dotted
 from council.agents.scan.python_hunks import TOKENS_MAX, parse, tokens_in
-from council.agents.scan.python_names import Names, keyword
+from council.agents.scan.python_names import NameFacts, keyword
 
 Numbered = Sequence[tuple[int, str]]  # (line number in the file, text)
 Script = tuple[str, list[int]]  # the text, and for each of its lines its number in the file
@@ -246,7 +246,7 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
         return  # unread, which ``policy`` says
     tree = parse(textwrap.dedent(text))
     if isinstance(tree, ast.Module):
-        names = Names(tree)
+        names = NameFacts(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node

@@ -37,10 +37,10 @@ from council.agents.mind import (
 )
 from council.agents.mind import Ruling as MindRuling
 from council.agents.prompting.prompt import overruns_of
-from council.agents.seat import budget
-from council.agents.seat.budget import Denial, SeatPurse
-from council.agents.seat.observing import Heard, Hearing
-from council.agents.seat.plan_stream import SeatVoice, sayable
+from council.agents.seat import budget_client as budget
+from council.agents.seat.budget_client import Denial, SeatBudgetClient
+from council.agents.seat.observed_cases import ObservedCases, ObservedStage
+from council.agents.seat.plan_stream import SeatPlanStream, sayable
 from council.agents.seat.threads import Threads, in_words, short
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info, Proposal
@@ -72,7 +72,7 @@ class _Work:
 
     proposal_id: str
     task_name: str  # "ballot" or "ruling"; of an observation with whose it is, and of which stage
-    heard: Heard | None = None
+    heard: ObservedStage | None = None
     round: int = 0
     whole: bool = False
     task: asyncio.Task[None] | None = None
@@ -124,13 +124,13 @@ class SeatHost:
         self._spans = spans
         self._heartbeat_s = heartbeat_s
         self.say: Callable[[bytes], None]
-        self._purse = SeatPurse(name, self._ask)
+        self._purse = SeatBudgetClient(name, self._ask)
         if isinstance(mind, SpendingMind):
             self._purse.hand_to(mind)
-        self._voice = SeatVoice(self._casts, self._say_piece)
+        self._voice = SeatPlanStream(self._casts, self._send_stream_piece)
         if isinstance(mind, SpeakingMind):
-            mind.take_voice(self._voice)
-        self._hearing = Hearing(hears=isinstance(mind, ObservingMind))
+            mind.set_plan_stream(self._voice)
+        self._hearing = ObservedCases(hears=isinstance(mind, ObservingMind))
         self._concurrent_max = concurrent_max
         self._slots = asyncio.Semaphore(concurrent_max)
         self._threads, self._lookouts = Threads(name), Threads(name, "looks at others", LOOKS_HUNG_MAX)
@@ -217,12 +217,12 @@ class SeatHost:
                     content.data.get("call"), None if granted else Denial(content.text, anew)
                 )
             elif content.kind == "observe" and about is not None:
-                self._hearing.keep(_case_of(about, time_left_s), self._uptime())
+                self._hearing.add_case(_case_of(about, time_left_s), self._uptime())
             elif content.kind == "interrupt":
                 self._voice.interrupt(proposal_id, content.data["round"], content.text)
             elif content.kind == "stream":
-                self._hearing.hear(proposal_id, content.text, content.data)
-                self._look()
+                self._hearing.add(proposal_id, content.text, content.data)
+                self._start_observation()
             elif content.kind == "withdraw":
                 self._hearing.forget(proposal_id)
                 for task_name in ("ballot", "ruling"):
@@ -231,7 +231,7 @@ class SeatHost:
                     self._give_up(work)
 
     def _begin_review(self, case: Case) -> None:
-        self._hearing.keep(case, self._uptime())
+        self._hearing.add_case(case, self._uptime())
         self._begin(case, "ballot", lambda: self._mind.review(case))
 
     def _begin_ruling(self, case: Case, request: Info) -> None:
@@ -274,7 +274,7 @@ class SeatHost:
 
     # Observing others
 
-    def _look(self) -> None:
+    def _start_observation(self) -> None:
         """Has the mind look at what it heard of others, where no ballot of its own needs the room."""
         while len(self._work) < self._concurrent_max and not self._purse.closed:
             found = self._hearing.next_due(self._uptime())
@@ -282,8 +282,8 @@ class SeatHost:
                 return
             self._begin_observation(*found)
 
-    def _begin_observation(self, heard: Heard, case: Case) -> None:
-        stream = heard.look()
+    def _begin_observation(self, heard: ObservedStage, case: Case) -> None:
+        stream = heard.begin_observation()
         name = f"observation of {heard.seat} {heard.stage}"
         work = _Work(heard.proposal_id, name, heard, heard.round, heard.is_whole)
         self._work[heard.proposal_id, name] = work
@@ -299,7 +299,7 @@ class SeatHost:
             work.heard.put_off()
             self._give_up(work)
 
-    def _say_observed(self, work: _Work, heard: Heard, thought: Any) -> None:
+    def _send_observation(self, work: _Work, heard: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
             raise TypeError(f"its mind returned {short(thought)}, expected Observation")
         if not isinstance(thought.interrupt, bool):
@@ -312,7 +312,7 @@ class SeatHost:
         heard.looked(work.round, whole=work.whole, interrupt=thought.interrupt)
         # Also of a round that is over: the council counts what a seat does, not what it does last.
         self.say(sealed)
-        self._done(work)
+        self._finish(work)
 
     # The work
 
@@ -324,12 +324,12 @@ class SeatHost:
             with tracing.work(self._spans, self.name, work.proposal_id, work.kind):
                 thought = await self._think(work, think)
             if not work.given_up and work.heard is not None:
-                self._say_observed(work, work.heard, thought)
+                self._send_observation(work, work.heard, thought)
             elif not work.given_up:
                 sealed = self._sealed_thought(work, thought)
                 if isinstance(thought, Opinion) and thought.escalate:
                     self._escalate(work, thought.escalate)
-                self._say(work, sealed)
+                self._send_ballot(work, sealed)
         except asyncio.CancelledError:
             if not work.given_up:
                 self._fail(work, "its work was cancelled from within")
@@ -362,7 +362,7 @@ class SeatHost:
         if work is None:
             return
         work.given_up = True
-        self._done(work)
+        self._finish(work)
         self._free_slot(work)  # now: a mind may ignore that it is cancelled
         if work.task is not None:
             work.task.cancel()
@@ -372,7 +372,7 @@ class SeatHost:
             work.has_slot = False
             self._slots.release()
 
-    def _done(self, work: _Work) -> None:
+    def _finish(self, work: _Work) -> None:
         if self._work.get((work.proposal_id, work.task_name)) is work:
             del self._work[(work.proposal_id, work.task_name)]
             self._weight -= work.weight
@@ -380,15 +380,15 @@ class SeatHost:
                 self._voice.close(work.proposal_id)
             elif work.heard is not None:
                 self._looks.remove(work)
-                self._hearing.done(work.heard)
-            self._look()
+                self._hearing.finish(work.heard)
+            self._start_observation()
 
     # What the seat says
 
-    def _say(self, work: _Work, sealed: bytes) -> None:
+    def _send_ballot(self, work: _Work, sealed: bytes) -> None:
         if work.heard is None:
             self._remember((work.proposal_id, work.task_name), sealed)
-        self._done(work)
+        self._finish(work)
         self.say(sealed)
 
     def _escalate(self, work: _Work, why: str) -> None:
@@ -401,7 +401,7 @@ class SeatHost:
     def _fail(self, work: _Work, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
         # rules 2.4: they stand in the journal, also where no call was made with that prompt.
         told = {"task": work.kind} | ({"overruns": overruns} if overruns else {})
-        self._say(work, self._info(work.proposal_id, "fault", told, why))
+        self._send_ballot(work, self._info(work.proposal_id, "fault", told, why))
 
     def _sealed_thought(self, work: _Work, thought: Any) -> bytes:
         """The thought, signed. Raises EnvelopeError or TypeError for what is no opinion, or no ruling."""
@@ -439,7 +439,7 @@ class SeatHost:
         """Whether its mind is at work on a ballot."""
         return (proposal_id, "ballot") in self._work
 
-    def _say_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
+    def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         self.say(self._info(proposal_id, "stream", data, text))
 
     def _ask(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:

@@ -59,7 +59,7 @@ class _Speech:
     hushed: bool = False
 
 
-class SeatVoice:
+class SeatPlanStream:
     """The voice of a seat. ``say_piece`` sends a piece, given its proposal, its text and its facts.
 
     ``at_work`` tells whether the mind works on a ballot for a proposal: about others nothing is heard.
@@ -77,7 +77,7 @@ class SeatVoice:
 
     # What the mind calls
 
-    def say(self, proposal_id: str, stage: str, text: str) -> None:
+    def publish(self, proposal_id: str, stage: str, text: str) -> None:
         speech = self._speech(proposal_id)
         if speech is None or speech.hushed or not text:
             return

@@ -51,7 +51,7 @@ class Argument(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ParsedAction:
     """An action as it is read. ``tool`` is in lower case, its words apart; without an action it is "".
 
     ``runs_shell``, ``runs_python``, ``sends``: by the tool's name, or by what its arguments are called.
@@ -93,14 +93,14 @@ class Action:
         return bool(says) and not self.sends
 
 
-def read_action(action: Mapping[str, Any] | None) -> Action:
+def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
     """What is known of an action; of none, that it runs nothing."""
     given = action or {}
     tool = _apart(str(given.get("tool", "")))
     args, commands = _arguments(given.get("args"))
     keys = [argument.key.lower() for argument in args]
     languages = (argument.text.lower() for argument in args if argument.key.lower() in _LANGUAGE_KEYS)
-    return Action(
+    return ParsedAction(
         tool,
         args,
         commands,

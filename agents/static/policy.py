@@ -17,15 +17,15 @@ from typing import Literal
 from council.agents.mind import Case, Observation, Stream
 from council.agents.scan import other_languages, shell_finder
 from council.agents.scan.datafiles import CARRIERS, CHARS_MAX
-from council.agents.scan.diff import FileChange, Hunk, Line, Reading, read_changes
-from council.agents.scan.diff_lines import shown
+from council.agents.scan.diff import DiffLine, FileChange, Hunk, ScannedText, read_changes
+from council.agents.scan.diff_lines import short_quote
 from council.agents.scan.other_languages import Weight
 from council.agents.scan.python_hunks import TOKENS_MAX, TOO_MANY, tokens_in, unread_python
 from council.agents.scan.remote_rules import Grade
-from council.agents.scan.secrets import LENIENT_KINDS, Finding, find_private
-from council.agents.scan.shell import ShellReading, Work, read_shell
+from council.agents.scan.secrets import LENIENT_KINDS, PrivateSpot, find_private
+from council.agents.scan.shell import ParseEffort, ShellReading, read_shell
 from council.agents.scan.shell_rules import Scene
-from council.agents.static.actions import CODE_KEYS, Action, Argument, holds_diff, read_action
+from council.agents.static.actions import CODE_KEYS, Argument, ParsedAction, holds_diff, read_action
 
 _SHELL_WEIGHTS: dict[Grade, Weight] = {"destructive": "fault", "risky": "concern", "notable": "mention"}
 _RANK = {"fault": 0, "concern": 1, "mention": 2}
@@ -85,7 +85,7 @@ class Sight:
     what nobody expects to read, as images. ``added`` and ``removed`` count lines, generated files apart.
     """
 
-    reading: Reading
+    reading: ScannedText
     notes: tuple[Note, ...]
     unread: tuple[str, ...]
     added: int
@@ -127,7 +127,7 @@ def is_generated(change: FileChange) -> bool:
     return bool(_GENERATED.search(change.path) or _GENERATED_HEAD.search(head))
 
 
-def look(case: Case) -> Sight:
+def inspect_case(case: Case) -> Sight:
     """Everything policy sees in a case. Never raises for what a case says."""
     action = read_action(case.action)
     reading = read_changes(case.body)
@@ -186,9 +186,9 @@ def observed(case: Case, stream: Stream) -> Observation:
         _TICKED.sub("", line) if _LOOKED_FOR.search(line[:2_000].partition("`")[0]) else line
         for line in lines
     ]
-    said = look(Case(case.proposal_id, stream.seat, "", "\n".join(told))).of("fault")
+    said = inspect_case(Case(case.proposal_id, stream.seat, "", "\n".join(told))).of("fault")
     if said:
-        known = {note.what for note in look(case).notes}
+        known = {note.what for note in inspect_case(case).notes}
         said = [note for note in said if note.what not in known]
     if said:
         return Observation(True, f"static policy checks, no model: its {stream.stage} holds {listed(said)}")
@@ -206,18 +206,18 @@ def _unreadable(change: FileChange) -> str:
     """Why the new text of a file can't be read though it ought to be text, or ""."""
     if change.is_binary:
         hides = _TEXT.search(change.path) and not is_generated(change)
-        return f"{shown(change.path)} is source by its name, and shown as binary" if hides else ""
+        return f"{short_quote(change.path)} is source by its name, and shown as binary" if hides else ""
     new = "".join(text for _, text in change.added)
     is_foreign = new.count("\ufffd") > FOREIGN_SHARE * len(new)
-    return f"{shown(change.path)} is in no encoding that could be read" if is_foreign else ""
+    return f"{short_quote(change.path)} is in no encoding that could be read" if is_foreign else ""
 
 
-def _too_long(reading: Reading, action: Action) -> Iterator[str]:
+def _too_long(reading: ScannedText, action: ParsedAction) -> Iterator[str]:
     """What has more code than is read of it: no mind may say yes to that, whatever it reads itself."""
     yield from unread_python([change for change in reading.files if is_python(change)])
     for change in reading.files:
         if change.path.lower().endswith(CARRIERS) and sum(len(text) for _, text in change.added) > CHARS_MAX:
-            yield f"{shown(change.path)} (more than {CHARS_MAX:,} characters)"
+            yield f"{short_quote(change.path)} (more than {CHARS_MAX:,} characters)"
     blocks = [(f"the code block at line {block.line}", block.code) for block in reading.blocks]
     blocks += [(f"the action's {each.key!r}", each.text) for each in action.args if each.key in CODE_KEYS]
     yield from (f"{place} ({TOO_MANY})" for place, code in blocks if tokens_in(code) > TOKENS_MAX)
@@ -229,7 +229,7 @@ class _Shell:
     def __init__(self, unread: list[str]) -> None:
         self.unread = unread
         self._left = SHELL_CHARS_MAX
-        self._work = Work()
+        self._work = ParseEffort()
 
     def read(self, script: str, place: str, scene: Scene | None = None) -> ShellReading:
         self._left -= len(script)
@@ -244,15 +244,15 @@ class _Shell:
 def written_file(argument: Argument) -> FileChange:
     """A file that an action writes, as a diff would add it."""
     lines = enumerate(argument.text.split("\n"), start=1)
-    hunk = Hunk(0, 1, tuple(Line("+", text, None, number) for number, text in lines))
+    hunk = Hunk(0, 1, tuple(DiffLine("+", text, None, number) for number, text in lines))
     return FileChange(argument.path, None, "added", hunks=(hunk,), is_whole=True)
 
 
-def _real(text: str, *, assignments: bool = True) -> list[Finding]:
+def _real(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     return [finding for finding in find_private(text, assignments=assignments) if finding.grade != "fake"]
 
 
-def _note(weight: Weight, finding: Finding, place: str) -> Note:
+def _note(weight: Weight, finding: PrivateSpot, place: str) -> Note:
     return Note(weight, finding.family, f"{finding.kind} {finding.masked}", place)
 
 
@@ -262,7 +262,7 @@ def _note(weight: Weight, finding: Finding, place: str) -> Note:
 def _in_file(change: FileChange, shell: _Shell) -> Iterator[Note]:
     if change.kind == "deleted" or change.is_binary:
         return  # what a deleted file held is judged by what is left: see Sight.gone_tests
-    path, lines = shown(change.path), change.added
+    path, lines = short_quote(change.path), change.added
     text = "\n".join(line for _, line in lines)
     # What a text says of itself ("do not edit") switches no check off.
     has_tools_name = _GENERATED.search(change.path) is not None
@@ -290,12 +290,12 @@ def _in_tests(change: FileChange) -> Iterator[Note]:
     if is_test(change.path) and change.kind != "added":
         for number, text in change.added:
             if _SKIPS.search(text):
-                yield Note("mention", "tests", "skips a test", f"{shown(change.path)}:{number}")
+                yield Note("mention", "tests", "skips a test", f"{short_quote(change.path)}:{number}")
 
 
 def _in_scripts(change: FileChange, shell: _Shell) -> Iterator[Note]:
     """The dangers that the new side has and the old one had not, though their own lines may be old."""
-    path = shown(change.path)
+    path = short_quote(change.path)
     if change.path.rsplit("/", 1)[-1] == "package.json":
         had_hooks = {pair for _, text in change.removed for pair in shell_finder.package_pairs(text)}
         for number, text in change.added:
@@ -339,10 +339,10 @@ def _read_side(
     # Otherwise what stands before this hunk is not shown, and may set what it uses.
     scene.is_whole = bared or (hunk is change.hunks[0] and (hunk.new_start <= 1 or change.kind == "added"))
     for script, origin in shell_finder.in_lines(change.path, side):
-        yield origin, shell.read(script, shown(change.path), scene if keeps_scene else Scene())
+        yield origin, shell.read(script, short_quote(change.path), scene if keeps_scene else Scene())
 
 
-def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:
+def _weigh(finding: PrivateSpot, path: str, line: str, persons: int) -> Weight:
     """Secrets weigh the same everywhere unless merely likely; a person's data less in tests and documents."""
     lenient = is_test(path) or is_docs(path)
     if finding.family == "secret":
@@ -359,7 +359,7 @@ def _weigh(finding: Finding, path: str, line: str, persons: int) -> Weight:
 # Text and action
 
 
-def _in_prose(case: Case, reading: Reading, shell: _Shell) -> Iterator[Note]:
+def _in_prose(case: Case, reading: ScannedText, shell: _Shell) -> Iterator[Note]:
     """Secrets in the words themselves; commands in fenced blocks and on lines that are commands."""
     for place, text in (("summary", case.summary), ("body", reading.prose)):
         for finding in _real(text):
@@ -388,14 +388,14 @@ def _in_script(script: str, place: str, shell: _Shell) -> Iterator[Note]:
         yield Note(_SHELL_WEIGHTS[danger.grade], "shell", danger.kind, place)
 
 
-def _in_action(action: Action, shell: _Shell) -> Iterator[Note]:
+def _in_action(action: ParsedAction, shell: _Shell) -> Iterator[Note]:
     for argument in (*action.args, *action.commands):
         place = f"the action's {argument.key[:40]!r}"
         for script in _run_by(action, argument):
             yield from _in_script(script, place, shell)
 
 
-def _run_by(action: Action, argument: Argument) -> Iterator[str]:
+def _run_by(action: ParsedAction, argument: Argument) -> Iterator[str]:
     """The shell text that an argument is, or holds as code or as SQL."""
     key, text = argument.key.lower(), argument.text
     if action.runs_python and key in CODE_KEYS:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from council.agents.messaging import spans
 from council.api import handle as handles
-from council.api.events import Events
+from council.api.event_stream import Events
 from council.api.guard import Guard
 from council.api.handle import Handle
 from council.api.keywords import (
@@ -31,7 +31,7 @@ from council.api.keywords import (
     refuse_unknown,
     turns_of,
 )
-from council.config.human_keys import me
+from council.config.human_keys import current_user
 from council.core.state import ActionStage, Decision, Escalation
 from council.journal.entries import Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
@@ -194,7 +194,7 @@ class AsyncCouncil:
     ) -> Decision:
         if not isinstance(approve, bool):  # "no" would be an approval
             raise CallerError(f"approve is {approve!r:.80}, expected True or False")
-        session = await self._handle.human(me() if human is None else human)
+        session = await self._handle.human(current_user() if human is None else human)
         proposal_id = escalation_id.removeprefix("esc-")
         await session.inform(proposal_id, "answer", reason, {"approve": approve})
         # Not by ``decision``, which a close that began meanwhile would refuse.

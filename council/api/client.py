@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from council.api import handle as handles
 from council.api.aio import AsyncCouncil
-from council.api.events import Events
+from council.api.event_stream import Events
 from council.api.guard import Guard
 from council.api.handle import Handle
 from council.api.keywords import ClientSettings, Details, Guarding, History, Settings, check_many

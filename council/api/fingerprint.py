@@ -24,11 +24,11 @@ _THEMSELVES = (type, types.ModuleType, type(threading.Lock()), type(threading.RL
 _SECRETS = (Secret, SecretBytes, SecretStr)
 
 
-class Incomparable(Exception):
+class NotComparable(Exception):
     """A value holds something of which nobody can tell whether it changed."""
 
 
-class Likeness:
+class Fingerprint:
     """What a value is now. It keeps the parts that are compared by who they are, so that they stay those."""
 
     def __init__(self, value: Any) -> None:
@@ -37,13 +37,13 @@ class Likeness:
         self._seen: dict[int, int] = {}
         self._held: list[Any] = []
         try:
-            self._take(value)
+            self._add(value)
         except RecursionError:
-            raise Incomparable("it is nested too deep") from None
+            raise NotComparable("it is nested too deep") from None
         self.digest = self._hash.digest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Likeness) and self.digest == other.digest
+        return isinstance(other, Fingerprint) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -56,9 +56,9 @@ class Likeness:
         found = list(parts)
         self._put(kind, str(len(found)).encode())
         for part in found:
-            self._take(part)
+            self._add(part)
 
-    def _take(self, value: Any) -> None:
+    def _add(self, value: Any) -> None:
         kind = type(value)
         if kind in _PLAIN:
             self._put(
@@ -70,7 +70,7 @@ class Likeness:
             self._put("again", str(known).encode())
             return
         if len(self._held) >= PARTS_MAX:
-            raise Incomparable(f"it holds more than {PARTS_MAX:,} values")
+            raise NotComparable(f"it holds more than {PARTS_MAX:,} values")
         self._seen[id(value)] = len(self._held)
         self._held.append(value)  # also so that no other gets its id
         if isinstance(value, _THEMSELVES) or (inspect.isbuiltin(value) and _of_module(value)):
@@ -97,7 +97,7 @@ class Likeness:
         try:
             reduced = value.__reduce_ex__(4) if told_for is None else told_for(value)
         except Exception as error:
-            raise Incomparable(f"of a {type(value).__qualname__} nothing can be told: {error}") from error
+            raise NotComparable(f"of a {type(value).__qualname__} nothing can be told: {error}") from error
         if isinstance(reduced, str):  # the name of something global
             self._put("itself", str(id(value)).encode())
             return
@@ -105,7 +105,7 @@ class Likeness:
         self._held.append(type(value))
         for index, part in enumerate(reduced):
             items = part is not None and index in (3, 4)  # iterators over a list's and a dict's items
-            self._all("items", part) if items else self._take(part)
+            self._all("items", part) if items else self._add(part)
 
 
 def _of_module(function: Any) -> bool:

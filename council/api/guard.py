@@ -18,7 +18,7 @@ from typing import Any, Protocol, get_type_hints
 from pydantic import Secret, SecretBytes, SecretStr
 
 from council.api import run_approved
-from council.api.fingerprint import Incomparable, Likeness
+from council.api.fingerprint import Fingerprint, NotComparable
 from council.api.keywords import Guarding, refuse_unknown
 from council.core.state import Decision
 from council.protocol.envelope import SUMMARY_CHARS_MAX
@@ -153,9 +153,9 @@ class Guard:
         )
 
     def _proposal(self, call: _Call) -> dict[str, Any]:
-        shown = call.shown(described=self._describe is not None)
+        shown = call.for_seats(described=self._describe is not None)
         summary = self._summary(call, shown)[:SUMMARY_CHARS_MAX]
-        call.keep()  # now, for to be shown and described may fill a cache of an argument's own
+        call.take_fingerprint()  # now, for to be shown and described may fill a cache of an argument's own
         return {
             "proposal": summary,
             "action": {"tool": call.tool[:200], "args": shown},
@@ -173,7 +173,7 @@ class Guard:
             return f"Call {call.name}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
         arguments = call.bound.arguments
         try:
-            return _Words().vformat(
+            return _DescriptionFormatter().vformat(
                 self._describe, (), {k: HIDDEN if k in call.hidden else v for k, v in arguments.items()}
             )
         except (KeyError, IndexError, AttributeError) as error:
@@ -198,25 +198,25 @@ class _Call:
         self.tool = f"{getattr(function, '__module__', '?')}.{self.name}"
         arguments = self.bound.arguments
         self.hidden = hidden | {name for name, value in arguments.items() if isinstance(value, _SECRETS)}
-        self._kept: dict[str, Likeness] = {}
+        self._kept: dict[str, Fingerprint] = {}
 
     def work(self, function: Any) -> Callable[[], Any]:
         """A call of ``function`` with the arguments of this one."""
         return lambda: function(*self.args, **self.kwargs)
 
-    def keep(self) -> None:
+    def take_fingerprint(self) -> None:
         """Takes note of all that the arguments hold, hidden or not, to know a change by.
 
         Raises CallerError for one of which that can't be told: what was approved might not be what runs.
         """
         self._kept = self._now()
 
-    def _now(self) -> dict[str, Likeness]:
+    def _now(self) -> dict[str, Fingerprint]:
         found = {}
         for name, value in self.bound.arguments.items():
             try:
-                found[name] = Likeness(value)
-            except Incomparable as error:
+                found[name] = Fingerprint(value)
+            except NotComparable as error:
                 raise CallerError(
                     f"argument {name} of {self.name} can't be compared with what it is once the council has "
                     f"decided: {error}. Guard a function that takes what the call depends on (a path, an id, "
@@ -224,10 +224,10 @@ class _Call:
                 ) from error
         return found
 
-    def shown(self, *, described: bool) -> dict[str, Any]:
+    def for_seats(self, *, described: bool) -> dict[str, Any]:
         """The arguments as the seats see them. Raises CallerError for one that can't be shown to them."""
         return {
-            name: HIDDEN if name in self.hidden else _shown(name, value, described=described)
+            name: HIDDEN if name in self.hidden else _as_data(name, value, described=described)
             for name, value in self.bound.arguments.items()
         }
 
@@ -249,23 +249,23 @@ class _Call:
             )
 
 
-class _Words(string.Formatter):
+class _DescriptionFormatter(string.Formatter):
     """Fills a description in; raises ValueError where it would show a value as an address in memory."""
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         converted = super().convert_field(value, conversion)
-        return converted if conversion is None else self._told(value, converted)
+        return converted if conversion is None else self._checked(value, converted)
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        return self._told(value, super().format_field(value, format_spec))
+        return self._checked(value, super().format_field(value, format_spec))
 
-    def _told(self, value: Any, text: str) -> str:
+    def _checked(self, value: Any, text: str) -> str:
         if not isinstance(value, str) and _ADDRESS.search(text):
             raise ValueError(f"it shows {kind_of(value)} as an address in memory, not what it is")
         return text
 
 
-def _shown(name: str, value: Any, *, described: bool) -> Any:
+def _as_data(name: str, value: Any, *, described: bool) -> Any:
     """An argument as data, whole: itself where an envelope can hold it, else its repr.
 
     Raises CallerError for one too large, for seats must not approve what they were not shown; and for a repr

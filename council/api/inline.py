@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from council.agents.messaging.mailbox import take
+from council.agents.messaging.mailbox import take_batch
 from council.agents.seat.host import SeatHost
-from council.config.charter_files import chartered
-from council.config.human_keys import enrolled
+from council.config.charter_files import resolve_charter
+from council.config.human_keys import keys_of_humans
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import CouncilError
 from council.runtime.build import fitting_of, new_council_id, new_seat, rules_of, system_clock
@@ -63,7 +63,7 @@ class InlineTransport:
                 loop.call_soon(hand_over)
 
         def hand_over() -> None:
-            batch = take(self._said)
+            batch = take_batch(self._said)
             if self._said:
                 loop.call_soon(hand_over)
             heard(batch)
@@ -92,7 +92,7 @@ class InlineCoordinator(Coordinator):
     exports: Exports | None = None
 
     async def status(self) -> dict[str, Any]:
-        return {**await super().status(), "metrics": self.exports and self.exports.told()}
+        return {**await super().status(), "metrics": self.exports and self.exports.status()}
 
     async def close(self, why: CouncilError | None = None) -> None:
         await super().close(why)
@@ -106,7 +106,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
     ``traces``: where its spans go, for whoever gives it to close.
     It keeps a journal on disk where a store is named, and none otherwise: it comes and goes with its program.
     """
-    config = chartered(config)
+    config = resolve_charter(config)
     if config.store is None:
         config = config.model_copy(update={"store": MEMORY})
     durable = config.store != MEMORY
@@ -116,7 +116,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
     spans = None if traces is None else traces.spans(council_id)
     hosts = {name: new_seat(config, name, key, council_id, spans) for name, key in keys.items()}
     transport = InlineTransport(hosts)
-    humans = enrolled(config, council_id)
+    humans = keys_of_humans(config, council_id)
 
     def begun() -> InlineCoordinator:
         journal = open_journal(config, council_id, signing_key)

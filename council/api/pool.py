@@ -94,7 +94,7 @@ def drafted(
     return envelope
 
 
-def placed(
+def addressed(
     councils: Sequence[AsyncCouncil], proposal: str | Envelope, body: str, key: str | None, details: Details
 ) -> Envelope:
     """A proposal as a draft, whose id says where it belongs."""
@@ -111,7 +111,8 @@ def all_placed(
     """All of them as drafts, before any is proposed: one that is no proposal proposes none."""
     check_many(proposals)
     return [
-        placed(councils, each, "", None, {} if isinstance(each, Envelope) else details) for each in proposals
+        addressed(councils, each, "", None, {} if isinstance(each, Envelope) else details)
+        for each in proposals
     ]
 
 
@@ -136,7 +137,7 @@ class AsyncPool:
         human_timeout_s: float | None = None,
         **details: Unpack[Details],
     ) -> Decision:
-        envelope = placed(self._councils, proposal, body, key, details)
+        envelope = addressed(self._councils, proposal, body, key, details)
         return await self._of(envelope.msg_id).propose(
             envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s
         )
@@ -324,7 +325,7 @@ class CouncilPool:
         **details: Unpack[Details],
     ) -> Decision:
         """As ``Council.propose``; all proposals of one ``key`` go to the same council."""
-        envelope = placed(self._councils, proposal, body, key, details)
+        envelope = addressed(self._councils, proposal, body, key, details)
         proposing = self.aio.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
         return self._wait(envelope.msg_id, proposing)
 

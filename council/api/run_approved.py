@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 from council.agents.messaging.logs import get_logger
 from council.core.state import REASON_TOLD_MAX, ActionStage, Decision
 from council.protocol.errors import CallerError, NotVerified
-from council.runtime.messages import shown
+from council.runtime.messages import printable
 
 log = get_logger("council")
 
 
-class Done(NamedTuple):
+class StepResult(NamedTuple):
     """What a step came to: what it gave, or what it raised."""
 
     value: Any = None
     error: BaseException | None = None
 
-    def given(self) -> Any:
+    def value_or_raise(self) -> Any:
         """The value. Raises the error."""
         if self.error is not None:
             raise self.error
@@ -34,7 +34,7 @@ class Done(NamedTuple):
 
 
 Work = Callable[[], Any]
-Course = Generator[Work, Done, Done]
+Course = Generator[Work, StepResult, StepResult]
 
 
 @dataclass(slots=True)
@@ -59,25 +59,25 @@ class Performance:
         ran = yield function
         if ran.error is None and not self.awaits and _is_still_to_run(ran.value):
             return self._not_run(ran.value, checked=verify is not None or revert is not None)
-        yield from self._tell("act", "" if ran.error is None else self._words(ran.error))
+        yield from self._report("act", "" if ran.error is None else self._words(ran.error))
         error: BaseException | None = ran.error
         if error is None and verify is not None:
             found = yield lambda: verify(ran.value)
             why = self._amiss(found)
-            yield from self._tell("verify", why)
+            yield from self._report("verify", why)
             error = self._unverified(why, found.error) if why else None
         if error is None:
-            return Done(ran.value, self._ended_by)
+            return StepResult(ran.value, self._ended_by)
         if revert is not None:
             undone = yield revert
             failed = "" if undone.error is None else self._words(undone.error)
             if _is_still_to_run(undone.value):
                 failed = _unstarted(undone.value, "revert")
-            yield from self._tell("revert", failed)
+            yield from self._report("revert", failed)
             error = self._put_back(error, failed, undone.error)
-        return Done(error=self._ended_by or error)
+        return StepResult(error=self._ended_by or error)
 
-    def _tell(self, stage: ActionStage, why: str) -> Generator[Work, Done, None]:
+    def _report(self, stage: ActionStage, why: str) -> Generator[Work, StepResult, None]:
         """Reports a step; ``why`` it failed, if it did. One who can't be told is told no more."""
         if self._unheard:
             return
@@ -90,7 +90,7 @@ class Performance:
         about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
         log.warning("the result of an action was not reported", call=self.name, **about, why=str(told.error))
 
-    def _amiss(self, found: Done) -> str:
+    def _amiss(self, found: StepResult) -> str:
         """Why what verify came to is no success; empty where it is one."""
         if found.error is not None:
             return f"verify raised {self._words(found.error)}"
@@ -132,14 +132,14 @@ class Performance:
             said = "" if self.discreet else str(error)
         except Exception:  # noqa: BLE001 - an exception's own code
             said = ""
-        return shown(f"{kind}: {said}" if said else kind)[:REASON_TOLD_MAX]
+        return printable(f"{kind}: {said}" if said else kind)[:REASON_TOLD_MAX]
 
-    def _not_run(self, given: Any, *, checked: bool) -> Done:
+    def _not_run(self, given: Any, *, checked: bool) -> StepResult:
         """What a plain function gave runs later, if ever: nothing became of the action that could be told."""
         if not checked:
-            return Done(given)
+            return StepResult(given)
         why = _unstarted(given, self.name)
-        return Done(
+        return StepResult(
             error=CallerError(
                 f"{self.name} did not run: {why}; make it an async function to have it verified"
             )
@@ -151,11 +151,11 @@ def run(course: Course) -> Any:
     work: Work | None = next(course)
     while work is not None:
         try:
-            done = Done(work())
+            done = StepResult(work())
         except BaseException as error:  # noqa: BLE001 - the course says what is raised
-            done = Done(error=error)
+            done = StepResult(error=error)
         work, done = _next(course, done)
-    return done.given()
+    return done.value_or_raise()
 
 
 async def run_async(course: Course) -> Any:
@@ -164,16 +164,16 @@ async def run_async(course: Course) -> Any:
     while work is not None:
         try:
             value = work()
-            done = Done(await value if inspect.isawaitable(value) else value)
+            done = StepResult(await value if inspect.isawaitable(value) else value)
         except GeneratorExit:  # the coroutine itself is closed, and may await nothing more
             raise
         except BaseException as error:  # noqa: BLE001 - the course says what is raised
-            done = Done(error=error)
+            done = StepResult(error=error)
         work, done = _next(course, done)
-    return done.given()
+    return done.value_or_raise()
 
 
-def _next(course: Course, done: Done) -> tuple[Work | None, Done]:
+def _next(course: Course, done: StepResult) -> tuple[Work | None, StepResult]:
     """The next step, or None with what the course came to."""
     try:
         return course.send(done), done

@@ -17,8 +17,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from council.cli.decide import deciding, estimate
-from council.cli.operate import cluster, dashboard, lifecycle
+from council.cli.decide import commands, estimate
+from council.cli.operate import cluster, dashboard, up_down
 from council.cli.options import EXIT_CODES
 from council.cli.record import log, replay, show, store, verify
 from council.cli.report import (
@@ -67,20 +67,20 @@ def _all(
 # As council --help has them: headings, and the commands and groups of commands below each.
 _PARTS: dict[str, dict[str, Callable[..., int] | typer.Typer]] = {
     "Decide": {
-        "propose": deciding.propose,
-        "review": deciding.review,
-        "escalations": deciding.escalations,
-        "answer": deciding.answer,
+        "propose": commands.propose,
+        "review": commands.review,
+        "escalations": commands.escalations,
+        "answer": commands.answer,
         "estimate": estimate.estimate,
-        "demo": deciding.demo,
+        "demo": commands.demo,
     },
     "A council that stays": {
-        "up": lifecycle.up,
-        "down": lifecycle.down,
-        "status": lifecycle.status,
-        "watch": lifecycle.watch,
-        "budget": lifecycle.budget,
-        "top": lifecycle.top,
+        "up": up_down.up,
+        "down": up_down.down,
+        "status": up_down.status,
+        "watch": up_down.watch,
+        "budget": up_down.budget,
+        "top": up_down.top,
         "dashboard": dashboard.app,
         "cluster": cluster.app,
     },

@@ -24,7 +24,7 @@ class Risk(StrEnum):
     high = "high"
 
 
-class WaitFor(StrEnum):
+class WaitForOption(StrEnum):
     """Which ballots a decision waits for (rules 1.5)."""
 
     decisive = "decisive"

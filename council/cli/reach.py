@@ -75,7 +75,9 @@ class Where:
         file, config = self.found_here("ray_address"), self.loaded().config
         kept = known.read(config.name)
         if file is not None and (kept is None or kept.address != config.ray_address):
-            raise _anybodys(file, f"names the Ray at {config.ray_address}", f"{_named(file)}, or --address")
+            raise _anybodys(
+                file, f"names the Ray at {config.ray_address}", f"{_config_option(file)}, or --address"
+            )
 
     def refuse_insecure_found(self) -> None:
         """Raises UsageFault where nothing but such a file says that a cluster without a token will do."""
@@ -91,7 +93,7 @@ class Where:
             file = next((file for file in files if file is not None), None)
             if key is not None and file is not None:
                 does = f"has seat {seat.name} send the key in {key} to {seat.base_url}"
-                raise _anybodys(file, does, _named(file))
+                raise _anybodys(file, does, _config_option(file))
 
 
 def _anybodys(file: str, does: str, say: str) -> UsageFault:
@@ -99,7 +101,7 @@ def _anybodys(file: str, does: str, say: str) -> UsageFault:
     return UsageFault(f"{file} {does}, and {lies}: if it is yours, say {say}")
 
 
-def _named(file: str) -> str:
+def _config_option(file: str) -> str:
     return f"--config {file.removesuffix(' [tool.council]')}"
 
 
@@ -111,14 +113,14 @@ def opened(where: Where, report: Report, *, sole: Sole = "error") -> Iterator[tu
     """
     if where.inline and (where.launch or where.address is not None):
         raise UsageFault("--inline runs a council in this process: leave out --launch and --address")
-    council, how = _come_by(where, report, sole)
+    council, how = _connect(where, report, sole)
     try:
         yield council, how
     finally:
         council.close()
 
 
-def _come_by(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
+def _connect(where: Where, report: Report, sole: Sole) -> tuple[Council, How]:
     from council.api.client import Council
     from council.cluster import known
     from council.config.origins import RAY_ORIGIN

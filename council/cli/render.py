@@ -25,7 +25,7 @@ from council.core.state import Spend
 from council.journal.entries import Entry
 
 if TYPE_CHECKING:
-    from council.api.events import Event
+    from council.api.event_stream import Event
     from council.core.state import Account, Ballot, Decision, Escalation
 
 OUTCOME_STYLES = {
@@ -46,7 +46,7 @@ def text(value: object, style: str = "") -> Text:
     return Text(clean(str(value)), style=style)
 
 
-def word(decision: Decision) -> str:
+def standing_word(decision: Decision) -> str:
     """The one word for how a proposal stands."""
     return decision.outcome or decision.standing
 
@@ -56,7 +56,7 @@ def decision(decided: Decision, *, council: str | None = None, ended: bool = Fal
 
     ``ended``: its council is no more, so that nobody can answer what is escalated.
     """
-    how = word(decided)
+    how = standing_word(decided)
     style = OUTCOME_STYLES[how]
     why = Text.assemble(
         text(line(decided.reason)),
@@ -106,7 +106,7 @@ def facts(lines: Iterable[tuple[str, Text]]) -> Table:
 # What happened, on one line
 
 
-class Words(NamedTuple):
+class Phrase(NamedTuple):
     """What happened: who did what in short, and the rest of it."""
 
     act: str
@@ -167,7 +167,7 @@ def row(found: Entry | Event, *, dated: bool = False) -> Text:
         (f"{when} {place}", DIM),
         (f"{clean(kind(found)):<{KIND_CELLS}} ", style(found)),
         (f"{clean(about or '')[:ID_SHOWN]:<{ID_SHOWN}} ", DIM),
-        said(found),
+        happened(found),
     )
 
 
@@ -200,9 +200,9 @@ def style(found: Entry | Event) -> str:
     return _STYLES.get(found.kind, "")
 
 
-def said(found: Entry | Event) -> Text:
+def happened(found: Entry | Event) -> Text:
     """What happened and what came of it, on one line."""
-    act, detail = words(found.kind, found.data)
+    act, detail = phrase(found.kind, found.data)
     shown = Text(line(act, DETAIL_CHARS_MAX))
     if isinstance(found, Entry):
         shown.append_text(came_to(found))
@@ -219,7 +219,7 @@ def came_to(entry: Entry) -> Text:
         ends.update("to a human" for _ in entry.escalations)
         return Text(" → " + ", ".join(f"{number:,} {end}" for end, number in ends.items()), "bold")
     for decision in entry.decisions:
-        how = word(decision)
+        how = standing_word(decision)
         found = Text.assemble(" → ", (how, f"bold {OUTCOME_STYLES[how]}"))
         # What a human, a client or Prime said stands in the record itself.
         shown = entry.kind in ("answer", "cancellation")
@@ -231,13 +231,13 @@ def came_to(entry: Entry) -> Text:
     return Text()
 
 
-def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case for each kind
+def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:  # noqa: C901 - a case for each kind
     """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
     match kind:
         case "proposal":
             what = data["what"]
             revises = f"revises {what['supersedes'][:ID_SHOWN]}: " if what["supersedes"] else ""
-            return Words(
+            return Phrase(
                 f"{revises}{line(what['summary'], 200)} ({what['proposer']}{_risk(what['risk_level'])})"
             )
         case "ballot" | "ruling":
@@ -245,89 +245,89 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
             late = "late: " if data.get("late") else ""
             chosen = act["vote"] if kind == "ballot" else act["ruling"]
             how = certainty(act["confidence"], act["risk_level"])
-            return Words(f"{late}{act['seat']} {chosen} {how}", act["reason"])
+            return Phrase(f"{late}{act['seat']} {chosen} {how}", act["reason"])
         case "answer":
             answer = data["answer"]
             how = "approves" if answer["approve"] else "rejects"
-            return Words(f"{answer['human']} {how}", answer["reason"])
+            return Phrase(f"{answer['human']} {how}", answer["reason"])
         case "observation":
             halts = "calls a halt on" if data["interrupt"] else "observes"
             stage = f"'s {data['stage']}" if data.get("stage") else ""
-            return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
+            return Phrase(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
         case "fault" | "loss" | "ballot_unreadable" | "roll" | "seat_died" | "seat_silent" | "seat_back":
             return _of_seat(kind, data)
         case "escalation":
-            return Words(f"{data['seat']} calls for Prime", data["reason"])
+            return Phrase(f"{data['seat']} calls for Prime", data["reason"])
         case "to_prime":
-            return Words("escalated to Prime", data["reason"])
+            return Phrase("escalated to Prime", data["reason"])
         case "to_human":
             escalation = data["escalation"]
-            return Words(f"waits for a human as {escalation['escalation_id']}", escalation["detail"])
+            return Phrase(f"waits for a human as {escalation['escalation_id']}", escalation["detail"])
         case "decision":
-            return Words(_ended(data["decision"]), data["decision"]["reason"])
+            return Phrase(_ended(data["decision"]), data["decision"]["reason"])
         case "cancellation":
-            return Words(data["sender"], data["reason"])
+            return Phrase(data["sender"], data["reason"])
         case "outcome":
-            return Words(_step(data["report"]), data["report"]["text"])
+            return Phrase(_step(data["report"]), data["report"]["text"])
         case "call" | "settlement" | "spending" | "overrun" | "denial":
             return _of_call(kind, data)
         case "identity_change":
-            return Words(_changed(data["change"]), f"{data['change']['why']}; {data['change']['reason']}")
+            return Phrase(_changed(data["change"]), f"{data['change']['why']}; {data['change']['reason']}")
         case "creator_change":
             to = data["creator"] or "nobody"
-            return Words(f"the creator was {data['before']}, and is {to} now, by the settings")
+            return Phrase(f"the creator was {data['before']}, and is {to} now, by the settings")
         case "refusal":
-            return Words(f"{data['sender']} {data['code']}", data["why"])
+            return Phrase(f"{data['sender']} {data['code']}", data["why"])
         case "alert":
-            return Words(data["kind"], data["text"])
+            return Phrase(data["kind"], data["text"])
         case "deadline":
-            return Words("the time is up")
+            return Phrase("the time is up")
         case "expiry":
-            return Words("no human answered in time")
+            return Phrase("no human answered in time")
         case "start" if "rules" in data:
             return _founded(data)
         case "start":
-            return Words(f"the coordinator started anew, with {count(data['open'], 'open proposal')}")
+            return Phrase(f"the coordinator started anew, with {count(data['open'], 'open proposal')}")
         case "damaged":
-            return Words("", data["why"])
-    return Words("", str(dict(data)))
+            return Phrase("", data["why"])
+    return Phrase("", str(dict(data)))
 
 
-def _of_seat(kind: str, data: Mapping[str, Any]) -> Words:
+def _of_seat(kind: str, data: Mapping[str, Any]) -> Phrase:
     """What became of a seat, or of its work."""
     seat = data["seat"]
     match kind:
         case "fault" | "loss":
             again = ", and is asked again" if data.get("retrying") else ""
-            return Words(f"{seat} gives no {data['task']}{again}", data["why"] + _shortened(data))
+            return Phrase(f"{seat} gives no {data['task']}{again}", data["why"] + _shortened(data))
         case "roll":
-            return Words(f"{seat} is {'active' if data['active'] else 'inactive'}", data["why"])
+            return Phrase(f"{seat} is {'active' if data['active'] else 'inactive'}", data["why"])
         case "seat_silent":
-            return Words(seat, "no heartbeat for too long")
+            return Phrase(seat, "no heartbeat for too long")
         case "seat_back":
-            return Words(seat, "its heartbeat is back")
-    return Words(seat, data["why"])
+            return Phrase(seat, "its heartbeat is back")
+    return Phrase(seat, data["why"])
 
 
-def _of_call(kind: str, data: Mapping[str, Any]) -> Words:
+def _of_call(kind: str, data: Mapping[str, Any]) -> Phrase:
     """What a model's call is asked, allowed and comes to."""
     if kind == "settlement":
         used, error = data["used"], data["error"]
         spent = "usage unknown" if used is None else cost(used)
-        return Words(f"{data['seat']} settles a call", f"{spent}; failed ({error})" if error else spent)
+        return Phrase(f"{data['seat']} settles a call", f"{spent}; failed ({error})" if error else spent)
     call, model = data["call"], line(data["call"]["model"], 80)
     match kind:
         case "call":
             worst = f"at worst {cost(call['worst'])}{_shortened(data)}"
-            return Words(f"{call['seat']} asks for a call to {model} for its {call['task']}", worst)
+            return Phrase(f"{call['seat']} asks for a call to {model} for its {call['task']}", worst)
         case "overrun":
-            return Words(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
+            return Phrase(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
         case "denial":
-            return Words(f"{call['seat']} may not call {model}", data["why"])
+            return Phrase(f"{call['seat']} may not call {model}", data["why"])
     unknown = " (as reserved: its usage is unknown)" if data["assumed"] else ""
     failed = f", and failed ({data['error']})" if data["error"] else ""
     spent = f"{call['seat']} spent {cost(data['spent'])} on {model}"
-    return Words(f"{spent} for its {call['task']}{failed}{unknown}")
+    return Phrase(f"{spent} for its {call['task']}{failed}{unknown}")
 
 
 def certainty(confidence: float, risk_level: str) -> str:
@@ -358,11 +358,11 @@ def _changed(change: Mapping[str, Any]) -> str:
     return f"{change['human']} changes the identity {before} to {after}"
 
 
-def _founded(data: Mapping[str, Any]) -> Words:
+def _founded(data: Mapping[str, Any]) -> Phrase:
     rules = data["rules"]
     seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
     seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
-    return Words(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
+    return Phrase(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
 
 
 def _shortened(data: Mapping[str, Any]) -> str:

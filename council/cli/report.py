@@ -117,12 +117,12 @@ class Report:
     def result(self, document: Mapping[str, Any], shown: RenderableType | None, code: int = DONE) -> int:
         """Says what came of it, and returns ``code``."""
         if self.as_json:
-            self.say_json({**document, "exit_code": code})
+            self.print_json({**document, "exit_code": code})
         elif shown is not None:
-            self.say(shown)
+            self.print(shown)
         return code
 
-    def say(self, shown: RenderableType, **how: Any) -> bool:
+    def print(self, shown: RenderableType, **how: Any) -> bool:
         """Prints on the output, a str as harmless text; False once whoever read it has enough, which is no error."""
         if isinstance(shown, str):
             shown, how = clean(shown), {**how, "markup": False}
@@ -130,7 +130,7 @@ class Report:
             self.out.print(shown, **how)
         return not written.broken
 
-    def say_json(self, document: Mapping[str, Any]) -> bool:
+    def print_json(self, document: Mapping[str, Any]) -> bool:
         """Writes a document as one line, in ASCII, so that nothing in it can act on a terminal."""
         text = json.dumps(document, ensure_ascii=True, allow_nan=False, default=str)
         with _writing() as written:
@@ -160,7 +160,7 @@ class Report:
                 "exit_code": code,
             }
             try:
-                self.say_json(document)
+                self.print_json(document)
             except Unwritable as lost:
                 self.note(str(lost))
         if not message:

@@ -29,10 +29,10 @@ from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply,
 from council.agents.seat.remote import RemoteSeat, courier_to
 from council.cluster import raw_answers
 from council.cluster.connection import alive, versions
-from council.cluster.metrics import RaySink
 from council.cluster.panel_actor import FOR_GOOD, Panel, Watched, logs_folder
 from council.cluster.placement import Node, lacking, pinned, place
 from council.cluster.raw_answers import in_bytes
+from council.cluster.ray_metrics import RaySink
 from council.config.settings import CouncilConfig, SeatConfig
 from council.journal.record import PASSING
 from council.protocol.errors import (
@@ -291,8 +291,8 @@ class CoordinatorActor:
             "name": self._config.name,
             "pid": os.getpid(),
             "placement": placement,
-            "panel": None if self._panel is None else await self._panel.told(),
-            "metrics": self._exports and self._exports.told(),
+            "panel": None if self._panel is None else await self._panel.status(),
+            "metrics": self._exports and self._exports.status(),
         }
 
     @in_bytes

@@ -36,7 +36,7 @@ _HOW = f"set {TOKEN_PATH} to a file with the cluster's token (ray get-auth-token
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class AuthMode:
     """How a cluster's head takes a stranger: ``demands_token``, or lets in whoever reaches it."""
 
     address: str
@@ -68,14 +68,14 @@ def _set(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def knock(address: str, own: str | None = None) -> Door:
+def probe_auth(address: str, own: str | None = None) -> AuthMode:
     """Asks the head at ``address`` (host:port), with the token ``own`` or, without it, that of the environment.
 
     Raises Unreachable: nobody there, no Ray, a token it wants not.
     """
     refuse_if_nobody_listens(address)
     if _lets_in(address, None):
-        return Door(address, demands_token=False)
+        return AuthMode(address, demands_token=False)
     shown, where = token() if own is None else (own, "this user's record of the council")
     if shown is None:
         raise Unreachable(f"the Ray at {address} demands a token, and there is none: {_HOW}", address=address)
@@ -83,7 +83,7 @@ def knock(address: str, own: str | None = None) -> Door:
         raise Unreachable(
             f"the token in {where} is not that of the Ray at {address}: {_HOW}", address=address
         )
-    return Door(address, demands_token=True, token=own)
+    return AuthMode(address, demands_token=True, token=own)
 
 
 def _lets_in(address: str, token: str | None) -> bool:
@@ -188,7 +188,7 @@ def no_node(address: str) -> Unreachable:
     )
 
 
-class Head:
+class ClusterHead:
     """Where a cluster's head listens. Without it a council is gone, and Ray does not say so in time."""
 
     def __init__(self, address: str, name: str, *, may_return: bool) -> None:
@@ -197,7 +197,7 @@ class Head:
         self._gone_s = GONE_S if may_return else 0.0
         self._away_since_s: float | None = None
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raises CouncilDied once nobody has listened there for GONE_S, Unreachable where the network fails.
 
         A head that does not come back, as that of a local Ray, is gone at once.

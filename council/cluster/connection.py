@@ -30,7 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from council import __version__
 from council.cluster import admission, reaper
-from council.cluster.placement import Node, look_around, refuse_unequal
+from council.cluster.placement import Node, node_check, refuse_unequal
 from council.protocol.errors import ConfigError, CouncilDied, OperatorError, Unreachable, VersionMismatch
 
 ACTORS = "council.cluster.actors"  # what each node must be able to import
@@ -142,7 +142,7 @@ class Link:
                 raise
             self._end()
 
-    def made(self) -> None:
+    def connected(self) -> None:
         """Ray has just been connected to from here."""
         self._made = current()
 
@@ -230,7 +230,7 @@ def connect(
         _join(_resolved(str(address)), token, insecure=insecure, ship=ship, timeout_s=timeout_s)
     worker: Any = ray._private.worker.global_worker
     worker.threads_stopped.set()  # of them the one that prints errors keeps a core busy once Ray's head is gone
-    link.made()
+    link.connected()
 
 
 def raylet() -> int | None:
@@ -314,7 +314,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeout_s: float) -> None:
-    door = admission.knock(address, token)
+    door = admission.probe_auth(address, token)
     if not (door.demands_token or insecure):
         raise admission.insecure(address)
     local: Any = services  # without types
@@ -396,12 +396,12 @@ def alive() -> list[Node]:
     ]
 
 
-def look_at_nodes(limit_s: float) -> None:
+def check_nodes(limit_s: float) -> None:
     """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run."""
-    looking: Any = ray.remote(num_cpus=0, max_retries=0)(look_around(ACTORS))
+    looking: Any = ray.remote(num_cpus=0, max_retries=0)(node_check(ACTORS))
     found: dict[str, tuple[str | None, str]] = {}
     ends_s = time.monotonic() + limit_s
-    while left := [node for node in alive() if node.told not in found]:
+    while left := [node for node in alive() if node.label not in found]:
         asked = {looking.options(scheduling_strategy=on_node(node.node_id)).remote(): node for node in left}
         ray.wait(list(asked), num_returns=len(asked), timeout=max(0.0, ends_s - time.monotonic()))
         for each, node in asked.items():
@@ -409,9 +409,9 @@ def look_at_nodes(limit_s: float) -> None:
             with contextlib.suppress(
                 ray_errors.NodeDiedError, ray_errors.TaskUnschedulableError, ray_errors.GetTimeoutError
             ):
-                found[node.told] = ray.get(each, timeout=SLICE_S)
+                found[node.label] = ray.get(each, timeout=SLICE_S)
         if time.monotonic() > ends_s:
-            hosts = ", ".join(node.told for node in left)
+            hosts = ", ".join(node.label for node in left)
             raise OperatorError(f"no process starts within {limit_s:g} s on {hosts}: see Ray's logs")
     refuse_unequal(found, __version__)
 

@@ -142,7 +142,7 @@ class PanelActor:
     async def _ask(self) -> Mapping[str, Any]:
         try:
             answer = await asyncio.wrap_future(self._coordinator.ask.remote(STATUS).future())
-            return raw_answers.opened(answer, dict[str, Any])
+            return raw_answers.result_or_raise(answer, dict[str, Any])
         except ray_errors.RayError as error:
             why = f"is away ({type(error).__name__}); it may be restarting"
             raise Unreachable(f"the coordinator of {self._name} {why}", name=self._name) from None
@@ -203,7 +203,7 @@ class Panel:
             log.warning("no panel", council=config.name, why=str(error))
             self._about["notice"] = f"the panel can't be made: {error}; see panel_host and panel_port"
 
-    async def told(self) -> dict[str, Any] | None:
+    async def status(self) -> dict[str, Any] | None:
         """Where the panel is, or why it is not; None where none is wanted."""
         if not self._wanted:
             return None
@@ -217,7 +217,9 @@ class Panel:
                 error = asking.exception()
                 why = f"the panel does not answer: {type(error).__name__}"
                 about = {**self._about, "notice": why}
-                self._about = raw_answers.opened(asking.result(), dict[str, Any]) if error is None else about
+                self._about = (
+                    raw_answers.result_or_raise(asking.result(), dict[str, Any]) if error is None else about
+                )
         return {"url": self._about["url"], "notice": self._about["notice"]}
 
 
@@ -226,7 +228,7 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
     try:
         actor: Any = raw_answers.find(f"{config.name}/{PART}", config.ray_namespace, PanelActor)
         answer: Any = ray.get(actor.about.remote(), timeout=timeout_s)
-        return raw_answers.opened(answer, dict[str, Any])
+        return raw_answers.result_or_raise(answer, dict[str, Any])
     except (ValueError, ray_errors.RayError):
         return None
 

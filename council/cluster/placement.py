@@ -22,7 +22,7 @@ class Node(NamedTuple):
     resources: Mapping[str, float]
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """Its name in an error; there may be several nodes on a host."""
         return f"{self.host} (node {self.node_id[:8]})"
 
@@ -51,15 +51,15 @@ def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
     wants += [f"{amount:g} {name}" for name, amount in seat.resources.items()]
     if not wants or any(fits(seat, node) for node in every):
         return "see the cluster's resources (ray status)"
-    shown = [_told(seat, node) for node in every[:NODES_SHOWN]]
+    shown = [_labelled(seat, node) for node in every[:NODES_SHOWN]]
     more = f", and {len(every) - NODES_SHOWN} more" if len(every) > NODES_SHOWN else ""
     return f"no node has {', '.join(wants)}: {'; '.join(shown)}{more}. Mend its labels or resources, or add a node"
 
 
-def _told(seat: SeatConfig, node: Node) -> str:
+def _labelled(seat: SeatConfig, node: Node) -> str:
     labels = [f"{key}={node.labels[key]}" for key in seat.labels if key in node.labels]
     resources = [f"{node.resources.get(name, 0):g} {name}" for name in seat.resources]
-    return f"{node.told} has {', '.join([*labels, *resources]) or 'none of it'}"
+    return f"{node.label} has {', '.join([*labels, *resources]) or 'none of it'}"
 
 
 def pinned(config: CouncilConfig) -> bool:
@@ -67,13 +67,13 @@ def pinned(config: CouncilConfig) -> bool:
     return config.store != MEMORY and not (config.store or "").startswith("postgres")
 
 
-def look_around(needed: str) -> Callable[[], tuple[str | None, str]]:
+def node_check(needed: str) -> Callable[[], tuple[str | None, str]]:
     """What a node is asked: the module that ``needed`` lacks there, or None, and the version of this package.
 
     A function of a function, for such are sent by value: where the package is not, nothing of it could be named.
     """
 
-    def look() -> tuple[str | None, str]:
+    def check() -> tuple[str | None, str]:
         import importlib
 
         try:
@@ -82,13 +82,13 @@ def look_around(needed: str) -> Callable[[], tuple[str | None, str]]:
         except ModuleNotFoundError as error:
             return error.name, ""
 
-    return look
+    return check
 
 
 def refuse_unequal(found: Mapping[str, tuple[str | None, str]], ours: str) -> None:
     """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run.
 
-    ``found`` is what each of them answered to ``look_around``.
+    ``found`` is what each of them answered to ``node_check``.
     """
     lacks = [
         f"{host} (no module {module})" for host, (module, _) in sorted(found.items()) if module is not None

@@ -16,11 +16,11 @@ from council.agents.messaging.mailbox import Reply, frame, unframe_reply
 from council.cluster import connection as ray_link
 from council.cluster import known, panel_actor, raw_answers
 from council.cluster.actors import START_TIMEOUT_S, CoordinatorActor, Keys, actor_name, end_seats
-from council.cluster.admission import GONE_ON, Head, refuse_if_nobody_listens
+from council.cluster.admission import GONE_ON, ClusterHead, refuse_if_nobody_listens
 from council.cluster.connection import current, ensure_ray, link, on_node
 from council.cluster.placement import pinned
-from council.config.charter_files import chartered
-from council.config.human_keys import enrolled
+from council.config.charter_files import resolve_charter
+from council.config.human_keys import keys_of_humans
 from council.config.settings import MEMORY, CouncilConfig
 from council.protocol.errors import (
     ConfigError,
@@ -31,7 +31,7 @@ from council.protocol.errors import (
     Unreachable,
 )
 from council.runtime.build import new_council_id
-from council.runtime.journals import council_id_of, journal_key, settled
+from council.runtime.journals import council_id_of, journal_key, with_store_paths
 from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
@@ -82,7 +82,7 @@ class RayPort:
         kept = None if self._wanted is None or self._wanted.ray_address else known.read(self._name)
         self._remembered = kept is not None
         local = config.ray_address is None or (kept is not None and kept.pid is not None)
-        self._head = Head(str(connection.gcs_address), self._name, may_return=not local)
+        self._head = ClusterHead(str(connection.gcs_address), self._name, may_return=not local)
 
     async def join(self, name: str, role: str, key: bytes) -> dict[str, Any]:
         return dict(await self._ask_again(raw_answers.Joined, "join", name, role, key))
@@ -133,7 +133,7 @@ class RayPort:
             try:
                 with _as_ours(self._name):
                     answer = await self._answer(method, arguments)
-                return raw_answers.opened(answer, cast(type[T], kind))
+                return raw_answers.result_or_raise(answer, cast(type[T], kind))
             except CouncilDied as error:
                 if self._wanted is None:  # it is not to be found again
                     raise
@@ -149,36 +149,36 @@ class RayPort:
         asked: asyncio.Future[bytes] = asyncio.wrap_future(call.future())
         self._asked.add(asked)
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking = asyncio.get_running_loop().create_task(self._watch_head())
         try:
             return await asked
         except asyncio.CancelledError:
             task, why = asyncio.current_task(), self._lost_error or self._look_error
             if why is None or task is None or task.cancelling():
                 raise
-            raise why from None  # it was ``_look`` or ``_find_again`` that gave the call up
+            raise why from None  # it was ``_watch_head`` or ``_find_again`` that gave the call up
         except ray_errors.RayError as error:
             if not isinstance(
                 error, (raw_answers.NotBytes, ray_errors.RayTaskError)
             ):  # it did not come through
-                await self._look_once()
+                await self._check_head()
             raise
         finally:
             self._asked.discard(asked)
 
-    async def _look(self) -> None:
+    async def _watch_head(self) -> None:
         """While calls are under way, sees that there is still somebody to answer them."""
         while self._asked:
             await asyncio.sleep(LOOK_S)
             try:
                 if self._asked:
-                    await self._look_once()
+                    await self._check_head()
             except CouncilError:
                 for asked in self._asked:
                     asked.cancel()
                 return
 
-    async def _look_once(self) -> None:
+    async def _check_head(self) -> None:
         try:
             await asyncio.to_thread(self._refuse_if_gone)
             self._look_error = None
@@ -191,7 +191,7 @@ class RayPort:
         with _as_ours(self._name), link.used(self._connection):
             pass
         self._refuse_if_forgotten()
-        self._head.look()
+        self._head.check()
 
     def _refuse_if_forgotten(self) -> None:
         """Raises CouncilClosed or CouncilDied where this user's record says that the council is no more."""
@@ -234,14 +234,14 @@ class RayPort:
         with link.renewed():
             if self._released:
                 return
-            found, door = _placed(self._wanted)
+            found, door = _located(self._wanted)
             if ray.is_initialized():
                 link.move(found.ray_address, held=self._release is not None)
             if not ray.is_initialized():
                 ray_link.connect(found.ray_address, **door)
             self._release = self._release or link.hold()
             connection = current()
-        handle = _found(found, connection)
+        handle = _find_coordinator(found, connection)
         if isinstance(self._loss, CouncilClosed) and handle._actor_id == self._handle._actor_id:
             raise self._loss  # it is still about to end
         self._set_coordinator(handle, found, connection)
@@ -288,9 +288,9 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     name = config.name
     durable = config.store != MEMORY
     refuse_untraceable(config)
-    config = chartered(config)
+    config = resolve_charter(config)
     if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's processes are told
-        config = settled(config)
+        config = with_store_paths(config)
     dashboard = dashboard or config.ray_dashboard
     config = panel_actor.with_panel(config, dashboard=dashboard)
     with link.renewed(), panel_actor.for_dashboard(config, dashboard=dashboard):
@@ -301,10 +301,10 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
     try:
         with _as_ours(name), link.used(connection):
             if config.ray_address is not None:
-                ray_link.look_at_nodes(START_TIMEOUT_S)
+                ray_link.check_nodes(START_TIMEOUT_S)
             council_id = _council_id(config)
             seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
-            keys = Keys(seats, enrolled(config, council_id), journal_key(name) if durable else b"")
+            keys = Keys(seats, keys_of_humans(config, council_id), journal_key(name) if durable else b"")
             try:
                 coordinators: Any = CoordinatorActor
                 handle = coordinators.options(
@@ -324,7 +324,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
         try:
             with _as_ours(name):
                 began = link.result(connection, opening, START_TIMEOUT_S + 30, ray_link.refuse_if_gone)
-                raw_answers.opened(began, cast(type, None))
+                raw_answers.result_or_raise(began, cast(type, None))
         except BaseException:
             with _as_ours(name), link.used(connection):
                 ray.kill(handle, no_restart=True)
@@ -362,18 +362,18 @@ def connect(config: CouncilConfig) -> RayPort:
     Unreachable, CouncilDied, VersionMismatch, ConfigError.
     """
     with link.renewed():
-        found, door = _placed(config)
+        found, door = _located(config)
         release = ensure_ray(found.ray_address, **door)
         connection = current()
     try:
-        return RayPort(_found(found, connection), found, connection, release, wanted=config)
+        return RayPort(_find_coordinator(found, connection), found, connection, release, wanted=config)
     except BaseException:
         if release is not None:
             release()
         raise
 
 
-def _placed(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
+def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
     """``config`` with the address where the council was brought up from here, unless it has one; and how to join.
 
     A Ray that demands no token will do where it was named or the settings say so, and nobody kept a token for it.
@@ -402,7 +402,7 @@ def _placed(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
     return config.model_copy(update=place), {"token": kept.token, "insecure": kept.token is None}
 
 
-def _found(config: CouncilConfig, connection: object) -> Any:
+def _find_coordinator(config: CouncilConfig, connection: object) -> Any:
     """The coordinator's actor. Raises Unreachable where there is none, CouncilDied, and VersionMismatch."""
     name = config.name
     with _as_ours(name), link.used(connection):
@@ -418,7 +418,7 @@ def _found(config: CouncilConfig, connection: object) -> Any:
         call = handle.hello.remote()
     with _as_ours(name):
         hello = cast(bytes, link.result(connection, call, config.call_timeout_s, ray_link.refuse_if_gone))
-    theirs = cast(dict[str, Any], raw_answers.opened(hello, raw_answers.Hello))
+    theirs = cast(dict[str, Any], raw_answers.result_or_raise(hello, raw_answers.Hello))
     ray_link.refuse_other_versions("the council", theirs)
     return handle
 

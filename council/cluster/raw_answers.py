@@ -93,7 +93,7 @@ def _refusal(error: CouncilError) -> bytes:
 # What its callers do
 
 
-def opened(told: bytes, kind: type[T]) -> T:
+def result_or_raise(told: bytes, kind: type[T]) -> T:
     """The result in an answer. Raises the error that is in it, and Unreachable for anything else."""
     try:
         if told[:1] == b"+":

@@ -44,7 +44,7 @@ def build_mind(seat: SeatConfig, council: CouncilConfig | None = None) -> Mind:
 def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
     """The mind of a seat that is backed by a language model, its prompts and its tokens' counter loaded."""
     from council.agents.model import ModelMind  # of no use to a council without models
-    from council.config.charter_files import papers_of
+    from council.config.charter_files import charter_files_of
 
     needed, extra = ("openai", "models") if seat.provider is None else ("pydantic_ai", "pydantic-ai")
     if find_spec(needed) is None:
@@ -55,7 +55,7 @@ def _model_mind(seat: SeatConfig, council: CouncilConfig | None) -> Mind:
         log.warning("a key goes over the network in clear: use https", seat=seat.name, to=endpoint.base_url)
     if council is None:
         return ModelMind(endpoint, prompter_of(seat), stages=seat.stages)
-    papers = papers_of(council)
+    papers = charter_files_of(council)
     prompter = prompter_of(seat, steps_of(council), papers.of(seat.name))
     return ModelMind(endpoint, prompter, stages=seat.stages, predicates=papers.schema())
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from council.agents.messaging.logs import get_logger
-from council.config.human_keys import me
+from council.config.human_keys import current_user
 from council.config.settings import (
     FILES,
     MODEL_MIND,
@@ -32,7 +32,7 @@ from council.protocol.answer.mangle import Schema, shipped
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import Charter, Identity, Persona, Share, check_limits, check_persona
 from council.protocol.identity.persona import Contradiction
-from council.protocol.identity.profiles import Imported, SeatProfile, import_config
+from council.protocol.identity.profiles import ImportedProfiles, SeatProfile, import_config
 from council.protocol.models import malformed
 from council.protocol.values import kind_of, quoted, read_json
 
@@ -50,7 +50,7 @@ _NAME = re.compile(r"[^.\[\]]+|\[[0-9]+\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Papers:
+class CharterFiles:
     """What stands in a configuration's files; what ships, where it names none. ``named`` are their paths.
 
     ``unread`` are the keys of a config.json of profiles that nothing here goes by.
@@ -72,24 +72,26 @@ class Papers:
         return _extended(self.schemas) if self.schemas else None
 
 
-def papers_of(config: CouncilConfig) -> Papers:
+def charter_files_of(config: CouncilConfig) -> CharterFiles:
     """The configuration's papers, read where they were not yet. Raises ConfigError that lists every fault."""
     known = charter_files(config)
-    named = _named(config)
-    return known if isinstance(known, Papers) and dict(known.named) == named else read_papers(named)
+    named = _paths_of(config)
+    return (
+        known if isinstance(known, CharterFiles) and dict(known.named) == named else read_charter_files(named)
+    )
 
 
-def chartered(config: CouncilConfig) -> CouncilConfig:
+def resolve_charter(config: CouncilConfig) -> CouncilConfig:
     """The configuration with its papers read and held against each seat's limits, and its profiles applied.
 
     Its creator is named: one of the humans who will be enrolled. Raises ConfigError that lists every fault.
     """
-    humans = (me(),) if config.humans is None else tuple(config.humans)
+    humans = (current_user(),) if config.humans is None else tuple(config.humans)
     if config.profiles is not None:
         found = read_profiles(config.profiles)
         seats = tuple(_profiled(seat, found, config.profiles) for seat in config.seats)
         config = config.model_copy(update={"seats": seats})
-    papers = papers_of(config)
+    papers = charter_files_of(config)
     problems = _over_limits(config, papers) if papers.named else []  # what ships is told at the seat
     if config.creator is not None and config.creator not in humans:
         who = ", ".join(humans) or "nobody"
@@ -103,7 +105,7 @@ def chartered(config: CouncilConfig) -> CouncilConfig:
     return with_charter_files(config.model_copy(update={"creator": creator}), papers)
 
 
-def read_papers(named: Mapping[str, str], origin: Callable[[str], str] = str) -> Papers:
+def read_charter_files(named: Mapping[str, str], origin: Callable[[str], str] = str) -> CharterFiles:
     """What stands in files, ``named`` by the keys of a configuration; ``origin`` says how a fault with a key begins.
 
     Raises ConfigError that lists every fault of every file, each with its file and what to do; then none counts.
@@ -131,18 +133,18 @@ def read_papers(named: Mapping[str, str], origin: Callable[[str], str] = str) ->
     unread = read("profiles", lambda path: read_profiles(path).ignored, nothing)
     if problems:
         raise _faults(problems)
-    return Papers(charter, personas, schemas, tuple(named.items()), unread)
+    return CharterFiles(charter, personas, schemas, tuple(named.items()), unread)
 
 
-def named_in(values: Mapping[str, Any], seats: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def file_paths(values: Mapping[str, Any], seats: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The files that these values of a configuration and its seats name, by their dotted keys."""
     given = {key: values.get(key) for key in FILES}
     given |= {f"seats.{name}{_PERSONA}": seat.get("persona") for name, seat in seats.items()}
     return {key: path for key, path in given.items() if path is not None}
 
 
-def _named(config: CouncilConfig) -> dict[str, str]:
-    return named_in(dict(config), {seat.name: dict(seat) for seat in config.seats})
+def _paths_of(config: CouncilConfig) -> dict[str, str]:
+    return file_paths(dict(config), {seat.name: dict(seat) for seat in config.seats})
 
 
 def _faults(problems: Sequence[str]) -> ConfigError:
@@ -320,7 +322,7 @@ def _extended(schemas: Sequence[tuple[str, str]]) -> Schema:
     return schema
 
 
-def read_profiles(path: str) -> Imported:
+def read_profiles(path: str) -> ImportedProfiles:
     """The seats' profiles in a config.json. Raises ConfigError that lists every fault."""
     text = _text(path)
     data = _json(path, text)
@@ -334,7 +336,7 @@ def read_profiles(path: str) -> Imported:
     return import_config(data, path)
 
 
-def _profiled(seat: SeatConfig, found: Imported, path: str) -> SeatConfig:
+def _profiled(seat: SeatConfig, found: ImportedProfiles, path: str) -> SeatConfig:
     if seat.mind != MODEL_MIND:
         return seat
     given = {key: getattr(seat, key) for key in seat.model_fields_set}
@@ -360,7 +362,7 @@ class SeatShares:
     problem: str = ""
 
 
-def shares(config: CouncilConfig, papers: Papers) -> Iterator[SeatShares]:
+def shares(config: CouncilConfig, papers: CharterFiles) -> Iterator[SeatShares]:
     """The shares of each seat that is backed by a model."""
     from council.agents.prompting.tokens import counter_for  # of no use to a council without models
 
@@ -377,10 +379,10 @@ def shares(config: CouncilConfig, papers: Papers) -> Iterator[SeatShares]:
         except CouncilError as error:
             yield SeatShares(seat.name, seat.mtu, problem=str(error))
             continue
-        yield SeatShares(seat.name, seat.mtu, counter.told, found, each)
+        yield SeatShares(seat.name, seat.mtu, counter.description, found, each)
 
 
-def refuse_identity(config: CouncilConfig, papers: Papers, identity: Identity) -> None:
+def refuse_identity(config: CouncilConfig, papers: CharterFiles, identity: Identity) -> None:
     """Raises ConfigError for an identity that no launch of this configuration would take: too long, or against
     a persona.
     """
@@ -397,7 +399,7 @@ def refuse_identity(config: CouncilConfig, papers: Papers, identity: Identity) -
         raise _faults(problems)
 
 
-def _over_limits(config: CouncilConfig, papers: Papers) -> list[str]:
+def _over_limits(config: CouncilConfig, papers: CharterFiles) -> list[str]:
     """What of the charter does not fit a seat that is backed by a model, by its tokenizer."""
     from council.agents.prompting.tokens import counter_for
 

@@ -39,7 +39,7 @@ def state_dir(env: Mapping[str, str] | None = None) -> Path:
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "council"
 
 
-def me() -> str:
+def current_user() -> str:
     """This user's name, in the form that senders' names have."""
     try:
         user = getpass.getuser()
@@ -48,14 +48,14 @@ def me() -> str:
     return re.sub(r"[^a-z0-9._-]", "-", user.lower()).lstrip("._-")[:64] or "human"
 
 
-def enrolled(config: CouncilConfig, council_id: str) -> dict[str, bytes]:
+def keys_of_humans(config: CouncilConfig, council_id: str) -> dict[str, bytes]:
     """All who may answer in this council, each with the key for it; by default the user who launches it.
 
     Raises ConfigError where a key can't be had or a name is taken, and OperatorError as ``human_key`` does.
     """
     from council.config.settings import contradictions  # so that importing the package stays quick
 
-    sources = {me(): KEPT} if config.humans is None else config.humans
+    sources = {current_user(): KEPT} if config.humans is None else config.humans
     clashes = contradictions({"humans": sources}, [seat.name for seat in config.seats])
     if clashes:
         raise _unfit(clashes[0][1])
@@ -63,7 +63,7 @@ def enrolled(config: CouncilConfig, council_id: str) -> dict[str, bytes]:
 
 
 def answering_key(name: str, config: CouncilConfig, council_id: str) -> bytes:
-    """The key with which ``name`` answers in one council. Raises as ``enrolled`` does, and CallerError."""
+    """The key with which ``name`` answers in one council. Raises as ``keys_of_humans`` does, and CallerError."""
     return council_key(name, (config.humans or {}).get(name, KEPT), council_id)
 
 

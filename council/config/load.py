@@ -71,11 +71,11 @@ from council.config.build_minds import build_mind, import_mind
 from council.config.origins import (
     ENVIRONMENT_PREFIX,
     PROBLEMS_MAX,
+    ConfigSource,
     Layers,
-    Source,
     key_shown,
+    quoted_value,
     seat_variable,
-    shown,
 )
 from council.config.settings import (
     COUNCIL_KEYS,
@@ -94,7 +94,7 @@ from council.config.settings import (
 from council.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from council.config.charter_files import Papers
+    from council.config.charter_files import CharterFiles
 
 __all__ = [
     "DEFAULT_SEATS",
@@ -116,9 +116,9 @@ FILE_BYTES_MAX = 2**20  # far above any pyproject.toml written by hand; a wrong 
 TABLES = ("options", "humans", "resources", "labels", "runtime_env")
 _VARIABLES = tuple(key.upper() for key in COUNCIL_KEYS if key != "seats")
 _SEAT_VARIABLE = re.compile(f"SEATS__(.+)__({'|'.join((*SEAT_KEYS, ENABLED)).upper()})", re.DOTALL)
-_ENVIRONMENT = Source("environment")
-_RAY = Source("ray")
-_FLAG = Source("flag")
+_ENVIRONMENT = ConfigSource("environment")
+_RAY = ConfigSource("ray")
+_FLAG = ConfigSource("flag")
 _TRUTH = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 
 
@@ -154,14 +154,14 @@ def load(
         layers.unreadable(error.problems)  # and go on, so that the other sources' faults are told too
     else:
         if found is not None:
-            layers.take(*found)
+            layers.apply(*found)
     env = os.environ if env is None else env
     ray = env.get("RAY_ADDRESS", "").strip()
     if ray not in ("", "local"):  # where Ray itself looks, and where a job that was submitted to it runs
-        layers.take(_RAY, {"ray_address": ray})
-    _take_environment(layers, env)
-    _take(layers, _FLAG, {key: value for key, value in (flags or {}).items() if value is not None})
-    papers = _papers(layers)
+        layers.apply(_RAY, {"ray_address": ray})
+    _apply_environment(layers, env)
+    _apply(layers, _FLAG, {key: value for key, value in (flags or {}).items() if value is not None})
+    papers = _charter_files(layers)
     config = layers.finish()
     if config is None:
         raise _error(layers.problems)
@@ -172,7 +172,7 @@ def load(
     return Loaded(config, origins)
 
 
-def _papers(layers: Layers) -> Papers | None:
+def _charter_files(layers: Layers) -> CharterFiles | None:
     """What stands in the files that are named, each fault noted; None where none is, or something is wrong there."""
     seats = {name: seat for name, seat in layers.seats.items() if name not in layers.removed}
     if not any(key in layers.values for key in FILES) and not any(
@@ -180,22 +180,22 @@ def _papers(layers: Layers) -> Papers | None:
     ):
         return None
     from council.config.charter_files import (  # which few configurations need
-        named_in,
-        read_papers,
+        file_paths,
+        read_charter_files,
         read_profiles,
     )
 
-    named = named_in(layers.values, seats)
+    named = file_paths(layers.values, seats)
     try:
         if "profiles" in named:
             found = read_profiles(named["profiles"])
-            layers.fill(Source("file", named["profiles"]), lambda role: of_profile(found.profile(role)))
+            layers.fill(ConfigSource("file", named["profiles"]), lambda role: of_profile(found.profile(role)))
     except ConfigError as error:
         at = layers.sources["profiles"].at("profiles")
         layers.unreadable(f"{at}: {problem}" for problem in error.problems)
         del named["profiles"]
     try:
-        return read_papers(named, lambda key: layers.sources[key].at(key))
+        return read_charter_files(named, lambda key: layers.sources[key].at(key))
     except ConfigError as error:
         layers.problems += error.problems
         return None
@@ -233,7 +233,7 @@ def _error(problems: Sequence[str]) -> ConfigError:
     return ConfigError(f"the configuration has {count}:\n{lines}", problems=list(problems))
 
 
-def _search(start: Path) -> tuple[Source, Mapping[str, Any]] | None:
+def _search(start: Path) -> tuple[ConfigSource, Mapping[str, Any]] | None:
     for folder in (start, *start.parents):
         own, project = folder / FILE_NAME, folder / PROJECT_FILE_NAME
         # A broken link is there too: it is reported when it is read, not passed over.
@@ -247,19 +247,19 @@ def _search(start: Path) -> tuple[Source, Mapping[str, Any]] | None:
     return None
 
 
-def _read(path: Path, *, named: bool) -> tuple[Source, Mapping[str, Any]] | None:
+def _read(path: Path, *, named: bool) -> tuple[ConfigSource, Mapping[str, Any]] | None:
     """What a file says of the council; None if it is a pyproject.toml, not named, that says nothing."""
     document = _parsed(path)
     if path.name != PROJECT_FILE_NAME:
-        return Source("file", str(path)), document
+        return ConfigSource("file", str(path)), document
     tools = document.get("tool")
     section = tools.get("council") if isinstance(tools, dict) else None
     if section is None and not named:
         return None
     if not isinstance(section, dict):
-        found = "nothing" if section is None else shown(section)
+        found = "nothing" if section is None else quoted_value(section)
         raise _error([f"file {path}: key tool.council: found {found}, expected a table [tool.council]"])
-    return Source("file", f"{path} [tool.council]"), section
+    return ConfigSource("file", f"{path} [tool.council]"), section
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise _error([f"file {path}: not usable TOML: nested too deep"]) from error
 
 
-def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
+def _apply_environment(layers: Layers, env: Mapping[str, str]) -> None:
     found: dict[str, Any] = {}
     unknown: list[str] = []
     spelled = {seat_variable(name): name for name in layers.seats}
@@ -299,7 +299,7 @@ def _take_environment(layers: Layers, env: Mapping[str, str]) -> None:
         _warn(variable)
     if len(unknown) > PROBLEMS_MAX:
         log.warning(f"environment: {len(unknown) - PROBLEMS_MAX:,} more unknown variables have no effect")
-    _take(layers, _ENVIRONMENT, found)
+    _apply(layers, _ENVIRONMENT, found)
 
 
 def _warn(variable: str) -> None:
@@ -311,7 +311,7 @@ def _warn(variable: str) -> None:
     log.warning(f"environment {key_shown(variable)}: unknown variable, has no effect{hint}")
 
 
-def _take(layers: Layers, source: Source, values: Mapping[str, Any]) -> None:
+def _apply(layers: Layers, source: ConfigSource, values: Mapping[str, Any]) -> None:
     """Lays values over those taken before, by their dotted keys; ``seats.lite.mind`` is of a seat's table.
 
     A flag's ``-`` is a key's ``_``.
@@ -324,9 +324,9 @@ def _take(layers: Layers, source: Source, values: Mapping[str, Any]) -> None:
             seats.setdefault(table.removeprefix("seats."), {})[last.replace("-", "_")] = value
         else:
             document[key.replace("-", "_")] = value
-    layers.take(source, document)
+    layers.apply(source, document)
     if seats:
-        layers.take(source, {"seats": seats})
+        layers.apply(source, {"seats": seats})
 
 
 def _typed(text: str, key: str, model: type[BaseModel]) -> Any:

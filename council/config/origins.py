@@ -54,7 +54,7 @@ _QUERY = re.compile(r"(://[^?#\s]{0,300}[?#]).{1,1000}")  # nor this, where keys
 _UNREAD = "(unread)"  # stands among the broken keys for a file that could not be read
 
 
-def shown(value: Any) -> str:
+def quoted_value(value: Any) -> str:
     """A value as a problem shows it: recognisable, short, and harmless on a terminal."""
     if isinstance(value, str):
         value = _QUERY.sub(r"\1…", _PASSWORD.sub(r"\1…@", value))
@@ -73,7 +73,7 @@ def shown(value: Any) -> str:
 def key_shown(key: Any) -> str:
     """A key that somebody wrote, as a problem shows it."""
     plain = isinstance(key, str) and len(key) <= SHOWN_CHARS_MAX and key.isprintable()
-    return str(key) if plain else shown(key)
+    return str(key) if plain else quoted_value(key)
 
 
 def seat_variable(seat: str) -> str:
@@ -82,7 +82,7 @@ def seat_variable(seat: str) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class ConfigSource:
     """One place that values come from; ``file`` is the file's path, for a file."""
 
     kind: Literal["default", "file", "ray", "environment", "flag"]
@@ -117,7 +117,7 @@ class Source:
                 return self.origin(key)
 
 
-DEFAULT = Source("default")
+DEFAULT = ConfigSource("default")
 
 
 @dataclass
@@ -132,18 +132,18 @@ class Layers:
     seats: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {seat.name: {"mind": seat.mind} for seat in DEFAULT_SEATS}
     )
-    removed: dict[str, Source] = field(default_factory=dict)
-    sources: dict[str, Source] = field(default_factory=dict)
+    removed: dict[str, ConfigSource] = field(default_factory=dict)
+    sources: dict[str, ConfigSource] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
-    _counts: Counter[Source] = field(default_factory=Counter)
+    _counts: Counter[ConfigSource] = field(default_factory=Counter)
 
     def unreadable(self, problems: Iterable[str]) -> None:
         """A source could not be read at all, so what is absent here may stand there."""
         self.problems += problems
         self.broken |= {"seats", _UNREAD}
 
-    def report(self, source: Source, problem: str) -> None:
+    def report(self, source: ConfigSource, problem: str) -> None:
         """One more problem of a source, or word that there are too many."""
         self._counts[source] += 1
         if self._counts[source] <= PROBLEMS_MAX:
@@ -154,7 +154,7 @@ class Layers:
                 f"{where}: more than {PROBLEMS_MAX} problems: mend these, or is it another's?"
             )
 
-    def take(self, source: Source, document: Mapping[str, Any]) -> None:
+    def apply(self, source: ConfigSource, document: Mapping[str, Any]) -> None:
         """Lay one source over what was taken before it; its faults are noted, its right values count."""
         for key, value in document.items():
             if key == "seats":
@@ -165,29 +165,31 @@ class Layers:
                 self.values[key] = value
                 self.sources[key] = source
 
-    def _fault(self, source: Source, key: str, text: str, *, breaks: str | None = None) -> None:
+    def _fault(self, source: ConfigSource, key: str, text: str, *, breaks: str | None = None) -> None:
         self.broken.add(breaks or key)
         self.report(source, f"{source.at(key_shown(key))}: {text}")
 
-    def _unknown(self, source: Source, key: str, found: Any, known: Iterable[str]) -> None:
+    def _unknown(self, source: ConfigSource, key: str, found: Any, known: Iterable[str]) -> None:
         listed = tuple(known)
         # Looking for the word that was meant costs time; a file of a megabyte has room for many unknown ones.
         hint = did_you_mean(found, listed) if self._counts[source] < PROBLEMS_MAX else ""
         self._fault(source, key, f"unknown key, expected one of {', '.join(listed)}{hint}")
 
     def _right(
-        self, source: Source, key: str, value: Any, check: TypeAdapter[Any], model: type[BaseModel]
+        self, source: ConfigSource, key: str, value: Any, check: TypeAdapter[Any], model: type[BaseModel]
     ) -> bool:
         try:
             check.validate_python(value)
         except ValidationError:
             last = key.rpartition(".")[2]
             breaks = "seats" if last == ENABLED else key
-            self._fault(source, key, f"found {shown(value)}, expected {expected(last, model)}", breaks=breaks)
+            self._fault(
+                source, key, f"found {quoted_value(value)}, expected {expected(last, model)}", breaks=breaks
+            )
             return False
         return True
 
-    def _take_seats(self, source: Source, seats: Any) -> None:
+    def _take_seats(self, source: ConfigSource, seats: Any) -> None:
         self.sources["seats"] = source
         if isinstance(seats, Mapping):
             for name, given in seats.items():
@@ -200,13 +202,15 @@ class Layers:
                     self._fault(source, f"seats.{seat.name}", "two seats share this name: give each its own")
                 self._replace(source, seat)
         else:
-            self._fault(source, "seats", f"found {shown(seats)}, expected {expected('seats', CouncilConfig)}")
+            self._fault(
+                source, "seats", f"found {quoted_value(seats)}, expected {expected('seats', CouncilConfig)}"
+            )
 
-    def _take_seat(self, source: Source, name: Any, given: Any) -> None:
+    def _take_seat(self, source: ConfigSource, name: Any, given: Any) -> None:
         try:
             CHECK_SEAT["name"].validate_python(name)
         except ValidationError:
-            text = f"found {shown(name)} as a seat's name, expected {expected('name', SeatConfig)}"
+            text = f"found {quoted_value(name)} as a seat's name, expected {expected('name', SeatConfig)}"
             self._fault(source, "seats", text)
             return
         key = f"seats.{name}"
@@ -219,23 +223,23 @@ class Layers:
         elif isinstance(given, str) or source.kind == "flag":
             self._amend(source, name, self._right_parts(source, key, {"mind": given}))
         else:
-            text = f"found {shown(given)}, expected a table, as in [seats.{name}], or an import path"
+            text = f"found {quoted_value(given)}, expected a table, as in [seats.{name}], or an import path"
             self._fault(source, key, text, breaks="seats")
 
-    def _right_parts(self, source: Source, key: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    def _right_parts(self, source: ConfigSource, key: str, table: Mapping[str, Any]) -> dict[str, Any]:
         right: dict[str, Any] = {}
         for part, value in table.items():
             where = f"{key}.{part}"
             if part not in (*SEAT_KEYS, ENABLED):
                 self._unknown(source, where, part, (*SEAT_KEYS, ENABLED))
             elif part == "mind" and source.kind != "flag" and not isinstance(value, str):
-                found = f"found {shown(value)}"
+                found = f"found {quoted_value(value)}"
                 self._fault(source, where, f"{found}, expected an import path 'package.module:Name'")
             elif self._right(source, where, value, CHECK_SEAT[part], SeatConfig):
                 right[part] = value
         return right
 
-    def _replace(self, source: Source, seat: SeatConfig) -> None:
+    def _replace(self, source: ConfigSource, seat: SeatConfig) -> None:
         self._drop(seat.name, SEAT_KEYS)
         given = {part: getattr(seat, part) for part in SEAT_KEYS if part in seat.model_fields_set}
         self._amend(source, seat.name, given)
@@ -246,7 +250,7 @@ class Layers:
             self.seats.setdefault(name, {}).pop(part, None)
             self.sources.pop(f"seats.{name}.{part}", None)
 
-    def _amend(self, source: Source, name: str, table: dict[str, Any]) -> None:
+    def _amend(self, source: ConfigSource, name: str, table: dict[str, Any]) -> None:
         enabled = table.pop(ENABLED, True if "mind" in table else None)
         if enabled is not None:
             self.removed.pop(name, None)
@@ -267,7 +271,7 @@ class Layers:
         self.sources.update({f"seats.{name}.{part}": source for part in table})
         self.sources[f"seats.{name}"] = source
 
-    def fill(self, source: Source, given: Callable[[str], Mapping[str, Any]]) -> None:
+    def fill(self, source: ConfigSource, given: Callable[[str], Mapping[str, Any]]) -> None:
         """Take, for each seat that is backed by a model, what ``given`` says of its role and no source has said."""
         for name, seat in self.seats.items():
             if name in self.removed or seat.get("mind") != MODEL_MIND:
@@ -317,7 +321,7 @@ class Layers:
             if key not in self.broken:
                 self._fault(*self._blame(key), text)
 
-    def _blame(self, key: str) -> tuple[Source, str]:
+    def _blame(self, key: str) -> tuple[ConfigSource, str]:
         """The source and key to name for a contradiction: the value's own, or the one it disagrees with."""
         others = {"prime": ["seats"], "inactivity_s": ["heartbeat_s"]}
         if key == "prime" and key not in self.sources and "prime" in self.removed:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, model_validator
 
-from council.config import fields
-from council.config.fields import DAY_S, ENTRIES_MAX
-from council.config.fields import MEMORY as MEMORY
-from council.config.fields import NAME_PATTERN as NAME_PATTERN
-from council.config.fields import is_import_path as is_import_path
+from council.config import field_types as fields
+from council.config.field_types import DAY_S, ENTRIES_MAX
+from council.config.field_types import MEMORY as MEMORY
+from council.config.field_types import NAME_PATTERN as NAME_PATTERN
+from council.config.field_types import is_import_path as is_import_path
 
 if TYPE_CHECKING:
     from council.protocol.identity.profiles import SeatProfile
@@ -435,7 +435,7 @@ CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDi
 
 
 def charter_files(config: CouncilConfig) -> Any:
-    """What stands in the files that a configuration names (a ``Papers``); None before they are read."""
+    """What stands in the files that a configuration names (a ``CharterFiles``); None before they are read."""
     return config._papers
 
 

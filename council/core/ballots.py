@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from council.core import closing, escalation
+from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects, keep, open_proposal, seat_of, unknown
 from council.core.state import (
     ACTS_MAX,
     INTERRUPTS_MAX,
@@ -19,6 +18,7 @@ from council.core.state import (
     Proposal,
     unsure,
 )
+from council.core.state_store import Effects, open_proposal, seat_of, store, unknown
 from council.protocol.errors import Refused
 
 
@@ -39,7 +39,7 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
         return [do.NoteIgnored(ballot.seat, "the same ballot again")]
     if proposal.stage != "deliberating":
         # Voting is over: Prime or a human was shown the ballots, and decides on those.
-        keep(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
+        store(state, proposal, (replace(proposal, late=(*proposal.late, ballot)), []))
         return _late(ballot)
     effects: Effects = [do.AnnounceBallot(ballot, late=False)]
     why = escalation.for_ballot(ballot)
@@ -49,8 +49,8 @@ def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
     counted = replace(proposal, ballots=(*proposal.ballots, ballot), lost=lost)
     if why is not None:
         counted = _escalate(counted, why, effects)
-    concluded = closing.conclude(state, counted, now)
-    return effects + keep(state, proposal, concluded)
+    concluded = conclusion.conclude(state, counted, now)
+    return effects + store(state, proposal, concluded)
 
 
 def _is_repeated(ballot: Ballot, earlier: tuple[Ballot, ...], asked: frozenset[str]) -> bool:
@@ -122,7 +122,7 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
         why = f"its ballot could not be read twice: {event.why}"
         return failed(state, ev.WorkFailed(event.proposal_id, event.seat, "ballot", why), now)
     asked = replace(proposal, asked_again={**proposal.asked_again, event.seat: event.digest})
-    keep(state, proposal, (asked, []))
+    store(state, proposal, (asked, []))
     return [
         do.AnnounceLoss(event.proposal_id, event.seat, "ballot", event.why, retrying=True),
         do.DeliverProposal(event.seat, event.proposal_id, again=event.why),
@@ -145,18 +145,18 @@ def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
                     event.seat, "an observation that failed, as one had before, or too late to matter"
                 )
             ]
-        return [loss, *keep(state, proposal, (acted, []))]
+        return [loss, *store(state, proposal, (acted, []))]
     if event.task == "ruling":
         if proposal.stage != "ruling" or event.seat != state.rules.prime:
             raise _no_ruling_asked(event.proposal_id, event.seat)
-        concluded = closing.to_human(state, proposal, "no_ruling", now, event.why)
-        return [loss, *keep(state, proposal, concluded)]
+        concluded = conclusion.to_human(state, proposal, "no_ruling", now, event.why)
+        return [loss, *store(state, proposal, concluded)]
     _refuse_unasked(proposal, event.seat)
     voted = any(ballot.seat == event.seat for ballot in proposal.ballots + proposal.late)
     if voted or event.seat in proposal.lost or proposal.stage != "deliberating":
         return [do.NoteIgnored(event.seat, "a failure on a proposal that it is done with")]
     without = replace(proposal, lost={**proposal.lost, event.seat: event.why})
-    return [loss, *keep(state, proposal, closing.conclude(state, without, now))]
+    return [loss, *store(state, proposal, conclusion.conclude(state, without, now))]
 
 
 def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | None:
@@ -226,11 +226,11 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         interrupts={**acted.interrupts, event.stream: run},
         halted={**acted.halted, event.stream: halted},
     )
-    concluded: closing.Concluded = acted, []
+    concluded: conclusion.Concluded = acted, []
     if run >= INTERRUPTS_MAX and acted.stage == "deliberating":
         why = f"{INTERRUPTS_MAX} interrupts in a row on {event.stream}'s stream"
-        concluded = closing.conclude(state, _escalate(acted, why, effects), now)
-    return effects + keep(state, proposal, concluded)
+        concluded = conclusion.conclude(state, _escalate(acted, why, effects), now)
+    return effects + store(state, proposal, concluded)
 
 
 def _observes_not(event: ev.StreamObserved, why: str, code: str) -> Refused:
@@ -251,7 +251,7 @@ def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effe
     effects: Effects = []
     acted = _escalate(acted, f"{event.seat} escalated it: {event.reason}", effects)
     # A tie that waited for Prime's own ballot waits no more: Prime is to rule (rules 1.8).
-    return effects + keep(state, proposal, closing.conclude(state, acted, now))
+    return effects + store(state, proposal, conclusion.conclude(state, acted, now))
 
 
 def _no_ruling_asked(proposal_id: str, seat: str) -> Refused:
@@ -277,5 +277,5 @@ def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
     if proposal.stage != "ruling":
         raise _no_ruling_asked(ruling.proposal_id, ruling.seat)
     ruled = replace(proposal, ruling=ruling)
-    concluded = closing.on_ruling(state, ruled, now)
-    return [do.AnnounceRuling(ruling), *keep(state, proposal, concluded)]
+    concluded = conclusion.on_ruling(state, ruled, now)
+    return [do.AnnounceRuling(ruling), *store(state, proposal, concluded)]

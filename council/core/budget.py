@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects, keep, open_proposal, seat_of
-from council.core.closing import unpaid
+from council.core.conclusion import unpaid
 from council.core.state import (
     ACTS_MAX,
     Account,
@@ -28,6 +27,7 @@ from council.core.state import (
     Spend,
     total,
 )
+from council.core.state_store import Effects, open_proposal, seat_of, store
 from council.protocol.errors import Refused
 
 # How a seat names a call that is for a look at another's work.
@@ -76,7 +76,7 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
             acts[unpaid(call.seat)] = frozenset({call.call_id})
         after = replace(proposal, acts=acts)
         told.append(do.AnnounceDenial(call, why))
-        return [*told, *_denied(call, why, again=False), *keep(state, proposal, (after, []))]
+        return [*told, *_denied(call, why, again=False), *store(state, proposal, (after, []))]
     state.calls[call.call_id] = Granted(call, now.uptime_s)
     acts = {**proposal.acts, f"{call.seat} call": made | {call.call_id}}
     if call.task != LOOK:
@@ -89,7 +89,7 @@ def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effect
     )
     state.paid[call.seat] = _begun(_paid_by(state, call.seat), call)
     grant = do.GrantCall(call.seat, call.proposal_id, call.call_id)
-    return [*told, grant, *keep(state, proposal, (after, []))]
+    return [*told, grant, *store(state, proposal, (after, []))]
 
 
 def _denied(call: Call, why: str, *, again: bool = True, anew: bool = False) -> Effects:
@@ -188,7 +188,7 @@ def _settle(
     proposal = state.open.get(call.proposal_id)
     if proposal is not None:
         accounts = _with(proposal.accounts, closed(_account_of(proposal.accounts, call.seat)))
-        keep(state, proposal, (replace(proposal, accounts=accounts), []))
+        store(state, proposal, (replace(proposal, accounts=accounts), []))
     else:  # decided meanwhile: the decision tells what it came to in the end
         gone = state.closed[call.proposal_id]
         accounts = _with(gone.decision.spent, closed(_account_of(gone.decision.spent, call.seat)))

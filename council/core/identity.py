@@ -15,7 +15,7 @@ SHOWN = 12  # of a hash: enough to tell identities apart
 EARLIER_MAX = 1_000  # to one of which a rollback may go; one for each change that was taken up
 
 
-def sworn(state: CouncilState, rules: Rules) -> Rules:
+def rules_in_force(state: CouncilState, rules: Rules) -> Rules:
     """The rules that a coordinator starts with: their identity is the one in force, or the one it was changed to.
 
     Where they name none, the one in force stays. Raises Refused for any other.

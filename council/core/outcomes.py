@@ -11,8 +11,8 @@ from typing import get_args
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.bookkeeping import Effects, origin, unknown
 from council.core.state import ActionReport, ActionStage, Closed, CouncilState
+from council.core.state_store import Effects, origin, unknown
 from council.protocol.errors import Refused
 
 # As they follow each other: what never ran is neither verified nor put back.

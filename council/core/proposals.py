@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from council.core import closing, escalation
+from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects, keep, open_proposal, origin, unknown
 from council.core.state import Closed, CouncilState, Decision, Moment, Outcome, Proposal, council_of
+from council.core.state_store import Effects, open_proposal, origin, store, unknown
 from council.protocol.errors import Refused, TooManyOpen
 
 
 def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> Effects:
     what = event.what
-    known = _known(state, event)
+    known = _submitted_before(state, event)
     if known is not None:
         return known
     _refuse_another_councils(state, what.proposal_id)
@@ -36,7 +36,7 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
     effects += [do.DeliverProposal(name, what.proposal_id) for name in state.rules.seats if name in active]
     if reason:
         effects.append(do.AnnouncePrimeEscalation(what.proposal_id, reason))
-    return effects + keep(state, None, (proposal, []))
+    return effects + store(state, None, (proposal, []))
 
 
 def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
@@ -54,7 +54,7 @@ def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
         )
 
 
-def _known(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
+def _submitted_before(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
     """A proposal that was submitted before: the same bytes are a retry, others an error (rules 1.12)."""
     what = event.what
     known = origin(state, what.proposal_id)
@@ -147,7 +147,7 @@ def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> 
 
 def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -> Effects:
     voted = {ballot.seat for ballot in proposal.ballots}
-    effects = keep(state, proposal, closing.decided(state, proposal, "cancelled", reason, now))
+    effects = store(state, proposal, conclusion.decided(state, proposal, "cancelled", reason, now))
     thinking = [name for name in state.rules.seats if name in proposal.asked and name not in voted]
     if proposal.stage == "ruling" and state.rules.prime not in thinking:
         thinking.append(state.rules.prime)
@@ -178,4 +178,4 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
         )
     outcome: Outcome = "approved" if answer.approve else "rejected"
     reason = f"{answer.human} {outcome} it" + (f": {answer.reason}" if answer.reason else "")
-    return keep(state, proposal, closing.decided(state, proposal, outcome, reason, now, answer=answer))
+    return store(state, proposal, conclusion.decided(state, proposal, outcome, reason, now, answer=answer))

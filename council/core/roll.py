@@ -13,7 +13,7 @@ def silent_from(seat: Seat, rules: Rules) -> float:
     return seat.last_beat_s + rules.inactivity_limit_s
 
 
-def hear(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
+def heartbeat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
 
     ``boot`` is the run that the coordinator told the seat it is in; one from before a restart, or a number

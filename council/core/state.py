@@ -481,7 +481,7 @@ class CouncilState(msgspec.Struct):
         return frozenset(name for name, seat in self.seats.items() if seat.active)
 
 
-def found(rules: Rules, now: Moment) -> CouncilState:
+def new_council(rules: Rules, now: Moment) -> CouncilState:
     """A new council at ``now``; every seat counts as having beaten just then (rules 1.10)."""
     seats = {name: Seat(name, True, now.uptime_s, since_s=now.uptime_s) for name in rules.seats}
     return CouncilState(rules=rules, seats=seats, uptime_s=now.uptime_s)

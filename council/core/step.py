@@ -17,11 +17,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import ballots, budget, closing, identity, outcomes, proposals, roll
+from council.core import ballots, budget, conclusion, identity, outcomes, proposals, roll
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects, first_timer, first_wall_timer, keep, open_proposal, seat_of
 from council.core.state import CouncilState, Moment, Proposal, Seat
+from council.core.state_store import Effects, first_timer, first_wall_timer, open_proposal, seat_of, store
 from council.protocol.errors import InternalError, PoolMismatch, Refused
 
 # Wall time may jump, so a human's deadline is looked at again at least this often.
@@ -171,7 +171,7 @@ def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
     if not over:
         raise Refused(f"the escalation of {proposal_id} has not expired", code="not_expired")
     reason = "no human answered in time"
-    return keep(state, proposal, closing.decided(state, proposal, "deferred", reason, now))
+    return store(state, proposal, conclusion.decided(state, proposal, "deferred", reason, now))
 
 
 def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
@@ -180,10 +180,10 @@ def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effe
         raise Refused(f"the deadline of {proposal_id} has not passed", code="not_expired")
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
         why = f"it did not come within {proposal.what.time_budget_s:g} s"
-        concluded = closing.to_human(state, proposal, "no_ruling", now, why)
+        concluded = conclusion.to_human(state, proposal, "no_ruling", now, why)
     else:
-        concluded = closing.conclude(state, proposal, now, expired=True)
-    return keep(state, proposal, concluded)
+        concluded = conclusion.conclude(state, proposal, now, expired=True)
+    return store(state, proposal, concluded)
 
 
 # The roll
@@ -205,7 +205,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
             journal_of=state.rules.pool,
             opened_as=event.rules.pool,
         )
-    rules, creator = identity.sworn(state, event.rules), state.rules.creator
+    rules, creator = identity.rules_in_force(state, event.rules), state.rules.creator
     state.epoch = event.epoch
     if first or rules != state.rules:
         state.rules, state.ruled_from = rules, now.position
@@ -220,9 +220,9 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
             effects.append(do.AnnounceRoll(name, True, seat.why))
     for proposal_id in list(state.open):
         for name in state.seats:  # what was under way to a seat may have been lost
-            effects += _tell_what_is_open(state, state.open[proposal_id], name)
+            effects += _announce_open(state, state.open[proposal_id], name)
         proposal = state.open[proposal_id]
-        effects += keep(state, proposal, closing.conclude(state, proposal, now))
+        effects += store(state, proposal, conclusion.conclude(state, proposal, now))
     return effects
 
 
@@ -232,7 +232,7 @@ def _place(pool: tuple[int, int] | None) -> str:
 
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
-    heard = roll.hear(seat, event.boot, event.beat, now)
+    heard = roll.heartbeat(seat, event.boot, event.beat, now)
     if heard is None:
         return [do.NoteIgnored(event.seat, "an old heartbeat")]
     if seat.active:
@@ -249,21 +249,21 @@ def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Mom
         effects.append(do.AnnounceRoll(seat.name, seat.active, seat.why))
     for proposal_id in list(state.open):
         if seat.active:
-            effects += _tell_what_is_open(state, state.open[proposal_id], seat.name)
+            effects += _announce_open(state, state.open[proposal_id], seat.name)
         # Who is gone is waited for no more; who is back, alone, may have voted before (rules 1.11).
         proposal = state.open[proposal_id]
-        effects += keep(state, proposal, closing.conclude(state, proposal, now))
+        effects += store(state, proposal, conclusion.conclude(state, proposal, now))
     return effects
 
 
-def _tell_what_is_open(state: CouncilState, proposal: Proposal, name: str) -> Effects:
+def _announce_open(state: CouncilState, proposal: Proposal, name: str) -> Effects:
     """A seat that is back is handed what still waits for it (rules 1.10)."""
     if proposal.stage == "ruling" and name == state.rules.prime:
-        return [closing.ruling_request(state.rules, proposal)]
+        return [conclusion.ruling_request(state.rules, proposal)]
     if proposal.stage != "deliberating":
         return []
     if name in proposal.done():
         # Others may still speak of it, and it may know nothing of the proposal any more.
         return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
     asked = replace(proposal, asked=proposal.asked | {name})
-    return [do.DeliverProposal(name, proposal.what.proposal_id), *keep(state, proposal, (asked, []))]
+    return [do.DeliverProposal(name, proposal.what.proposal_id), *store(state, proposal, (asked, []))]

@@ -41,7 +41,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]*)?")
 Ask = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
-class Source:
+class StatusSource:
     """The council's status, asked for at most once in ``FRESH_S``, and what is wrong where there is none.
 
     While one question is not answered there is no other: those to a council that is frozen would pile up there.
@@ -62,14 +62,14 @@ class Source:
         """The newest picture there is; ``trouble`` says why there is no newer one."""
         async with self._lock:
             if time.monotonic() - self._asked_s >= FRESH_S:
-                await self._look()
+                await self._refresh()
                 self._asked_s = time.monotonic()
         found: dict[str, Any] = {"name": self._name, "content": content, "at": None}
         if self._status is not None:
             found = picture(self._status, self._wall_s, content=content)
         return {**found, "now": time.time(), "trouble": self._trouble}
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         if self._asking is not None and self._asking.done():  # long after it was asked: it may be old
             self._asking.exception()
             self._asking = None
@@ -96,7 +96,7 @@ def app(
     """The panel of council ``name``. ``token`` opens the content of proposals; ``hosts`` are further names that it
     is reached by, ``framed_by`` further origins whose pages may show it in a frame.
     """
-    source = Source(ask, name)
+    source = StatusSource(ask, name)
     own = {socket.gethostname(), socket.getfqdn(), "localhost", *hosts}
 
     async def council(request: Request) -> Response:

@@ -11,7 +11,7 @@ from council.gateway.panel import Ask, app
 from council.protocol.errors import OperatorError
 
 
-class Server(web.Server):
+class Server(web.AppServer):
     """Listens at ``host`` and ``port`` (0: a free one) until ``close``. Raises OperatorError where it can't."""
 
     def __init__(

@@ -19,7 +19,7 @@ _LOG = logging.getLogger("council.web")
 _LOG.setLevel(logging.ERROR)  # no line for each malformed request
 
 
-class Server:
+class AppServer:
     """Serves ``app`` at a socket of ``listening`` until ``close``."""
 
     def __init__(self, app: Any, listener: socket.socket, name: str) -> None:

@@ -14,10 +14,10 @@ from council.protocol.values import text_problem
 def where_of(url: str) -> str:
     """The name, in messages, of the database that ``url`` names: one, however it is spelled. Raises CallerError."""
     found = place(url)
-    return str(found) if isinstance(found, Path) else shown(found)
+    return str(found) if isinstance(found, Path) else without_password(found)
 
 
-def shown(url: URL) -> str:
+def without_password(url: URL) -> str:
     """The address of a server, without a password."""
     return url.set(drivername="postgresql").render_as_string(hide_password=True)
 

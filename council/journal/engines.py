@@ -23,8 +23,8 @@ from sqlalchemy import URL, Connection, Engine, TextClause, create_engine, event
 from sqlalchemy.engine.interfaces import IsolationLevel
 from sqlalchemy.pool import QueuePool
 
-from council.journal.address import place, shown
-from council.journal.faults import told
+from council.journal.address import place, without_password
+from council.journal.faults import as_store_errors
 from council.journal.schema import APPLICATION_ID, REVISIONS, VERSION_TABLE
 from council.protocol.errors import (
     CallerError,
@@ -86,7 +86,7 @@ class Database(ABC):
                 f"the store {self.where} was opened to be read: open it without read_only", where=self.where
             )
         self._check_open()
-        with told(self.where, self.timeout_s), self._writer.begin() as connection:
+        with as_store_errors(self.where, self.timeout_s), self._writer.begin() as connection:
             for lock in sorted(locks):  # in one order, so that no two wait for each other
                 self._lock(connection, lock)
             yield connection
@@ -95,7 +95,7 @@ class Database(ABC):
     def read(self) -> Iterator[Connection]:
         """What was kept at one moment, however long one reads. Raises StoreError."""
         self._check_open()
-        with told(self.where, self.timeout_s), self._reader.begin() as connection:
+        with as_store_errors(self.where, self.timeout_s), self._reader.begin() as connection:
             yield connection
 
     def connect(self) -> Connection:
@@ -119,7 +119,7 @@ class Database(ABC):
         """
         newest = REVISIONS[-1]
         first = self._reader if self.read_only else self._writer  # which makes the file one of ours
-        with told(self.where, self.timeout_s), first.begin() as connection:
+        with as_store_errors(self.where, self.timeout_s), first.begin() as connection:
             found = self._revision(connection)
         if found == newest:
             return found, newest
@@ -202,7 +202,7 @@ class SQLite(Database):
         self.path = path
         if create and not read_only:
             self._create()
-        self._file = self._found()
+        self._file = self._file_id()
         # Even to read, SQLite makes files beside it, unless it is told that nobody writes there.
         shut = read_only and not os.access(path.parent, os.W_OK)
         self._rest = self._at_rest() if shut else None
@@ -227,7 +227,7 @@ class SQLite(Database):
                 where=self.where,
             ) from error
 
-    def _found(self) -> tuple[int, int]:
+    def _file_id(self) -> tuple[int, int]:
         """Which file stands at the path."""
         try:
             found = self.path.stat()
@@ -367,7 +367,7 @@ class PostgreSQL(Database):
     clock = text("clock_timestamp() AT TIME ZONE 'UTC'")
 
     def __init__(self, url: URL, *, read_only: bool, timeout_s: float) -> None:
-        where = shown(url)
+        where = without_password(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
         try:
             # Not stricter: each statement after the lock must see what its last holder committed.
@@ -438,7 +438,7 @@ class PostgreSQL(Database):
             "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
             "AND (CAST(classid AS bigint) << 32 | CAST(objid AS bigint)) = hashtextextended(:key, 0)"
         )
-        with told(self.where, self.timeout_s), self._writer.begin() as connection:
+        with as_store_errors(self.where, self.timeout_s), self._writer.begin() as connection:
             connection.execute(ended, {"key": f"council:{name}"})
 
     def _tables(self, connection: Connection) -> set[str]:

@@ -91,7 +91,7 @@ _POSTGRESQL: dict[str, _Advice] = {
 
 
 @contextmanager
-def told(where: str, timeout_s: float) -> Iterator[None]:
+def as_store_errors(where: str, timeout_s: float) -> Iterator[None]:
     """Within it, what a driver raises becomes a StoreError; what breaks a constraint stays IntegrityError."""
     try:
         yield

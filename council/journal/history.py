@@ -36,7 +36,7 @@ from council.config.settings import did_you_mean
 from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
 from council.core.state import plain
-from council.journal import chain, words
+from council.journal import chain, search_words
 from council.journal.engines import Database
 from council.journal.entries import (
     DAMAGED,
@@ -48,7 +48,7 @@ from council.journal.entries import (
     Wanted,
     size_of,
 )
-from council.journal.packets import PREFIX, Kept, about_of, agent_of, packet_id, unpacked
+from council.journal.packets import PREFIX, StoredRecord, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
 from council.journal.record import KINDS, Record
 from council.journal.schema import moment_text, packet_store
@@ -88,12 +88,12 @@ def page(database: Database, journal: str, asked: Wanted) -> HistoryPage:
             proposal_id = _resolved(connection, journal, council_id, asked.proposal)
             thread = _thread(connection, journal, council_id, proposal_id, asked.envelopes)
             return _paged(_chosen(thread, asked), asked)
-        rows = _streamed(connection, _asked_for(journal, asked, connection.dialect.name == "sqlite"))
+        rows = _streamed(connection, _query(journal, asked, connection.dialect.name == "sqlite"))
         with closing(rows):
             return _paged((_entry(row, asked.envelopes) for row in rows), asked)
 
 
-def records(database: Database, journal: str) -> Iterator[Kept]:
+def records(database: Database, journal: str) -> Iterator[StoredRecord]:
     """Every record of a journal in order. Raises StoreCorrupt at the first that is damaged or missing."""
     with database.read() as connection:
         _council_id(_first(connection, database.where, journal))
@@ -135,7 +135,7 @@ def _streamed(connection: Connection, statement: Select[Any]) -> Generator[Any, 
         yield from rows
 
 
-def _asked_for(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
+def _query(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
     statement = select(*_COLUMNS).where(_c.journal == journal)
     types: list[ColumnElement[bool]] = [
         _c.packet_type.in_([PREFIX + each for each in asked.types if each != DECISION])
@@ -157,7 +157,7 @@ def _asked_for(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
     return statement.limit(asked.limit + 1)
 
 
-def _whole(row: Any) -> Kept:
+def _whole(row: Any) -> StoredRecord:
     """The record in a row. Raises StoreCorrupt where it does not fit its hashes or columns, or is none."""
     if why := chain.misfit(row):
         raise _damaged(row, why)
@@ -201,7 +201,7 @@ def _entry(row: Any, envelopes: bool) -> Entry:
         why = {"why": error.message}
         return Entry(row.position, _seconds(row.timestamp), DAMAGED, None, None, why, **hashes)
     return Entry(
-        **_told(kept.record, envelopes),
+        **_facts(kept.record, envelopes),
         **hashes,
         decisions=kept.decisions,
         escalations=kept.escalations,
@@ -232,12 +232,12 @@ def _seconds(kept: Any) -> float:
         return 0.0
 
 
-def entry_of(kept: Kept) -> Entry:
+def entry_of(kept: StoredRecord) -> Entry:
     """A record as an entry, without what its row alone has."""
-    return Entry(**_told(kept.record, False), decisions=kept.decisions, escalations=kept.escalations)
+    return Entry(**_facts(kept.record, False), decisions=kept.decisions, escalations=kept.escalations)
 
 
-def _told(record: Record, envelopes: bool) -> dict[str, Any]:
+def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
     """What an entry tells of a record, whoever keeps it."""
     payload = signing.payload_of(record.sealed) if envelopes and record.sealed is not None else None
     return {
@@ -258,8 +258,10 @@ def _thread(
     """All that concerns a proposal, in order."""
     own = UUID(packet_id(council_id, proposal_id))
     if connection.dialect.name == "sqlite":
-        fresh = or_(_c.thread_id == own, words.holds(_c.parent_ids, [str(own)]))
-        concerns = words.under([words.word("thread", own), words.word("parent", own)], fresh)
+        fresh = or_(_c.thread_id == own, search_words.holds(_c.parent_ids, [str(own)]))
+        concerns = search_words.under(
+            [search_words.index_word("thread", own), search_words.index_word("parent", own)], fresh
+        )
         # The plus keeps SQLite from walking the whole journal by its index, where a few numbers are asked for.
         within = literal_column("+packet_store.journal", Text) == journal
     else:
@@ -358,7 +360,7 @@ def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
     proposal_id = None if asked.proposal is None else _only(_start_of(asked.proposal), _proposals(kept))
     turned = reversed(kept) if asked.newest_first else kept
     entries = (
-        Entry(**_told(record, asked.envelopes), **_came_to(record))
+        Entry(**_facts(record, asked.envelopes), **_came_to(record))
         for record in turned
         if asked.behind(record.position)
     )

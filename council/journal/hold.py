@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from council.journal.engines import Database, SQLite
-from council.journal.faults import told
+from council.journal.faults import as_store_errors
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
 # A server needs a moment to see that a connection was closed: whoever holds at all these glances lives. They are
@@ -81,7 +81,7 @@ def _session(
 ) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
     """A lock of the server's, for as long as a connection of its own lives."""
 
-    def take(glances: int) -> bool:
+    def attempts(glances: int) -> bool:
         for _ in range(glances):
             if attempt():
                 return True
@@ -89,7 +89,7 @@ def _session(
         return attempt()
 
     def attempt() -> bool:
-        with told(database.where, database.timeout_s):
+        with as_store_errors(database.where, database.timeout_s):
             key = {"key": f"council:hold:{journal}"}
             lock = text("SELECT pg_try_advisory_lock(hashtextextended(:key, 0))")
             had = connection.execute(lock, key).scalar_one()
@@ -99,15 +99,15 @@ def _session(
     def again() -> bool:
         for _ in range(2):  # the first may find that the connection is gone, and the next makes one
             try:
-                return take(GLANCES_AGAIN)
+                return attempts(GLANCES_AGAIN)
             except StoreError:
                 connection.rollback()
         return False
 
-    with told(database.where, database.timeout_s):
+    with as_store_errors(database.where, database.timeout_s):
         connection = database.connect()
     try:
-        yield take(glances), "", again
+        yield attempts(glances), "", again
     finally:
         connection.invalidate()  # not given back to the pool, where the lock would live on
         connection.close()

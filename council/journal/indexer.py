@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
-from council.journal.words import ENTER_AT
 
 
 class Indexer:

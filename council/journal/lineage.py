@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
-from council.journal import queries, words
+from council.journal import queries, search_words
 from council.journal.schema import LAPSE, Unreadable, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage
@@ -29,7 +29,7 @@ _CHILDREN = select(
 _CHILDREN_ENTERED = _CHILDREN.join(packet_words, packet_words.c.packet == _c.sequence).where(
     queries.among(packet_words.c.word)
 )
-_CHILDREN_FRESH = _CHILDREN.where(words.UNENTERED, words.holds(_c.parent_ids, queries.SOME))
+_CHILDREN_FRESH = _CHILDREN.where(search_words.UNENTERED, search_words.holds(_c.parent_ids, queries.SOME))
 _CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bindparam("ids")))
 
 
@@ -127,7 +127,7 @@ def relatives(
 def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
     """The rows of those that name one of ``ids`` as a parent."""
     if connection.dialect.name == "sqlite":
-        entered = [words.word("parent", each) for each in ids]
+        entered = [search_words.index_word("parent", each) for each in ids]
         return chain(
             queries.in_chunks(connection, _CHILDREN_ENTERED, entered),
             queries.in_chunks(connection, _CHILDREN_FRESH, map(str, ids)),

@@ -43,14 +43,14 @@ DOMAIN = "council"
 _EVENTS = {kind: msgspec.json.Decoder(event) for event, kind in KINDS.items()}
 
 
-class Line(NamedTuple):
+class Descent(NamedTuple):
     """Where a packet stands in its line of descent (rules 4.3)."""
 
     generation: int
     root: str
 
 
-class Kept(Value, frozen=True):
+class StoredRecord(Value, frozen=True):
     """A record as it is read back: with the decisions and escalations it came to, as far as it holds them.
 
     ``more`` has the outcomes of those that it does not hold, and the rest is what its packet says beside it.
@@ -105,10 +105,10 @@ def packet_id(council_id: str, what: str) -> str:
 class Packer:
     """Makes the packets of one council's records, in order. ``look_up`` finds the lines of packets kept before."""
 
-    def __init__(self, council_id: str, look_up: Callable[[Collection[str]], Mapping[str, Line]]) -> None:
+    def __init__(self, council_id: str, look_up: Callable[[Collection[str]], Mapping[str, Descent]]) -> None:
         self.council_id = council_id
         self._look_up = look_up
-        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._lines: OrderedDict[str, Descent] = OrderedDict()
 
     def packed(self, record: Record) -> Prepared:
         """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
@@ -155,11 +155,11 @@ class Packer:
     def _lineage(self, own_id: str, parents: list[str], derivation: DerivationType | None) -> StoredLineage:
         lines = self._lines_of(parents)
         generation = 1 + max(line.generation for line in lines) if lines else 0
-        line = Line(generation, lines[0].root if lines else own_id)
+        line = Descent(generation, lines[0].root if lines else own_id)
         self._remember(own_id, line)
         return StoredLineage(tuple(parents), derivation, line.generation, line.root)
 
-    def _lines_of(self, parents: list[str]) -> list[Line]:
+    def _lines_of(self, parents: list[str]) -> list[Descent]:
         missing = [parent for parent in parents if parent not in self._lines]
         if missing:
             for found, line in self._look_up(missing).items():
@@ -169,7 +169,7 @@ class Packer:
         except KeyError as error:
             raise StoreCorrupt(f"packet {error.args[0]} should be in the journal, and is not") from error
 
-    def _remember(self, own_id: str, line: Line) -> None:
+    def _remember(self, own_id: str, line: Descent) -> None:
         self._lines[own_id] = line
         while len(self._lines) > LINES_KEPT:
             self._lines.popitem(last=False)
@@ -212,7 +212,7 @@ def _came_to(record: Record) -> tuple[list[Decision], list[Escalation]]:
     return decisions, escalations
 
 
-def unpacked(content: bytes, position: int) -> Kept:
+def unpacked(content: bytes, position: int) -> StoredRecord:
     """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
     try:
         packet = _decode(content)
@@ -236,7 +236,7 @@ def unpacked(content: bytes, position: int) -> Kept:
     more = payload.more_decisions | payload.more_escalations
     ended = payload.decisions, payload.escalations, more
     parents = packet.lineage.parent_ids if packet.lineage else ()
-    return Kept(record, *ended, packet.packet_id, packet.timestamp, parents)
+    return StoredRecord(record, *ended, packet.packet_id, packet.timestamp, parents)
 
 
 def about_of(event: ev.Event) -> str | None:

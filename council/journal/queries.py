@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from council.journal import words
+from council.journal import search_words
 from council.journal.chain import JournalRow, content_hash
 from council.journal.schema import epochs, name_fits, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt
@@ -54,7 +54,7 @@ class Page(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PacketQuery:
     """What ``find`` was asked; a cursor belongs to one."""
 
     thread_id: UUID | None
@@ -82,7 +82,7 @@ def aware(name: str, moment: datetime) -> datetime:
 
 
 def find(
-    connection: Connection, question: Question, now: datetime, limit: int, cursor: str | None, where: str
+    connection: Connection, question: PacketQuery, now: datetime, limit: int, cursor: str | None, where: str
 ) -> Page:
     """One page; see ``PacketStore.find``."""
     now = aware("now", now)
@@ -99,14 +99,18 @@ def find(
 
 
 def _found_by_words(
-    connection: Connection, question: Question, now: datetime, place: tuple[datetime, int] | None, count: int
+    connection: Connection,
+    question: PacketQuery,
+    now: datetime,
+    place: tuple[datetime, int] | None,
+    count: int,
 ) -> list[Any]:
     """The first of what is entered under a question's words, and of what is not entered yet."""
     conditions = list(_conditions(question, now, sqlite=True))
     moment, packet = packet_words.c.moment, packet_words.c.packet
     entered = select(moment, packet).join_from(packet_words, packet_store, packet == _c.sequence)
     asked = [(entered.where(packet_words.c.word == each), moment, packet) for each in _words(question)]
-    fresh = select(_c.timestamp, _c.sequence).where(words.UNENTERED)
+    fresh = select(_c.timestamp, _c.sequence).where(search_words.UNENTERED)
     asked.append((fresh, _c.timestamp, _c.sequence))
     places: set[tuple[datetime, int]] = set()  # alone: a packet may hold a megabyte
     for statement, *order in asked:
@@ -117,18 +121,22 @@ def _found_by_words(
     return [rows[each] for each in ordered]
 
 
-def _words(question: Question) -> list[str]:
+def _words(question: PacketQuery) -> list[str]:
     """All that is asked for is entered under one of these; others may fit fewer packets."""
     if question.thread_id is not None:
-        return [words.word("thread", question.thread_id)]
+        return [search_words.index_word("thread", question.thread_id)]
     if question.tags_all or question.tags_any:
-        return [words.word("tag", tag) for tag in question.tags_all[:1] or question.tags_any]
-    return [words.TIME if question.packet_type is None else words.word("type", question.packet_type)]
+        return [search_words.index_word("tag", tag) for tag in question.tags_all[:1] or question.tags_any]
+    return [
+        search_words.TIME
+        if question.packet_type is None
+        else search_words.index_word("type", question.packet_type)
+    ]
 
 
 def _first(
     asked: Select[Any],
-    question: Question,
+    question: PacketQuery,
     place: tuple[datetime, int] | None,
     count: int,
     moment: ColumnElement[Any],
@@ -147,7 +155,7 @@ def _first(
     return asked.order_by(*order).limit(count)
 
 
-def _conditions(question: Question, now: datetime, *, sqlite: bool) -> Iterator[ColumnElement[bool]]:
+def _conditions(question: PacketQuery, now: datetime, *, sqlite: bool) -> Iterator[ColumnElement[bool]]:
     if question.thread_id is not None:
         yield _c.thread_id == question.thread_id
     if question.packet_type is not None:
@@ -156,9 +164,9 @@ def _conditions(question: Question, now: datetime, *, sqlite: bool) -> Iterator[
         yield or_(_c.ttl.is_(None), _c.ttl > now)
     if sqlite:
         if question.tags_any:
-            yield words.holds(_c.tags, question.tags_any)
+            yield search_words.holds(_c.tags, question.tags_any)
         for tag in question.tags_all:
-            yield words.holds(_c.tags, [tag])
+            yield search_words.holds(_c.tags, [tag])
     else:
         tags = type_coerce(_c.tags, ARRAY(Text()))
         if question.tags_any:
@@ -167,12 +175,12 @@ def _conditions(question: Question, now: datetime, *, sqlite: bool) -> Iterator[
             yield tags.contains(list(question.tags_all))
 
 
-def _write_cursor(moment: datetime, sequence: int, question: Question) -> str:
+def _write_cursor(moment: datetime, sequence: int, question: PacketQuery) -> str:
     place = json.dumps([question.mark(), moment.isoformat(), sequence], separators=(",", ":"))
     return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
 
 
-def _read_cursor(cursor: str, question: Question) -> tuple[datetime, int]:
+def _read_cursor(cursor: str, question: PacketQuery) -> tuple[datetime, int]:
     try:
         if len(cursor) > _CURSOR_CHARS_MAX:
             raise ValueError(cursor)

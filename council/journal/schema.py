@@ -48,7 +48,7 @@ class _Bytes(LargeBinary):
         return None
 
 
-class _Kept(TypeDecorator[Any]):
+class _AsText(TypeDecorator[Any]):
     """A type that PostgreSQL has, and that SQLite keeps as text."""
 
     impl = Text
@@ -86,7 +86,7 @@ def _moment(text: str) -> datetime:
     return moment
 
 
-class Lapse(_Kept):
+class Lapse(_AsText):
     """The document's TIMESTAMP without a zone, which here is UTC whatever the session's zone."""
 
     cache_ok = True
@@ -115,10 +115,10 @@ def ids_text(ids: Sequence[UUID | str]) -> str:
     return '["' + '", "'.join(map(str, ids)) + '"]' if ids else "[]"
 
 
-ID = _Kept("packet's id", Uuid(), str, UUID)
-IDS = _Kept("list of ids", ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
-WORDS = _Kept("list of texts", ARRAY(Text()), words_text, json.loads)
-MOMENT = _Kept("time", TIMESTAMP(timezone=True), moment_text, _moment)
+ID = _AsText("packet's id", Uuid(), str, UUID)
+IDS = _AsText("list of ids", ARRAY(Uuid()), ids_text, lambda text: [UUID(each) for each in json.loads(text)])
+WORDS = _AsText("list of texts", ARRAY(Text()), words_text, json.loads)
+MOMENT = _AsText("time", TIMESTAMP(timezone=True), moment_text, _moment)
 LAPSE = Lapse()
 OBJECT = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 

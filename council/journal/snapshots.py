@@ -29,7 +29,7 @@ SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
 
 
-class Found(NamedTuple):
+class UsableSnapshot(NamedTuple):
     """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there."""
 
     head: Head
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     peaks: tuple[bytes, ...]
 
 
-class _Base(msgspec.Struct):
+class _SignedBase(msgspec.Struct):
     """A base with what binds it: to the chain, to the tree, and by ``link`` to every ``more`` up to it."""
 
     position: int
@@ -49,10 +49,10 @@ class _Base(msgspec.Struct):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_Base)
+_DECODER = msgspec.msgpack.Decoder(_SignedBase)
 
 
-class Keeper:
+class SnapshotStore:
     """The snapshots of one journal."""
 
     def __init__(self, database: Database, journal: str, signer: Signer) -> None:
@@ -73,8 +73,8 @@ class Keeper:
         link = self._link
         for _, more in self._waiting:
             link = _linked(link, more)
-        content = _ENCODER.encode(_Base(head.position, head.row_hash, peaks, link, snapshot.base))
-        signed = self._signer.signature(self._said(content)) + content
+        content = _ENCODER.encode(_SignedBase(head.position, head.row_hash, peaks, link, snapshot.base))
+        signed = self._signer.signature(self._signed_bytes(content)) + content
         c = snapshots.c
         rows = [_row(self._journal, at, "more", more) for at, more in self._waiting]
         rows.append(_row(self._journal, head.position, "base", signed))
@@ -118,7 +118,7 @@ class Keeper:
                 position=end + 1,
             )
 
-    def newest(self, row_hash: Callable[[int], bytes | None]) -> Found | None:
+    def newest(self, row_hash: Callable[[int], bytes | None]) -> UsableSnapshot | None:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
         c = snapshots.c
         wanted = select(c.position, c.content).where(c.journal == self._journal).order_by(c.position)
@@ -137,7 +137,7 @@ class Keeper:
             else:
                 self._kept_to, self._link = position, base.link
                 parts = tuple(more for at, more in mores if at <= position)
-                return Found(Head(position, base.row_hash), base.base, parts, base.peaks)
+                return UsableSnapshot(Head(position, base.row_hash), base.base, parts, base.peaks)
             self.pass_over(position, why)
         return None
 
@@ -156,18 +156,18 @@ class Keeper:
         self._kept_to, self._link = 0, GENESIS
         log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
-    def _read(self, signed: Any) -> _Base | None:
+    def _read(self, signed: Any) -> _SignedBase | None:
         if type(signed) is not bytes:
             return None
         signature, content = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
-        if not self._signer.signed(self._said(content), signature):
+        if not self._signer.signed(self._signed_bytes(content), signature):
             return None
         try:
             return _DECODER.decode(content)
         except msgspec.MsgspecError:
             return None
 
-    def _said(self, content: bytes) -> bytes:
+    def _signed_bytes(self, content: bytes) -> bytes:
         return _DOMAIN + self._journal.encode() + b"\0" + sha256(content).digest()
 
 

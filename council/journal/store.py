@@ -19,7 +19,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from council.agents.messaging.logs import get_logger
-from council.journal import lineage, queries, transfer, words
+from council.journal import lineage, queries, search_words, transfer
 from council.journal.chain import Head, JournalRow, content_hash
 from council.journal.engines import Database, open_database
 from council.journal.rows import (
@@ -189,7 +189,7 @@ class PacketStore:
                         found=head.position,
                     )
         except IntegrityError as error:
-            taken = self._taken([UUID(row.packet_id) for row in rows])
+            taken = self._existing([UUID(row.packet_id) for row in rows])
             if taken is None:  # it was no id: a row does not fit its columns
                 raise StoreError(
                     f"the store {self.where} refuses these rows, and kept none: please report this ({error.orig})",
@@ -201,7 +201,7 @@ class PacketStore:
             ) from error
         return behind, [row[-1] for row in made]
 
-    def _taken(self, ids: Sequence[UUID]) -> UUID | None:
+    def _existing(self, ids: Sequence[UUID]) -> UUID | None:
         """One that is kept, or stands there twice."""
         if len(set(ids)) < len(ids):
             return next(each for each in ids if ids.count(each) > 1)
@@ -235,7 +235,7 @@ class PacketStore:
     def enter_words(self) -> None:
         """Has what was appended found by its words from now on, and looked through no more (``words``)."""
         with self.database.write() as connection:
-            words.enter(connection)
+            search_words.enter(connection)
 
     # Packets of users
 
@@ -293,7 +293,7 @@ class PacketStore:
         """
         _within("limit", limit, queries.PAGE_MAX)
         _fit(**{} if packet_type is None else {"packet_type": packet_type})
-        question = queries.Question(
+        question = queries.PacketQuery(
             thread_id, packet_type, _words(tags_any), _words(tags_all), since, until, newest_first, expired
         )
         with self.database.read() as connection:
@@ -368,7 +368,7 @@ class PacketStore:
         with self.database.read() as connection:
             return transfer.write_lines(connection, stream, self.where)
 
-    def import_(self, stream: IO[bytes]) -> transfer.Imported:
+    def import_(self, stream: IO[bytes]) -> transfer.ImportResult:
         """Takes in what ``export`` wrote; what is there already is passed over, so that it can be repeated.
 
         Every packet is checked, every journal's chain verified as it comes. Raises ImportRefused that names
@@ -424,7 +424,7 @@ def _written(
         known[packet_id] = kept.lineage
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
     insert_values(connection, rows)
-    words.enter(connection)
+    search_words.enter(connection)
     return results
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, insert, select, type_coerce
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import NullType
 
-from council.journal import lineage, queries, words
+from council.journal import lineage, queries, search_words
 from council.journal.chain import GENESIS, Head, content_hash, misfit, row_hash
 from council.journal.engines import Database
 from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
@@ -38,7 +38,7 @@ BYTES_AT_ONCE = 2 * PACKET_BYTES_MAX
 LINE_BYTES_MAX = PACKET_BYTES_MAX + 4_096  # a packet and its place
 
 
-class Imported(NamedTuple):
+class ImportResult(NamedTuple):
     """What an import came to. ``orphans`` are among the ``packets`` taken: a parent of theirs had been removed
     before, so that their lineage could not be checked against it."""
 
@@ -94,9 +94,9 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
     return count
 
 
-def read_lines(database: Database, stream: IO[bytes]) -> Imported:
+def read_lines(database: Database, stream: IO[bytes]) -> ImportResult:
     """Takes lines in; see ``PacketStore.import_``."""
-    total = Imported(0, 0, 0)
+    total = ImportResult(0, 0, 0)
     newest: dict[str, int] = {}
     batch: list[_Line] = []
     size = seen = 0
@@ -119,12 +119,12 @@ def read_lines(database: Database, stream: IO[bytes]) -> Imported:
         else:
             raise _refused(number, "it is neither an epoch nor a packet")
         if ended or len(batch) == AT_ONCE or size >= BYTES_AT_ONCE:
-            total = _sum(total, _take(database, batch, newest))
+            total = _sum(total, _import_lines(database, batch, newest))
             batch, size = [], 0
         if ended and (found["end"] != seen or isinstance(found["end"], bool)):
             raise _refused(number, f"{seen:,} packets came, and the last line counts {found['end']!r:.40}")
     if not ended:
-        _take(database, batch, newest)
+        _import_lines(database, batch, newest)
         raise ImportRefused(
             f"the file is cut: its last line is missing; {seen:,} packets were taken, get a whole one for the rest",
             line=None,
@@ -201,14 +201,14 @@ def _take_epoch(database: Database, number: int, found: object) -> tuple[str, in
     return journal, epoch
 
 
-def _take(database: Database, lines: list[_Line], newest: Mapping[str, int]) -> Imported:
+def _import_lines(database: Database, lines: list[_Line], newest: Mapping[str, int]) -> ImportResult:
     """One transaction: all of these lines, or none."""
     if not lines:
-        return Imported(0, 0, 0)
+        return ImportResult(0, 0, 0)
     journals = {line.journal for line in lines if line.journal is not None}
     try:
         with database.write(*(f"journal:{journal}" for journal in journals)) as connection:
-            return _Batch(connection, lines, newest, journals).take()
+            return _Batch(connection, lines, newest, journals).write()
     except IntegrityError as error:
         raise _refused(
             lines[0].number,
@@ -242,7 +242,7 @@ class _Batch:
         }
         self.fenced = {journal for journal, (epoch, _) in stand.items() if epoch != newest.get(journal, 0)}
 
-    def take(self) -> Imported:
+    def write(self) -> ImportResult:
         rows = []
         there_already = orphans = 0
         for line in self.lines:
@@ -264,10 +264,10 @@ class _Batch:
             row = prepared(read_packet(line.content), line.content)
             rows.append(values(self.connection.dialect.name, row, hashed, place))
             self.there[packet_id] = mine
-            self._keep(packet_id, line.packet.lineage)
+            self._add(packet_id, line.packet.lineage)
         insert_values(self.connection, rows)
-        words.enter(self.connection)
-        return Imported(len(rows), there_already, orphans)
+        search_words.enter(self.connection)
+        return ImportResult(len(rows), there_already, orphans)
 
     def _follow(self, line: _Line, kept_hash: bytes) -> None:
         """Verifies the line's place in its journal, and that nobody else writes that (rules 4.5, 4.6)."""
@@ -313,7 +313,7 @@ class _Batch:
             raise _refused(line.number, error.message) from error
         return bool(gone)
 
-    def _keep(self, packet_id: UUID, given: PacketLineage | None) -> None:
+    def _add(self, packet_id: UUID, given: PacketLineage | None) -> None:
         self.known[packet_id] = given
         for parent in given.parent_ids if given else ():
             generation = (given and given.generation) or 0
@@ -326,8 +326,8 @@ def _placed(connection: Connection, ids: list[UUID]) -> dict[UUID, tuple[bytes, 
     return {row[0]: tuple(row[1:]) for row in queries.in_chunks(connection, statement, ids)}
 
 
-def _sum(one: Imported, other: Imported) -> Imported:
-    return Imported(*(a + b for a, b in zip(one, other, strict=True)))
+def _sum(one: ImportResult, other: ImportResult) -> ImportResult:
+    return ImportResult(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

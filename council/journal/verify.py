@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from sqlalchemy import Connection, func, select, text
 
-from council.journal import words
+from council.journal import search_words
 from council.journal.chain import Head, Tree, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint
 from council.journal.queries import begun as begun_epochs
@@ -110,7 +110,7 @@ def verify(
         begun = connection.execute(
             select(epochs.c.epoch).where(epochs.c.journal == journal).order_by(epochs.c.epoch)
         )
-        walk = _Walk(connection, store.where, journal, list(begun.scalars()), checkpoint)
+        walk = _Verification(connection, store.where, journal, list(begun.scalars()), checkpoint)
         own = select(func.count()).where(packet_store.c.journal == journal)
         total = connection.execute(own).scalar_one()
         if not walk.begun and not total and checkpoint is None:
@@ -145,7 +145,7 @@ def _words_compared(store: PacketStore, wanted: bool) -> Iterator[Callable[[], s
 
     def compared() -> str | None:
         with store.database.read() as connection:
-            return words.misleading(connection, ended.is_set)
+            return search_words.misleading(connection, ended.is_set)
 
     with ThreadPoolExecutor(1, "council-words") as beside:
         try:
@@ -169,7 +169,7 @@ def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: st
             )
 
 
-class _Walk:
+class _Verification:
     """One way through one journal, up to its first bad record."""
 
     def __init__(

@@ -27,7 +27,7 @@ from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
 from council.journal.indexer import Indexer
-from council.journal.packets import Line, Packer, packet_id, unpacked
+from council.journal.packets import Descent, Packer, packet_id, unpacked
 from council.journal.record import PASSING, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
 from council.journal.store import PacketStore
@@ -80,7 +80,7 @@ class DurableJournal:
         self._packer = Packer(council_id, self._lines)
         self._indexer = Indexer(store)
         self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
-        self._snapshots = snapshots.Keeper(store.database, name, signer)
+        self._snapshots = snapshots.SnapshotStore(store.database, name, signer)
         self._snapshots.check_end()
         self._chain = StoredChain(store, name, f"{socket.gethostname()}:{os.getpid()}")
         self.epoch = self._chain.epoch
@@ -142,9 +142,9 @@ class DurableJournal:
                 found[wanted[each]] = sealed
         return found
 
-    def _lines(self, ids: Collection[str]) -> dict[str, Line]:
+    def _lines(self, ids: Collection[str]) -> dict[str, Descent]:
         return {
-            str(each): Line(lineage.generation or 0, str(lineage.root_packet_id or each))
+            str(each): Descent(lineage.generation or 0, str(lineage.root_packet_id or each))
             for each, lineage in self._store.lineages([UUID(each) for each in ids]).items()
             if lineage is not None
         }
@@ -229,9 +229,9 @@ class DurableJournal:
     def tend(self) -> None:
         """Has a checkpoint written, and words entered, if that is due; costs the coordinator nothing."""
         if self._checkpoints.due():
-            self._executor.submit(self._tended)
+            self._executor.submit(self._do_due)
 
-    def _tended(self) -> None:
+    def _do_due(self) -> None:
         self._enter()
         self._checkpoints.write(self._chain.epoch, self._chain.head, self._chain.tree)
 
@@ -272,7 +272,7 @@ class DurableJournal:
         if self._closing.is_set():
             return
         self._closing.set()  # what waits for a store that is away waits no more
-        self._executor.submit(self._tended)
+        self._executor.submit(self._do_due)
         self._executor.shutdown(wait=True)
         self._held.close()
 

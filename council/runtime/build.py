@@ -13,15 +13,15 @@ from council.agents.messaging.ids import new_id
 from council.agents.mind import ObservingMind
 from council.agents.seat.host import SeatHost
 from council.config.build_minds import build_mind
-from council.config.charter_files import papers_of
+from council.config.charter_files import charter_files_of
 from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
 from council.core.state import Budget, Caps, Rules
 from council.protocol.errors import MindError
-from council.runtime.identity import kept
+from council.runtime.identity import kept_identity
 from council.runtime.surroundings import Clock, Fitting
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recording import Spans
+    from council.agents.messaging.span_recorder import Spans
 
 
 def rules_of(config: CouncilConfig) -> Rules:
@@ -40,7 +40,7 @@ def rules_of(config: CouncilConfig) -> Rules:
         open_max=config.open_max,
         escalations_max=config.escalations_max,
         creator=config.creator or "",
-        identity=kept(papers_of(config).charter.identity),
+        identity=kept_identity(charter_files_of(config).charter.identity),
         shared=shared((seat.name, seat.model, seat.vendor, seat.base_url) for seat in config.seats),
         budget=Budget(
             proposal=_caps(config.proposal_tokens_max, config.proposal_usd_max),
@@ -70,9 +70,9 @@ def fitting_of(config: CouncilConfig) -> Fitting | None:
     """What measures proposals for this council; None where a seat thinks without a model, and takes any."""
     if any(seat.mind != MODEL_MIND for seat in config.seats):
         return None
-    from council.runtime.fitting import Rooms  # tokenizers, of no use to others
+    from council.runtime.prompt_capacity import PromptCapacities  # tokenizers, of no use to others
 
-    return Rooms(config)
+    return PromptCapacities(config)
 
 
 def system_clock() -> Clock:

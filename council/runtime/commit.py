@@ -26,7 +26,7 @@ LINGERS_MAX = 10
 TROUBLE_CHECK_S = 0.5
 
 
-class Work(Protocol):
+class PendingRecords(Protocol):
     """The part of a driver that says what there is to write."""
 
     @property
@@ -84,14 +84,14 @@ class Commit:
 
     @property
     def next_due(self) -> float:
-        """When there is something to do by then at the latest, ``writes`` or ``looks``; infinite for never."""
+        """When there is something to do by then at the latest, ``writes`` or ``stall_due``; infinite for never."""
         if self.failed:
             return math.inf
         return min(self._look_at, self._lingering.until_s if self._lingering is not None else math.inf)
 
     # Writing
 
-    def writes(self, work: Work, now: float) -> bool:
+    def writes(self, work: PendingRecords, now: float) -> bool:
         """Whether a write begins now."""
         if self.failed or self.writing or not work.awaits_saving:
             return False
@@ -99,7 +99,7 @@ class Commit:
             return True
         return not (self._linger_s and self._put_off(work, now))
 
-    def _put_off(self, work: Work, now: float) -> bool:
+    def _put_off(self, work: PendingRecords, now: float) -> bool:
         """Whether the write waits for more to write along: a proposal's record can go with its ballots'.
 
         As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
@@ -125,7 +125,7 @@ class Commit:
         self._began_s, self._lingering = now, None
         self._look_at = min(self._look_at, now + TROUBLE_CHECK_S)
 
-    def kept(self, position: int, now: float) -> None:
+    def written(self, position: int, now: float) -> None:
         """All up to ``position`` is kept: by the write that began, or at once where that takes no time."""
         if self._began_s is not None:
             self.write_s = now - self._began_s
@@ -141,7 +141,7 @@ class Commit:
 
     # Stalls
 
-    def looks(self, now: float) -> bool:
+    def stall_due(self, now: float) -> bool:
         """Whether it is time to look whether the write stalls; see ``looked``."""
         return not self.failed and now >= self._look_at
 

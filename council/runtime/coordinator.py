@@ -35,7 +35,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver
-from council.runtime.kept import escalations
+from council.runtime.durable_state import escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.questions import (
     AskDecision,
@@ -150,7 +150,7 @@ class Coordinator:
             session.mailbox.release()
         self._wake_feed()
         # Told to nobody, but what is decided need not be decided again.
-        last = self._driver.take()
+        last = self._driver.drain()
         await self._journal.close(*((last, self._driver.snapshot) if was is None else ()))
 
     # What clients and seats call
@@ -231,7 +231,7 @@ class Coordinator:
         """The council at a glance, as plain data (``runtime.status``), also while nothing can be kept."""
         self._refuse_if_broken()
         found, lag = status(self._driver, self._clock.now()), self._lag()
-        trouble = await self._kept_or_why_not()
+        trouble = await self._until_durable_or_error()
         if trouble is not None:
             found, lag = status(self._driver, self._clock.now(), stalled=True), self._lag()
         return found | {
@@ -250,14 +250,14 @@ class Coordinator:
         """
         self._refuse_if_broken()
         decision = self._driver.decision(proposal_id)
-        if (trouble := await self._kept_or_why_not()) is not None:
+        if (trouble := await self._until_durable_or_error()) is not None:
             decision = self._driver.kept.decision(proposal_id, self._driver.decision(proposal_id), trouble)
         return decision
 
     async def escalations(self) -> list[Escalation]:
         """The escalations that wait for a human; while nothing can be kept, those that are."""
         waiting = self._driver.escalations()
-        if await self._kept_or_why_not() is not None:
+        if await self._until_durable_or_error() is not None:
             waiting = escalations(self._driver.kept.open)
         return waiting
 
@@ -286,7 +286,7 @@ class Coordinator:
     def _lag(self) -> int:
         return self._driver.position - self._commit.kept_position
 
-    async def _kept(self) -> None:
+    async def _until_durable(self) -> None:
         """Returns once all that happened so far is kept; what was asked before may be told then (rules 4.7)."""
         self._refuse_if_broken()
         position = self._driver.position
@@ -297,10 +297,10 @@ class Coordinator:
             await self._something_told(TROUBLE_CHECK_S)
             self._refuse_if_broken()
 
-    async def _kept_or_why_not(self) -> StoreError | None:
-        """``_kept``; or why that can't be at the moment."""
+    async def _until_durable_or_error(self) -> StoreError | None:
+        """``_until_durable``; or why that can't be at the moment."""
         try:
-            await self._kept()
+            await self._until_durable()
         except PASSING as error:
             self._refuse_if_broken()  # for good
             return error
@@ -337,7 +337,7 @@ class Coordinator:
         """Has what the driver did kept, and tells of it: at once where the journal needs no time."""
         driver, commit, now = self._driver, self._commit, asyncio.get_running_loop().time()
         while commit.writes(driver, now):
-            position, records = driver.position, driver.take()
+            position, records = driver.position, driver.drain()
             try:
                 keeping = self._journal.append(records) if records else None
                 if records and self._journal.snapshot_due(position):
@@ -349,7 +349,7 @@ class Coordinator:
                 commit.began(position, now)
                 self._appending = asyncio.get_running_loop().create_task(self._finish(keeping, position))
                 return
-            self._told(position, now)
+            self._publish_durable(position, now)
 
     async def _finish(self, keeping: Awaitable[None], position: int) -> None:
         try:
@@ -359,21 +359,21 @@ class Coordinator:
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing may be told any more
             self._break(error)
             return
-        self._told(position, asyncio.get_running_loop().time())
+        self._publish_durable(position, asyncio.get_running_loop().time())
         self._journal.tend()
         self._settle()
 
-    def _told(self, position: int, now: float) -> None:
-        self._commit.kept(position, now)
+    def _publish_durable(self, position: int, now: float) -> None:
+        self._commit.written(position, now)
         self._driver.saved(position)
         self._deliver()
 
-    def _look_for_stall(self) -> None:
+    def _check_stall(self) -> None:
         """Who waits for what can't be kept hears why, and once it can be."""
         trouble, now = self._journal.trouble, asyncio.get_running_loop().time()
         owed = {name for name in self._sessions if self._driver.owes(name)}
         names = self._commit.looked(now, owed, stalls=trouble is not None)
-        self._tell_sessions(names, Stalled(None if trouble is None else failure(b"", trouble)))
+        self._notify_sessions(names, Stalled(None if trouble is None else failure(b"", trouble)))
 
     def _break(self, error: Exception) -> None:
         """The journal failed for good: nothing more is told, and everybody who waits hears why."""
@@ -391,11 +391,11 @@ class Coordinator:
     def _deliver(self) -> None:
         while self._driver.to_sessions:
             name, message = self._driver.to_sessions.popleft()
-            self._tell_sessions((name,), message)
+            self._notify_sessions((name,), message)
         self._seats.send()
         self._wake_feed()
 
-    def _tell_sessions(self, names: Iterable[str], message: Message) -> None:
+    def _notify_sessions(self, names: Iterable[str], message: Message) -> None:
         for name in names:
             if (session := self._sessions.get(name)) is not None:
                 session.mailbox.put(message if self._in_process else self._sealed(session, message))
@@ -419,8 +419,8 @@ class Coordinator:
 
     def _wake(self) -> None:
         self._driver.wake(self._clock.now())
-        if self._commit.looks(asyncio.get_running_loop().time()):
-            self._look_for_stall()
+        if self._commit.stall_due(asyncio.get_running_loop().time()):
+            self._check_stall()
         self._settle()
 
     # House-keeping

@@ -1,7 +1,7 @@
 """Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
 
 A shell calls ``receive`` with each sealed envelope and ``wake`` when a deadline is due, has the journal keep what
-it may ``take``, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order is receive → step →
+it may ``drain``, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order is receive → step →
 journal → tell: what tells somebody of an event is held until ``saved`` says that the event's record is kept (rules
 4.7); what only makes seats think leaves at once. When to write is for ``runtime.commit`` to say.
 """
@@ -17,19 +17,19 @@ from msgspec.structs import replace
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
-from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, found
+from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, new_council
 from council.core.step import Deadlines, next_deadline, next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
+from council.runtime.durable_state import DurableState, escalations
+from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.identity import judged
-from council.runtime.kept import Kept, escalations
-from council.runtime.messages import Acknowledged, Message, Told, failure, reference, shown
+from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
-from council.runtime.reading import asked_for, digest, event_of, is_piece, piece_of, unreadable
 from council.runtime.senders import Senders, Watchers
 from council.runtime.snapshot import Archive, More, base_of, based, more_of, newer, packed, state_of
 from council.runtime.streams import Relay
@@ -70,7 +70,7 @@ class Driver:
         events_kept: int = 20_000,
     ) -> None:
         self.council_id = council_id
-        self.state: CouncilState = found(rules, Moment(*now, 0))
+        self.state: CouncilState = new_council(rules, Moment(*now, 0))
         self.state.closed = Archive()
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
@@ -86,7 +86,7 @@ class Driver:
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
-        self.kept = self._taken = self._stands()
+        self.kept = self._taken = self._newest_state()
         self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
@@ -102,10 +102,10 @@ class Driver:
         """The rules that the council is governed by."""
         return self.state.rules
 
-    def _stands(self) -> Kept:
+    def _newest_state(self) -> DurableState:
         """How the council stands by the newest record."""
         assert isinstance(self.state.closed, Archive)
-        return Kept(
+        return DurableState(
             self.position,
             dict(self.state.open),
             self.state.closed.frozen(),
@@ -116,7 +116,7 @@ class Driver:
 
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
         """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
-        self._woken_at, self.kept = now, self._stands()
+        self._woken_at, self.kept = now, self._newest_state()
         self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
         self.wake(now)
 
@@ -127,7 +127,7 @@ class Driver:
         """
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
-            self.state = found(event.rules, moment)
+            self.state = new_council(event.rules, moment)
             self.state.closed = Archive()
         self._woken_at = now = moment.uptime_s, moment.wall_s
         try:
@@ -143,7 +143,7 @@ class Driver:
             self._ids[record.msg_id] = digest(record.sealed)
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
-                self._tell(told, now)
+                self._announce_effect(told, now)
 
     def snapshot(self) -> Snapshot:
         """What this council is, all records handed out; see ``restore``."""
@@ -256,8 +256,8 @@ class Driver:
             if isinstance(error, EnvelopeError):
                 sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
             self._refuse(error, sender, msg_id, now, sealed, session)
-            if envelope is not None and sender in self.state.seats and (about := asked_for(envelope)):
-                denied = do.DenyCall(sender, about, msg_id, shown(error.message), again=True)
+            if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
+                denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
                 self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
                 self._urgent_at = self._position
             return
@@ -313,7 +313,7 @@ class Driver:
     def seat_died(self, name: str, boot: int, why: str, now: tuple[float, float]) -> None:
         """The shell knows that a seat's actor died in its run ``boot``, or can't be reached."""
         self.wake(now)
-        self._step(ev.SeatDied(name, boot, shown(why[:500])), now)
+        self._step(ev.SeatDied(name, boot, printable(why[:500])), now)
 
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
@@ -362,7 +362,7 @@ class Driver:
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
         elif isinstance(effect, do.AnnounceRefusal):
-            why = self._refusals.told(effect.why, now[0])
+            why = self._refusals.admit(effect.why, now[0])
             if why is None:
                 return None
             effect = replace(effect, why=why)
@@ -395,7 +395,10 @@ class Driver:
         sealed: bytes,
         session: str | None,
     ) -> None:
-        self._step(ev.EnvelopeRefused(shown(sender), shown(msg_id), error.code, shown(error.message)), now)
+        self._step(
+            ev.EnvelopeRefused(printable(sender), printable(msg_id), error.code, printable(error.message)),
+            now,
+        )
         if session is not None:
             self._reply(session, failure(sealed, error))
 
@@ -434,10 +437,10 @@ class Driver:
         """Whether a proposal waits for seats, and not for a human."""
         return len(self.state.open) > self.state.with_human
 
-    def take(self) -> list[Record]:
+    def drain(self) -> list[Record]:
         """The records to be kept now. Once they are, ``kept`` is how the council stands as of now."""
         records, self.unsaved = self.unsaved, []
-        self._taken = self._stands()
+        self._taken = self._newest_state()
         return records
 
     def saved(self, position: int) -> None:
@@ -447,15 +450,15 @@ class Driver:
         while self._held and self._held[0].position <= position:
             held = self._held.popleft()
             if held.effect is not None:
-                self._tell(held.effect, held.now)
+                self._announce_effect(held.effect, held.now)
             if held.reply is not None:
                 self._pay(*held.reply)
 
-    def _tell(self, effect: do.Effect, now: tuple[float, float]) -> None:
+    def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
         match effect:
             case do.RequestRuling() | do.InterruptSeat() | do.GrantCall() | do.DenyCall():
-                self._outbox.tell(effect, self.state, self._woken_at)
+                self._outbox.notify(effect, self.state, self._woken_at)
                 return
             case do.AnnounceDecision(decision):
                 self._announce(decision)

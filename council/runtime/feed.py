@@ -71,7 +71,7 @@ class Flood:
         """What makes another one like this."""
         return self._from_s, self._told
 
-    def told(self, why: str, uptime_s: float) -> str | None:
+    def admit(self, why: str, uptime_s: float) -> str | None:
         """What is told of a refusal; None where there were too many within this minute."""
         if uptime_s >= self._from_s + 60.0:
             self._from_s, self._told = uptime_s, 0
@@ -93,7 +93,7 @@ class Feed:
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
         self.watchers: list[Callable[[], None]] = []
 
-    def told(self, count: int) -> list[tuple[float, do.Effect]]:
+    def newest(self, count: int) -> list[tuple[float, do.Effect]]:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
         return [*islice(reversed(self._kept), count)][::-1]
 

@@ -33,13 +33,13 @@ EMERGENCIES = ("", "rollback", "patch")
 TEXT_BYTES_MAX = 512 * 2**10
 
 
-def kept(identity: Identity) -> KeptIdentity:
+def kept_identity(identity: Identity) -> KeptIdentity:
     """An identity as the journal keeps it."""
     return KeptIdentity(identity.content_hash(), identity.canonical().decode())
 
 
 def of_text(text: str) -> Identity:
-    """The identity that ``kept`` made this text of. Raises EnvelopeError."""
+    """The identity that ``kept_identity`` made this text of. Raises EnvelopeError."""
     found = read_json(text, field="identity", bytes_max=TEXT_BYTES_MAX, commas_max=TEXT_BYTES_MAX)
     return Identity.build(found)
 
@@ -62,12 +62,12 @@ def refuse_another(content: Proposal) -> None:
     if asked is not None and (shown != asked[1] or content.action is not None or content.history):
         raise Refused(
             f"the proposal asks for a change of the identity to {asked[1][:12]}, and shows something else: its body "
-            "must be that identity and no more, as council.api.identity.ask makes it",
+            "must be that identity and no more, as council.api.identity_change.ask makes it",
             code="another_identity",
         )
 
 
-def asked(envelope: Envelope, content: Info) -> ev.IdentityChanged:
+def requested_change(envelope: Envelope, content: Info) -> ev.IdentityChanged:
     """The change that a human asks for, not yet judged. Raises EnvelopeError, which names the field."""
     facts = {name: content.data.get(name, "") for name in ("identity", "before", "emergency", "agreed")}
     for name, value in facts.items():
@@ -80,7 +80,7 @@ def asked(envelope: Envelope, content: Info) -> ev.IdentityChanged:
     return ev.IdentityChanged(
         IdentityChange(
             before=facts["before"],
-            after=kept(of_text(facts["identity"])),
+            after=kept_identity(of_text(facts["identity"])),
             human=envelope.sender,
             why=content.text,
             emergency=facts["emergency"],

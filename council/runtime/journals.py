@@ -73,7 +73,7 @@ def _store_address(config: CouncilConfig, make: bool) -> str:
     return str(folder / FILE_NAME)
 
 
-def settled(config: CouncilConfig) -> CouncilConfig:
+def with_store_paths(config: CouncilConfig) -> CouncilConfig:
     """The configuration with store and checkpoint named, as they are found here and now.
 
     A journal in a file is so found in the state folder of whoever launches the council, on the node of the launch.

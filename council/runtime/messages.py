@@ -68,7 +68,7 @@ def error_of(kind: str, code: str, message: str, facts: Mapping[str, Any]) -> Co
     return found(message, code=code, **kept) if issubclass(found, Refused) else found(message, **kept)
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Words from elsewhere as they can be kept and told: cut, without NUL and halves of surrogate pairs."""
     return text[:MESSAGE_CHARS_MAX].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
@@ -80,7 +80,7 @@ def failure(sealed: bytes, error: CouncilError) -> Failed:
         for name, fact in error.facts.items()
         if type(fact) in (int, float) or (isinstance(fact, str) and len(fact) <= 200)
     }
-    return Failed(reference(sealed), error.code, type(error).__name__, shown(error.message), facts)
+    return Failed(reference(sealed), error.code, type(error).__name__, printable(error.message), facts)
 
 
 def to_bytes(message: Message) -> bytes:

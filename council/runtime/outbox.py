@@ -17,7 +17,7 @@ from council.core import effects as do
 from council.core.state import Ballot, CouncilState
 from council.protocol import codec
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
-from council.runtime.reading import Piece
+from council.runtime.event_reader import StreamPiece
 from council.runtime.senders import COORDINATOR
 
 # What a seat alone is told, and no watcher.
@@ -55,7 +55,7 @@ class Outbox:
             payload = self._payloads[proposal_id]
             self.to_seats.append((seat, self._letter(proposal_id, payload, state, now, beside=False)))
 
-    def tell(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
+    def notify(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
         """Tells a seat what is kept by now."""
         seat, proposal_id, why = effect.seat, effect.proposal_id, ""
         data: dict[str, Any]
@@ -64,7 +64,11 @@ class Outbox:
                 proposal = state.open.get(proposal_id)
                 if proposal is None or proposal.stage != "ruling":
                     return  # it went on while the request waited for the journal
-                kind, why, data = "ruling_request", "; ".join(escalated_for), {"ballots": _shown(ballots)}
+                kind, why, data = (
+                    "ruling_request",
+                    "; ".join(escalated_for),
+                    {"ballots": _ballots_for_prime(ballots)},
+                )
             case do.InterruptSeat(observer=observer, round=number):
                 kind, why, data = "interrupt", effect.why, {"observer": observer, "round": number}
             case do.GrantCall(call_id=call_id):
@@ -73,7 +77,7 @@ class Outbox:
                 kind, why, data = "denied", effect.why, {"call": call_id, "anew": anew}
         self._inform(seat, proposal_id, kind, why, data, state, now)
 
-    def relay(self, piece: Piece, observer: str, state: CouncilState, now: tuple[float, float]) -> None:
+    def relay(self, piece: StreamPiece, observer: str, state: CouncilState, now: tuple[float, float]) -> None:
         """Hands a piece of a stream to the seat that observes it."""
         data = {"seat": piece.seat, "stage": piece.stage, "round": piece.round, "at": piece.at}
         payload = self._info(piece.proposal_id, "stream", piece.text, {**data, "whole": piece.whole}, now)
@@ -118,7 +122,7 @@ class Outbox:
         return seat_messages.write(payload, about, left_s)
 
 
-def _shown(ballots: tuple[Ballot, ...]) -> list[dict[str, Any]]:
+def _ballots_for_prime(ballots: tuple[Ballot, ...]) -> list[dict[str, Any]]:
     """Ballots as Prime is shown them."""
     return [
         {

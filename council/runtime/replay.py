@@ -8,10 +8,10 @@ from typing import Any
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects
-from council.core.state import CouncilState, Decision, Escalation, Moment, found, plain
+from council.core.state import CouncilState, Decision, Escalation, Moment, new_council, plain
+from council.core.state_store import Effects
 from council.core.step import step
-from council.journal.packets import Kept
+from council.journal.packets import StoredRecord
 from council.journal.record import diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
 from council.runtime.snapshot import Archive
@@ -32,7 +32,7 @@ class Replay:
         self.decisions = 0
         self.escalations = 0
 
-    def take(self, kept: Kept) -> Effects:
+    def replay(self, kept: StoredRecord) -> Effects:
         """The effects of the next record. Raises ReplayDiverged where they are not those that were kept."""
         record = kept.record
         try:
@@ -52,7 +52,7 @@ def stepped(state: CouncilState | None, event: ev.Event, now: Moment) -> tuple[C
     if state is None:
         if not isinstance(event, ev.CoordinatorStarted):
             raise Refused("a journal begins with a coordinator's start", code="no_start")
-        state = found(event.rules, now)
+        state = new_council(event.rules, now)
         state.closed = Archive()
     return step(state, event, now)
 
@@ -62,7 +62,7 @@ def pack(state: CouncilState, count: int) -> None:
         state.closed.pack()
 
 
-def _difference(kept: Kept, effects: Effects) -> str:
+def _difference(kept: StoredRecord, effects: Effects) -> str:
     """What is not as it was kept, in words; nothing where all is."""
     decisions = [effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision)]
     escalations = [effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)]
@@ -73,8 +73,8 @@ def _difference(kept: Kept, effects: Effects) -> str:
     nothing = not kept.decisions and not kept.escalations
     for then, now in told:
         if len(then) > len(now) or (now and nothing):
-            was = _named(kept.decisions, kept.escalations)
-            return f"it came to {was}, and now to {_named(decisions, escalations)}"
+            was = _listed(kept.decisions, kept.escalations)
+            return f"it came to {was}, and now to {_listed(decisions, escalations)}"
         for one, other in zip(then, now, strict=False):
             if one != other:
                 return _unlike(one, other)
@@ -87,7 +87,7 @@ def _difference(kept: Kept, effects: Effects) -> str:
     return f"what follows from it now ({words}) is not what followed then, of which a hash is kept"
 
 
-def _named(decisions: Iterable[Decision], escalations: Iterable[Escalation]) -> str:
+def _listed(decisions: Iterable[Decision], escalations: Iterable[Escalation]) -> str:
     told = [f"{each.proposal_id} {each.outcome}" for each in decisions]
     told += [f"{each.proposal_id} to a human" for each in escalations]
     return ", ".join(told) or "no decision"

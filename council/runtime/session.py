@@ -206,7 +206,7 @@ class Session:
         try:
             await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
         finally:
-            self._done(reference(sealed))
+            self._pop_waiting(reference(sealed))
 
     async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
         """``act`` with an INFO of that kind, on a proposal."""
@@ -255,31 +255,31 @@ class Session:
             except CouncilError:
                 continue  # its sender waits in vain, and hears so; what stands behind it is read
             if isinstance(message, messages.Told):
-                self._told(message.decision)
+                self._resolve(message.decision)
             elif isinstance(message, messages.Stalled):
                 self._stalled = None if message.why is None else message.why.error()
                 for waiting in list(self._proposals.values()):
                     self._end_if_stalled(waiting)
             elif isinstance(message, messages.Acknowledged):
-                _settle(self._done(message.ref), None)
+                _settle(self._pop_waiting(message.ref), None)
             else:
-                _settle(self._done(message.ref), message.error())
+                _settle(self._pop_waiting(message.ref), message.error())
 
     def _opened(self, sealed: bytes) -> messages.Message:
         """An answer of the council's. Raises SignatureError, and EnvelopeError for what is none."""
         return messages.from_bytes(signing.open_to(sealed, self._key, self.council_id, self.name))
 
-    def _done(self, ref: str) -> _Waiting | None:
+    def _pop_waiting(self, ref: str) -> _Waiting | None:
         table, key = self._refs.pop(ref, ({}, ""))
         return table.pop(key, None)
 
-    def _told(self, decision: Decision) -> None:
+    def _resolve(self, decision: Decision) -> None:
         waiting = self._proposals.get(decision.proposal_id)
         if waiting is None:
             return
         _settle(waiting, decision)
         if decision.final:
-            self._done(reference(waiting.sealed))
+            self._pop_waiting(reference(waiting.sealed))
             if waiting.final is not None:
                 waiting.final.settle(decision)
         elif waiting.final is None:
@@ -296,7 +296,7 @@ class Session:
             waiting.ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
         else:
             proposal_id = self._refs[reference(waiting.sealed)][1]
-            _settle(self._done(reference(waiting.sealed)), _undecided(self._stalled, proposal_id))
+            _settle(self._pop_waiting(reference(waiting.sealed)), _undecided(self._stalled, proposal_id))
 
     def _budget_over(self, waiting: _Waiting) -> None:
         waiting.ending = None
@@ -323,7 +323,7 @@ class Session:
                     self._end_if_stalled(table[key])
                     self._retry(join=False)
                 else:
-                    _settle(self._done(ref), error)
+                    _settle(self._pop_waiting(ref), error)
             if self._refs:
                 self._courier.expect()
         else:

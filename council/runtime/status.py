@@ -11,8 +11,8 @@ from council.core import effects as do
 from council.core.identity import online_s
 from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
 from council.protocol.identity.change import LITE
+from council.runtime.durable_state import escalations
 from council.runtime.feed import WAYS, decided_by, touched
-from council.runtime.kept import escalations
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -121,7 +121,7 @@ def _newest(driver: Driver) -> list[tuple[float, Decision]]:
     """The newest decisions that were told, the newest first, with the time of each."""
     found = [
         (wall_s, effect.decision)
-        for wall_s, effect in driver.feed.told(LOOKED_AT_MAX)
+        for wall_s, effect in driver.feed.newest(LOOKED_AT_MAX)
         if isinstance(effect, do.AnnounceDecision)
     ]
     return found[: -DECISIONS_MAX - 1 : -1]
@@ -155,7 +155,7 @@ def _budget(state: CouncilState) -> dict[str, Any]:
     budget, paid = state.rules.budget, state.paid
     own = dict(budget.seats)
 
-    def told(accounts: Collection[Account], caps: Caps) -> dict[str, Any]:
+    def totals(accounts: Collection[Account], caps: Caps) -> dict[str, Any]:
         return {
             "calls": sum(account.calls for account in accounts),
             "assumed": sum(account.assumed for account in accounts),
@@ -166,9 +166,10 @@ def _budget(state: CouncilState) -> dict[str, Any]:
 
     everybody = dict.fromkeys((*state.rules.seats, *paid))  # who is a seat no more has spent all the same
     return {
-        "council": told(paid.values(), budget.council),
+        "council": totals(paid.values(), budget.council),
         "seats": {
-            name: told([paid[name]] if name in paid else [], own.get(name, budget.seat)) for name in everybody
+            name: totals([paid[name]] if name in paid else [], own.get(name, budget.seat))
+            for name in everybody
         },
         "proposal_caps": plain(budget.proposal),
         "under_way": len(state.calls),

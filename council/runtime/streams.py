@@ -10,7 +10,7 @@ from collections import Counter
 
 from council.agents.seat.plan_stream import PIECES_MAX
 from council.core.state import CouncilState
-from council.runtime.reading import Piece
+from council.runtime.event_reader import StreamPiece
 
 
 class Relay:
@@ -19,7 +19,7 @@ class Relay:
     def __init__(self) -> None:
         self._pieces: dict[str, Counter[str]] = {}
 
-    def why_not(self, piece: Piece, state: CouncilState) -> str:
+    def why_not(self, piece: StreamPiece, state: CouncilState) -> str:
         """Why nobody is to hear this piece; empty where the observer is, and then it is counted."""
         observer, proposal = state.rules.observer, state.open.get(piece.proposal_id)
         if not observer or piece.seat == observer:

@@ -51,7 +51,7 @@ class Watcher:
 
     def read(self) -> None:
         """Looks once; costs as much as was announced since the last time."""
-        self._coordinator.read(self._look)
+        self._coordinator.read(self._report)
 
     def glance(self) -> None:
         """As ``read``, for who can't help it: what goes wrong is told once, and is no council's end."""
@@ -73,6 +73,6 @@ class Watcher:
         driver.feed.watchers.append(self.glance)  # or it would miss what is kept no more when it looks
         self.begin(driver, now)
 
-    def _look(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
+    def _report(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         behind, self._position = driver.feed.position - self._position, driver.feed.position
-        self.see(driver.feed.told(behind), driver, journal, now, kept)
+        self.see(driver.feed.newest(behind), driver, journal, now, kept)

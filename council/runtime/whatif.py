@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from council.config.settings import did_you_mean
 from council.core import effects as do
 from council.core import events as ev
-from council.core.bookkeeping import Effects, first_timer, first_wall_timer
 from council.core.state import CouncilState, Moment, Rules
+from council.core.state_store import Effects, first_timer, first_wall_timer
 from council.core.tally import count
-from council.journal.packets import Kept
+from council.journal.packets import StoredRecord
 from council.protocol.errors import CallerError, CouncilError, InternalError
 from council.runtime.replay import Replay, pack, stepped
 
@@ -49,7 +49,7 @@ class Otherwise(NamedTuple):
     would: End
 
 
-class Found(NamedTuple):
+class WhatIfResult(NamedTuple):
     """What came of it: of ``proposals`` these end otherwise; ``refounded`` more the same, for another reason."""
 
     records: int
@@ -59,14 +59,14 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WhatIfChange:
     """What is to be otherwise: rules, and the seats whose ballots are left out."""
 
     rules: Mapping[str, Any]
     without: frozenset[str]
 
     @classmethod
-    def read(cls, given: Iterable[str]) -> Change:
+    def read(cls, given: Iterable[str]) -> WhatIfChange:
         """Reads ``quorum=3``, ``without=lite`` and the like. Raises CallerError, which says what can be set."""
         rules: dict[str, Any] = {}
         without: set[str] = set()
@@ -94,7 +94,7 @@ class Change:
             raise CallerError(f"what-if: {error}") from None
 
 
-def what_if(kept: Iterable[Kept], change: Change) -> Found:
+def what_if(kept: Iterable[StoredRecord], change: WhatIfChange) -> WhatIfResult:
     """What the records would have come to.
 
     Raises ReplayDiverged where they do not even come to what they came to, and CallerError for a change that
@@ -104,8 +104,8 @@ def what_if(kept: Iterable[Kept], change: Change) -> Found:
     summaries: dict[str, str] = {}
     for each in kept:
         event = each.record.event
-        was.note(replay.take(each))
-        would.take(event, each.record.moment)
+        was.note(replay.replay(each))
+        would.step(event, each.record.moment)
         if isinstance(event, ev.ProposalSubmitted):
             summaries[event.what.proposal_id] = event.what.summary[:SUMMARY_CHARS_MAX]
     if nobody := sorted(change.without - would.seats):
@@ -119,7 +119,7 @@ def what_if(kept: Iterable[Kept], change: Change) -> Found:
         Otherwise(each, summaries[each], one, two) for each, one, two in ends if one.word != two.word
     ]
     refounded = sum(one.word == two.word and one != two for _, one, two in ends)
-    return Found(replay.records, len(summaries), tuple(otherwise), refounded)
+    return WhatIfResult(replay.records, len(summaries), tuple(otherwise), refounded)
 
 
 class _Course:
@@ -175,13 +175,13 @@ class _Course:
 class _Other(_Course):
     """The course that things would have taken."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: WhatIfChange) -> None:
         super().__init__()
         self.seats: set[str] = set()
         self._change = change
         self._count = 0
 
-    def take(self, event: ev.Event, now: Moment) -> None:
+    def step(self, event: ev.Event, now: Moment) -> None:
         """The next event that was recorded; what does not fit any more changes nothing."""
         if isinstance(event, ev.CoordinatorStarted):
             self.seats.update(event.rules.seats)

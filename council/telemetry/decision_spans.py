@@ -15,7 +15,7 @@ from council.runtime.feed import decided_by
 from council.runtime.watcher import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
-    from council.agents.messaging.span_recording import Spans
+    from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
     from council.journal.record import Journal
     from council.runtime.coordinator import Coordinator

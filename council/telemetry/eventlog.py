@@ -43,7 +43,7 @@ class EventLog(Watcher):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = _File(self.path)
         except OSError as error:
-            _tell(self.path, error)
+            _warn(self.path, error)
         self._log: Any = structlog.wrap_logger(
             self._file,
             processors=[structlog.processors.JSONRenderer(ensure_ascii=False)],
@@ -85,7 +85,7 @@ class _File(RotatingFileHandler):
         """A line that could not be written is lost, and that is told once; the next begins with the file anew."""
         if not self._told:
             self._told = True
-            _tell(Path(self.baseFilename), sys.exc_info()[1])
+            _warn(Path(self.baseFilename), sys.exc_info()[1])
         self.close()
 
     def close(self) -> None:
@@ -93,7 +93,7 @@ class _File(RotatingFileHandler):
             super().close()
 
 
-def _tell(path: Path, error: BaseException | None) -> None:
+def _warn(path: Path, error: BaseException | None) -> None:
     get_logger("council").warning("no event log", path=str(path), why=str(error))
 
 

@@ -14,7 +14,7 @@ from council.agents.messaging.logs import get_logger
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError
 from council.runtime.watcher import Readable, Watcher
-from council.telemetry.metrics import Endpoint, Meter, Registry, Sink
+from council.telemetry.metrics import Meter, MetricsServer, Registry, Sink
 
 log = get_logger("council")
 
@@ -33,7 +33,7 @@ class Exports:
         sinks: Sequence[Sink] = (),
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        self._endpoint: Endpoint | None = None
+        self._endpoint: MetricsServer | None = None
         self.notice: str | None = None
         registry = None if config.metrics_port is None else Registry()
         told = [*sinks] if registry is None else [*sinks, registry]
@@ -41,14 +41,14 @@ class Exports:
         self._watchers = [meter, *watchers] if told else [*watchers]
         if registry is not None and config.metrics_port is not None:
             try:
-                self._endpoint = Endpoint(registry, meter, config.metrics_host, config.metrics_port)
+                self._endpoint = MetricsServer(registry, meter, config.metrics_host, config.metrics_port)
                 log.info("metrics", council=config.name, url=self._endpoint.url)
             except OperatorError as error:
                 self.notice = error.message
                 log.warning("no metrics endpoint", council=config.name, why=error.message)
-        self._looking = asyncio.get_running_loop().create_task(self._look())
+        self._looking = asyncio.get_running_loop().create_task(self._watch())
 
-    def told(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Where the metrics are served, or why they are not."""
         return {"url": None if self._endpoint is None else self._endpoint.url, "notice": self.notice}
 
@@ -60,7 +60,7 @@ class Exports:
         for watcher in self._watchers:
             watcher.close()
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             for watcher in self._watchers:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from council.core import effects as do
 from council.core.state import Caps, Spend, total
 from council.protocol.errors import OperatorError
+from council.runtime.durable_state import escalations
 from council.runtime.feed import decided_by
-from council.runtime.kept import escalations
 from council.runtime.watcher import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Kind = Literal["counter", "gauge", "histogram"]
 # How both prometheus_client and Ray are told of one.
-TOLD_BY: dict[Kind, str] = {"counter": "inc", "gauge": "set", "histogram": "observe"}
+SETTERS: dict[Kind, str] = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
 class Metric(NamedTuple):
@@ -148,7 +148,7 @@ _HELD = "council_model_reserved_tokens"
 class Sink(Protocol):
     """Where figures go."""
 
-    def tell(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
+    def record(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         """A counter grew by ``value``, a gauge is at it, or a histogram has one more.
 
         ``labels`` are all labels of the metric, ``council`` among them.
@@ -181,10 +181,10 @@ class Meter(Watcher):
             self._counted[name, *labels] = value
             self._add(name, more, *labels)
 
-    def _tell(self, name: str, value: float, *labels: str) -> None:
+    def _record(self, name: str, value: float, *labels: str) -> None:
         metric, full = METRICS[name], self._labels(name, labels)
         for sink in self._sinks:
-            sink.tell(metric, value, full)
+            sink.record(metric, value, full)
 
     def _labels(self, name: str, values: tuple[str, ...]) -> dict[str, str]:
         """All labels of a series; those of one too many are ``other``."""
@@ -214,53 +214,53 @@ class Meter(Watcher):
         uptime_s, wall_s = now
         for _, effect in announced:
             self._count(effect)
-        self._look_at_seats(driver, uptime_s)
-        self._look_at_proposals(driver, wall_s)
+        self._read_seats(driver, uptime_s)
+        self._read_proposals(driver, wall_s)
         while journal.commits:
             records, seconds = journal.commits.popleft()
-            self._tell("council_journal_batch_records", records)
-            self._tell("council_journal_commit_duration_seconds", seconds)
-        self._tell("council_journal_lag_records", max(driver.position - kept, 0))
-        self._tell("council_journal_stalled", journal.trouble is not None)
-        self._look_at_budget(driver)
-        self._tell("council_coordinator_epoch", driver.state.epoch)
-        self._tell("council_coordinator_uptime_seconds", uptime_s)
+            self._record("council_journal_batch_records", records)
+            self._record("council_journal_commit_duration_seconds", seconds)
+        self._record("council_journal_lag_records", max(driver.position - kept, 0))
+        self._record("council_journal_stalled", journal.trouble is not None)
+        self._read_budget(driver)
+        self._record("council_coordinator_epoch", driver.state.epoch)
+        self._record("council_coordinator_uptime_seconds", uptime_s)
         grown, self._grown = self._grown, defaultdict(float)
         for (name, *labels), amount in grown.items():
-            self._tell(name, amount, *labels)
+            self._record(name, amount, *labels)
 
-    def _look_at_seats(self, driver: Driver, uptime_s: float) -> None:
+    def _read_seats(self, driver: Driver, uptime_s: float) -> None:
         rules = driver.state.rules
         for seat in driver.state.seats.values():
-            self._tell("council_seat_active", seat.active, seat.name)
+            self._record("council_seat_active", seat.active, seat.name)
             # Told by the coordinator: a dead actor's own series would look well, and then vanish.
-            self._tell("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
+            self._record("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
             boot, beat, last_s = self._beats.get(seat.name, (seat.boot, -1, 0.0))
             if boot == seat.boot and 0 <= beat < seat.beat:
                 interval_s = (seat.last_beat_s - last_s) / (seat.beat - beat)
-                self._tell("council_seat_heartbeat_interval_seconds", interval_s, seat.name)
+                self._record("council_seat_heartbeat_interval_seconds", interval_s, seat.name)
             self._beats[seat.name] = seat.boot, seat.beat, seat.last_beat_s
             self._grown_to("council_seat_restarts", seat.boot - seat.handed_on, seat.name)
-        self._tell("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
-        self._tell("council_quorum_seats", rules.quorum)
+        self._record("council_seat_silence_limit_seconds", rules.inactivity_limit_s)
+        self._record("council_quorum_seats", rules.quorum)
 
-    def _look_at_proposals(self, driver: Driver, wall_s: float) -> None:
+    def _read_proposals(self, driver: Driver, wall_s: float) -> None:
         """Proposals as they are kept: nothing is told of them before that, here as in status (rules 4.7)."""
         opened = driver.kept.open
         stages = {"deliberating": 0, "ruling": 0, "human": 0}
         for proposal in opened.values():
             stages[proposal.stage] += 1
         for stage, count in stages.items():
-            self._tell("council_proposals_open", count, stage)
+            self._record("council_proposals_open", count, stage)
         asked_s = [each.asked_wall_s for each in escalations(opened)]
-        self._tell("council_escalations_open", len(asked_s))
-        self._tell("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
+        self._record("council_escalations_open", len(asked_s))
+        self._record("council_escalation_age_seconds", max(wall_s - min(asked_s, default=wall_s), 0.0))
         for code, count in driver.refused.items():
             self._grown_to("council_refused_envelopes", count, code)
         for what, count in driver.ignored.items():
             self._grown_to("council_ignored_envelopes", count, what)
 
-    def _look_at_budget(self, driver: Driver) -> None:
+    def _read_budget(self, driver: Driver) -> None:
         state = driver.state
         budget, own = state.rules.budget, dict(state.rules.budget.seats)
         self._put_caps("council", budget.council, total(state.paid.values()))
@@ -273,15 +273,15 @@ class Meter(Watcher):
             held[series] = held.get(series, 0) + call.worst.tokens
         self._held = set(held)
         for series, tokens in held.items():
-            self._tell(_HELD, tokens, *series)
+            self._record(_HELD, tokens, *series)
 
     def _put_caps(self, whose: str, caps: Caps, used: Spend) -> None:
         if caps.tokens is not None:
-            self._tell("council_budget_tokens", caps.tokens, whose)
-            self._tell("council_budget_left_tokens", max(caps.tokens - used.tokens, 0), whose)
+            self._record("council_budget_tokens", caps.tokens, whose)
+            self._record("council_budget_left_tokens", max(caps.tokens - used.tokens, 0), whose)
         if caps.microusd is not None:
-            self._tell("council_budget_dollars", caps.microusd / 1e6, whose)
-            self._tell("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
+            self._record("council_budget_dollars", caps.microusd / 1e6, whose)
+            self._record("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
 
     def _count(self, effect: do.Effect) -> None:
         """One announcement; what has no case here is not counted."""
@@ -301,7 +301,7 @@ class Meter(Watcher):
             case do.AnnounceDecision(decision):
                 outcome, degraded = decision.outcome or "", "yes" if decision.degraded else "no"
                 self._add("council_decisions", 1, outcome, decided_by(decision), degraded)
-                self._tell("council_decision_duration_seconds", decision.seconds, outcome)
+                self._record("council_decision_duration_seconds", decision.seconds, outcome)
             case do.AnnounceOutcome(report):
                 self._add("council_action_outcomes", 1, report.stage, "yes" if report.ok else "no")
             case do.RaiseAlert(_, kind):
@@ -309,7 +309,7 @@ class Meter(Watcher):
             case do.AnnounceDenial(call):
                 self._add("council_model_denials", 1, call.seat, call.model)
             case do.AnnounceSpending(call, spent, assumed, seconds, error):
-                self._tell("council_model_call_duration_seconds", seconds, call.seat, call.model)
+                self._record("council_model_call_duration_seconds", seconds, call.seat, call.model)
                 usage = "assumed" if assumed else "told"
                 self._add("council_model_calls", 1, call.seat, call.model, usage)
                 self._add("council_model_tokens", spent.tokens, call.seat, call.model)
@@ -336,12 +336,12 @@ class Registry:
             else:
                 self._made[name] = kinds[metric.kind](*about, registry=self.collected)
 
-    def tell(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
         series = self._made[metric.name].labels(**labels)
-        getattr(series, TOLD_BY[metric.kind])(value)
+        getattr(series, SETTERS[metric.kind])(value)
 
 
-class Endpoint:
+class MetricsServer:
     """An HTTP server for Prometheus, on a thread of its own: ``http://host:port/metrics``."""
 
     def __init__(self, registry: Registry, meter: Meter, host: str, port: int) -> None:
@@ -357,7 +357,7 @@ class Endpoint:
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{listener.getsockname()[1]}/metrics"
         served = _scraped(registry, meter, asyncio.get_running_loop())
-        self._server = web.Server(served, listener, "council-metrics")
+        self._server = web.AppServer(served, listener, "council-metrics")
 
     def close(self) -> None:
         """Stops listening; for a thread that may wait."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
-    from council.agents.messaging.span_recording import Spans
+    from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
 
 # What is left at the end is sent within so long, or lost: a collector that is away keeps no council from closing.
@@ -37,7 +37,7 @@ class Traces:
 
     def spans(self, council_id: str) -> Spans:
         """What makes the spans of a part of that council."""
-        from council.agents.messaging.span_recording import Spans
+        from council.agents.messaging.span_recorder import Spans
 
         return Spans(self._tracer, council_id, getattr(self.provider, "sampler", None))
 

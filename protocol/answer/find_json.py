@@ -28,7 +28,7 @@ _CLOSING = re.compile(r"\s*+(?:`{3,}|~{3,}|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JsonInText:
     """An object, where it stands in the text, and whether it fills a fenced block."""
 
     value: dict[str, Any]
@@ -41,12 +41,12 @@ class Found:
 class Search:
     """All that was found, in order; ``problem`` says why there may be more, or is empty. ``steps`` is its work."""
 
-    found: tuple[Found, ...]
+    found: tuple[JsonInText, ...]
     problem: str
     steps: int
 
 
-def around(text: str, found: Found) -> str:
+def around(text: str, found: JsonInText) -> str:
     """What stands before and after an object, without the fence that it fills."""
     before, after = text[: found.start], text[found.end :]
     if found.fenced:
@@ -66,8 +66,8 @@ def find_objects(text: str, wanted: Callable[[dict[str, Any]], bool], depth_max:
     An object that begins and never ends is text, and what follows may hold others; one that ends and is no
     JSON, or too deep, or not wanted, is passed over whole: what stands in it is part of it.
     """
-    walk = _Walk(text, depth_max)
-    found: list[Found] = []
+    walk = _Search(text, depth_max)
+    found: list[JsonInText] = []
     at = 0
     try:
         while (beginning := _BEGINNING.search(text, at)) is not None:
@@ -80,14 +80,14 @@ def find_objects(text: str, wanted: Callable[[dict[str, Any]], bool], depth_max:
             at = end
             value = walk.read(start, end)
             if value is not None and wanted(value):
-                found.append(Found(value, start, end, _fenced(text, start, end)))
+                found.append(JsonInText(value, start, end, _fenced(text, start, end)))
         problem = walk.problem
     except _Spent:
         problem = f"its structure takes more than {STEPS_MAX:,} steps to read"
     return Search(tuple(found), problem, walk.steps)
 
 
-class _Walk:
+class _Search:
     """One search's way through its text, with the steps it took."""
 
     def __init__(self, text: str, depth_max: int) -> None:

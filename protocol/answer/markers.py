@@ -78,7 +78,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BlockPiece:
     """A part of a block, as it streams: of block number ``block``, counted from 0 in the order they begin."""
 
     block: int
@@ -101,14 +101,14 @@ class MarkerStream:
         self._head_chars = max(len(head) for _, head in self._heads)
         self._held = ""  # the beginning of a line that may become a marker
         self._at_line_start = True
-        self._block: Piece | None = None
-        self._seed: Piece | None = None
+        self._block: BlockPiece | None = None
+        self._seed: BlockPiece | None = None
         self._seed_is_blank = True
         self._count = 0
         self._chars = 0
         self._closed = False
 
-    def feed(self, chunk: str) -> list[Piece]:
+    def feed(self, chunk: str) -> list[BlockPiece]:
         """What this chunk adds. Raises EnvelopeTooLarge past OUTPUT_CHARS_MAX or BLOCKS_MAX."""
         if self._closed:
             raise CallerError("this stream of markers is closed; a new answer needs a new one")
@@ -118,7 +118,7 @@ class MarkerStream:
             raise too_large("output", "characters of a model's answer", OUTPUT_CHARS_MAX, self._chars)
         return self._read(self._held + chunk, is_last=False)
 
-    def close(self) -> list[Piece]:
+    def close(self) -> list[BlockPiece]:
         """What was held back, now that nothing follows."""
         if self._closed:
             return []
@@ -126,8 +126,8 @@ class MarkerStream:
         self._closed = True
         return pieces
 
-    def _read(self, text: str, *, is_last: bool) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _read(self, text: str, *, is_last: bool) -> list[BlockPiece]:
+        pieces: list[BlockPiece] = []
         written = at = 0
         while at < len(text):
             if self._at_line_start:
@@ -168,7 +168,7 @@ class MarkerStream:
         """Whether a line that begins so is still the seed's: it ends with its line, but for indented ones below."""
         return first in " \t" or (self._seed_is_blank and first not in "\r\n")
 
-    def _open(self, marker: Marker, pieces: list[Piece]) -> Piece:
+    def _open(self, marker: Marker, pieces: list[BlockPiece]) -> BlockPiece:
         if self._count == BLOCKS_MAX:
             self._closed = True
             raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
@@ -176,7 +176,7 @@ class MarkerStream:
         inside: Marker | None = None
         if marker == "THOUGHT_SEED":
             inside = "RESPONSE" if self._block is None else self._block.marker
-        opened = Piece(self._count, marker, "", inside)
+        opened = BlockPiece(self._count, marker, "", inside)
         self._count += 1
         if marker == "THOUGHT_SEED":
             self._seed, self._seed_is_blank = opened, True
@@ -185,7 +185,7 @@ class MarkerStream:
         pieces.append(opened)
         return opened
 
-    def _write(self, text: str, pieces: list[Piece]) -> None:
+    def _write(self, text: str, pieces: list[BlockPiece]) -> None:
         into = self._seed or self._block
         if into is None:
             text = text.lstrip(_BLANKS)  # blank lines before the first marker are no RESPONSE
@@ -195,7 +195,7 @@ class MarkerStream:
             into = self._open("RESPONSE", pieces)  # rules 3.2: text before the first marker
         elif into is self._seed and text.strip(_BLANKS):
             self._seed_is_blank = False
-        pieces.append(Piece(into.block, into.marker, text, into.inside))
+        pieces.append(BlockPiece(into.block, into.marker, text, into.inside))
 
 
 def marker_head(marker: Marker, nonce: str | None) -> str:
@@ -207,9 +207,9 @@ def marker_head(marker: Marker, nonce: str | None) -> str:
     return f"{marker}[{nonce}]:"
 
 
-def blocks(pieces: Iterable[Piece]) -> tuple[Block, ...]:
+def blocks(pieces: Iterable[BlockPiece]) -> tuple[Block, ...]:
     """The blocks that the pieces of one answer come to, in the order they began."""
-    begun: dict[int, Piece] = {}
+    begun: dict[int, BlockPiece] = {}
     texts: dict[int, list[str]] = {}
     for piece in pieces:
         begun.setdefault(piece.block, piece)

@@ -153,7 +153,7 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
     text = _clean(text).strip().strip("\ufeff").strip()
     choice = _choose(text, notes)
     if choice is None:
-        return Reading(ControlPacket(), _surface_of(text, notes), None, 0.5, warnings=notes.told())
+        return Reading(ControlPacket(), _surface_of(text, notes), None, 0.5, warnings=notes.listed())
     answer = choice.found.value
     reader = _Reader(notes, schema or mangle.shipped())
     if choice.contested:
@@ -166,7 +166,7 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
         parse_confidence=choice.confidence,
         confidence=reader.confidence,
         atoms=tuple(reader.atoms),
-        warnings=notes.told(),
+        warnings=notes.listed(),
         contested=choice.contested,
     )
 
@@ -187,7 +187,7 @@ class _Notes:
         else:
             self._more += 1
 
-    def told(self) -> tuple[str, ...]:
+    def listed(self) -> tuple[str, ...]:
         return (*self._told, f"and {self._more:,} more") if self._more else tuple(self._told)
 
 
@@ -195,7 +195,7 @@ class _Notes:
 class _Choice:
     """The object that is taken for the answer."""
 
-    found: find_json.Found
+    found: find_json.JsonInText
     confidence: float
     contested: bool
 
@@ -229,7 +229,7 @@ def _choose(text: str, notes: _Notes) -> _Choice | None:
     return _Choice(chosen, 0.95 if fenced else 0.85, contested)
 
 
-def _surface(text: str, found: find_json.Found, notes: _Notes) -> str:
+def _surface(text: str, found: find_json.JsonInText, notes: _Notes) -> str:
     """What the answer says to the user. It is never lost: what is no text is shown as it came."""
     value = found.value.get("surface_response")
     if isinstance(value, str):

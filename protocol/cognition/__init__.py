@@ -21,7 +21,7 @@ from council.protocol.cognition.tools import (
     select_tool,
     skip_tool,
 )
-from council.protocol.cognition.words import DECISION_OF, VOTE_OF, PacketState, SystemTask, schema_id
+from council.protocol.cognition.vocabulary import DECISION_OF, VOTE_OF, PacketState, SystemTask, schema_id
 
 __all__ = [
     "DECISION_OF",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from council.protocol.cognition.packet import CognitionPacket, moment
 from council.protocol.cognition.parts import DataField
-from council.protocol.cognition.words import OutputDestination, PacketState, SystemTask, TargetEngine
+from council.protocol.cognition.vocabulary import OutputDestination, PacketState, SystemTask, TargetEngine
 from council.protocol.errors import EnvelopeError
 from council.protocol.values import quoted
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from council.protocol.cognition.lifecycle import CUES, INSIDE, LEADING
 from council.protocol.cognition.packet import CognitionPacket, moment
 from council.protocol.cognition.parts import DetectedGoal, GoalState
-from council.protocol.cognition.text import WORD, cut, telling_words, word_set
-from council.protocol.cognition.words import GoalConfidence, GoalSource
+from council.protocol.cognition.tokenize import WORD, cut, telling_words, word_set
+from council.protocol.cognition.vocabulary import GoalConfidence, GoalSource
 
 DESCRIPTION_CHARS_MAX = 200
 PREVIOUS_GOALS_MAX = 10

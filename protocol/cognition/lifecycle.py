@@ -16,8 +16,8 @@ from typing import TypeVar
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import Cheatsheet, Intent, RelevantHistorySnippet
 from council.protocol.cognition.states import advance, not_dispatched
-from council.protocol.cognition.text import COMMON, WORD, telling_words, word_set
-from council.protocol.cognition.words import PacketState, SystemTask, ToolExecutionStatus
+from council.protocol.cognition.tokenize import COMMON, WORD, telling_words, word_set
+from council.protocol.cognition.vocabulary import PacketState, SystemTask, ToolExecutionStatus
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from typing import get_args
 from council.protocol.cognition.packet import CognitionPacket, moment
 from council.protocol.cognition.parts import LoopAttempt, LoopState, ToolCall
 from council.protocol.cognition.states import MOVES
-from council.protocol.cognition.text import WORD, cut, telling_words
+from council.protocol.cognition.tokenize import WORD, cut, telling_words
 from council.protocol.cognition.tools import REINJECTIONS_MAX
-from council.protocol.cognition.words import LoopType, PacketState
+from council.protocol.cognition.vocabulary import LoopType, PacketState
 
 # Of each kind, the newest so many are looked at, and of a text so much: what it costs stays the same.
 WINDOW = 20

@@ -28,7 +28,7 @@ from council.protocol.cognition.parts import (
     Status,
     ToolRoutingState,
 )
-from council.protocol.cognition.words import VERSION
+from council.protocol.cognition.vocabulary import VERSION
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import LongText as Text
 from council.protocol.values import JSON_BYTES_MAX, read_object, too_large

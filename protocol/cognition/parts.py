@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from council.protocol.cognition.fields import BY_VALUE, JsonObject, Many, Number, Part, Whole
-from council.protocol.cognition.words import (
+from council.protocol.cognition.vocabulary import (
     GoalConfidence,
     Origin,
     OutputDestination,

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import TokenUsage
-from council.protocol.cognition.words import PacketState, SystemTask
+from council.protocol.cognition.vocabulary import PacketState, SystemTask
 from council.protocol.errors import IllegalMove, NotDispatched
 from council.protocol.values import quoted
 

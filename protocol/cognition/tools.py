@@ -13,7 +13,7 @@ from typing import Any
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import SelectedTool, ToolExecutionResult, ToolRoutingState
 from council.protocol.cognition.states import advance, check_move, not_dispatched
-from council.protocol.cognition.words import PacketState, SystemTask, ToolExecutionStatus
+from council.protocol.cognition.vocabulary import PacketState, SystemTask, ToolExecutionStatus
 from council.protocol.values import quoted
 
 # A review less sure than this does not approve; this itself does.

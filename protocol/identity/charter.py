@@ -71,10 +71,10 @@ def _line(text: str) -> str:
     """One line that is seen as it is: it stands in every prompt, and is compared by its words."""
     if "\n" in text or not text.strip():
         raise PydanticCustomError("line", "must be one line, and not a blank one")
-    return _seen(text)
+    return _check_visible(text)
 
 
-def _seen(text: str) -> str:
+def _check_visible(text: str) -> str:
     found = unseen(text)
     if found is not None:
         raise PydanticCustomError("unseen", "holds {found}, which nobody sees; remove it", {"found": found})
@@ -95,7 +95,7 @@ def _day(value: object) -> object:
 
 
 Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
-Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_seen)]
+Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_check_visible)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
 Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
@@ -182,7 +182,7 @@ class Persona(_Open):
     It may add layers of context, roles to play, and tools to ask for; having a tool's name permits nothing.
     """
 
-    tone: Annotated[str, Length(LINE_CHARS_MAX), AfterValidator(_seen)] = ""
+    tone: Annotated[str, Length(LINE_CHARS_MAX), AfterValidator(_check_visible)] = ""
     style_notes: Text = ""
     constraints: Lines = ()
     context_layers: Lines = ()

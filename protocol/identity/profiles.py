@@ -41,7 +41,7 @@ class SeatProfile(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedProfiles:
     """What a config.json gave; ``ignored`` names its keys that are not for us, in order."""
 
     profiles: Mapping[str, SeatProfile]
@@ -53,7 +53,7 @@ class Imported:
         return self.profiles.get(name, self.default)
 
 
-def import_config(data: Any, where: str = "config.json") -> Imported:
+def import_config(data: Any, where: str = "config.json") -> ImportedProfiles:
     """The profiles in the data of a config.json. Raises ConfigError that lists every fault."""
     problems: list[str] = []
     top = _object(data, where, problems)
@@ -66,7 +66,7 @@ def import_config(data: Any, where: str = "config.json") -> Imported:
     if problems:
         raise ConfigError("\n".join(problems), problems=tuple(problems))
     ignored = tuple(_key(name) for name in top if name not in ("shard_profiles", "default_shard"))
-    return Imported(profiles, default, ignored)
+    return ImportedProfiles(profiles, default, ignored)
 
 
 def _key(name: object) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.scan.diff import FileChange, Reading, read_changes
+from council.agents.scan.diff import FileChange, ScannedText, read_changes
 from tests.patience import GROWTH_MAX, growth
 
 SMALL = "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n a = 1\n-b = 2\n+b = 3\n"
@@ -64,7 +64,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def by_path(reading: Reading) -> dict[str, FileChange]:
+def by_path(reading: ScannedText) -> dict[str, FileChange]:
     return {change.path: change for change in reading.files}
 
 
@@ -190,7 +190,7 @@ def test_the_readable_hunks_of_a_broken_diff_are_kept_and_marked() -> None:
     "text", ["", "plain prose\n--- and a rule\n", "diff --git is a command\n", "a\n---\nb\n"]
 )
 def test_prose_is_no_diff(text: str) -> None:
-    assert read_changes(text) == Reading()
+    assert read_changes(text) == ScannedText()
 
 
 def test_what_is_no_diff_stays_where_it_is() -> None:

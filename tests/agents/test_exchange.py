@@ -19,7 +19,7 @@ from council.agents.messaging.mailbox import (
     Reply,
     frame,
     frame_reply,
-    take,
+    take_batch,
     unframe,
     unframe_reply,
 )
@@ -36,12 +36,12 @@ def test_take_takes_what_fits_in_order_and_at_least_one(sizes: list[int], small:
     before = list(waiting)
     batches = []
     while waiting:
-        batches.append(take(waiting))
+        batches.append(take_batch(waiting))
     assert [item for batch in batches for item in batch] == before
     for batch in batches:
         assert 1 <= len(batch) <= BATCH_ITEMS_MAX
         assert len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES_MAX
-    assert take(waiting) == []
+    assert take_batch(waiting) == []
 
 
 # Mailbox

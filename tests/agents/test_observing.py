@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Case, Cost, Observation, Opinion, Purse, Stream
+from council.agents.mind import BudgetClient, Case, Cost, Observation, Opinion, Stream
 from council.agents.seat import host as seats
 from council.agents.seat import observing, threads
-from council.agents.seat.observing import GAP, LOOK_CHARS, STAGES_MAX, Hearing
+from council.agents.seat.observed_cases import GAP, LOOK_CHARS, STAGES_MAX, ObservedCases
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
 from council.protocol.values import plain as as_data
@@ -26,10 +26,10 @@ def case(pid: str = PID, body: str = "", left_s: float = 60.0) -> Case:
     return Case(pid, "client", "do it", body, time_left_s=left_s)
 
 
-def hearing(*pids: str) -> Hearing:
-    found = Hearing()
+def hearing(*pids: str) -> ObservedCases:
+    found = ObservedCases()
     for pid in pids or (PID,):
-        found.keep(case(pid), 0.0)
+        found.add_case(case(pid), 0.0)
     return found
 
 
@@ -39,15 +39,15 @@ def piece(
     return {"seat": seat, "stage": stage, "round": number, "at": at, "whole": whole}
 
 
-def look(found: Hearing, now_s: float = 1.0, halts: str = "") -> Stream | None:
+def look(found: ObservedCases, now_s: float = 1.0, halts: str = "") -> Stream | None:
     """What its mind is shown next, which then is done with it; it calls a halt where it sees this."""
     due = found.next_due(now_s)
     if due is None:
         return None
     heard, _ = due
-    stream = heard.look()
+    stream = heard.begin_observation()
     heard.looked(heard.round, whole=heard.is_whole, interrupt=halts and halts in stream.text)
-    found.done(heard)
+    found.finish(heard)
     return stream
 
 
@@ -56,14 +56,14 @@ def look(found: Hearing, now_s: float = 1.0, halts: str = "") -> Stream | None:
 
 def test_pieces_are_put_together_and_looked_at_when_there_is_enough_and_when_it_is_whole() -> None:
     found = hearing()
-    found.hear(PID, "x" * (LOOK_CHARS - 1), piece(0))
+    found.add(PID, "x" * (LOOK_CHARS - 1), piece(0))
     assert look(found) is None
-    found.hear(PID, "y", piece(LOOK_CHARS - 1))
+    found.add(PID, "y", piece(LOOK_CHARS - 1))
     text = "x" * (LOOK_CHARS - 1) + "y"
     assert look(found) == Stream("prime", "plan", text, False)
-    found.hear(PID, "z", piece(LOOK_CHARS))
+    found.add(PID, "z", piece(LOOK_CHARS))
     assert look(found) is None
-    found.hear(PID, "", piece(LOOK_CHARS + 1, whole=True))
+    found.add(PID, "", piece(LOOK_CHARS + 1, whole=True))
     assert look(found) == Stream("prime", "plan", text + "z", True)
     assert look(found) is None
 
@@ -72,9 +72,9 @@ def test_a_long_stream_is_looked_at_so_often_and_no_more_and_when_it_is_whole() 
     """Mutation: without the looks that are kept for the end, what stands there is never seen."""
     found, seen = hearing(), []
     for n in range(20):
-        found.hear(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS))
+        found.add(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS))
         seen.append(look(found))
-    found.hear(PID, "rm -rf /", piece(20 * LOOK_CHARS, whole=True))
+    found.add(PID, "rm -rf /", piece(20 * LOOK_CHARS, whole=True))
     seen.append(look(found))
     streams = [each for each in seen if each is not None]
     assert len(streams) == OBSERVATIONS_MAX - HALTS_MAX + 1
@@ -88,10 +88,10 @@ def test_a_seat_has_so_many_looks_over_all_its_stages_and_restarts() -> None:
     found, looks = hearing(), 0
     for number in range(10):
         for stage in range(STAGES_MAX):
-            found.hear(PID, "short", piece(0, True, number, stage=f"s{stage}"))
+            found.add(PID, "short", piece(0, True, number, stage=f"s{stage}"))
             looks += look(found) is not None
     assert looks == OBSERVATIONS_MAX
-    found.hear(PID, "short", piece(0, True, seat="codemind"))
+    found.add(PID, "short", piece(0, True, seat="codemind"))
     assert look(found) is not None
 
 
@@ -101,9 +101,9 @@ def test_a_fault_at_the_end_of_each_plan_is_halted_as_often_as_it_takes(paragrap
     found, halts = hearing(), 0
     for number in range(1, 6):
         for n in range(paragraphs):
-            found.hear(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS, number=number))
+            found.add(PID, "x" * LOOK_CHARS, piece(n * LOOK_CHARS, number=number))
             look(found, halts="rm -rf")
-        found.hear(PID, "then rm -rf /", piece(paragraphs * LOOK_CHARS, True, number))
+        found.add(PID, "then rm -rf /", piece(paragraphs * LOOK_CHARS, True, number))
         seen = look(found, halts="rm -rf")
         halts += seen is not None and "rm -rf" in seen.text
     assert halts == HALTS_MAX  # by then Prime rules on it, and nothing more is looked at
@@ -112,46 +112,46 @@ def test_a_fault_at_the_end_of_each_plan_is_halted_as_often_as_it_takes(paragrap
 def test_what_is_put_off_was_no_look() -> None:
     """Mutation: under load, a whole plan is looked at by nobody."""
     found = hearing()
-    found.hear(PID, "rm -rf /", piece(0, True))
+    found.add(PID, "rm -rf /", piece(0, True))
     for _ in range(3 * OBSERVATIONS_MAX):
         due = found.next_due(1.0)
         assert due is not None
-        due[0].look()
+        due[0].begin_observation()
         due[0].put_off()
-        found.done(due[0])
+        found.finish(due[0])
     assert look(found) is not None
 
 
 def test_a_halt_that_may_be_lost_is_looked_at_again_when_the_case_is_handed_over_again() -> None:
     """Its coordinator died with it, say. It is one halt all the same."""
     found = hearing()
-    found.hear(PID, "rm -rf /" + "x" * LOOK_CHARS, piece(0))
+    found.add(PID, "rm -rf /" + "x" * LOOK_CHARS, piece(0))
     assert look(found, halts="rm") is not None
-    found.hear(PID, "more", piece(LOOK_CHARS + 8, True))
+    found.add(PID, "more", piece(LOOK_CHARS + 8, True))
     assert look(found) is None
-    found.keep(case(), 1.0)
+    found.add_case(case(), 1.0)
     for _ in range(2):
-        found.hear(PID, "", piece(LOOK_CHARS + 12, True))
+        found.add(PID, "", piece(LOOK_CHARS + 12, True))
     assert look(found, halts="rm") == Stream("prime", "plan", "rm -rf /" + "x" * LOOK_CHARS + "more", True)
     assert found._kept[PID].looks["prime"].halts == 1
 
 
 def test_a_later_round_takes_the_place_of_the_earlier_and_what_comes_late_of_that_is_nothing() -> None:
     found = hearing()
-    found.hear(PID, "first", piece(0, number=1))
-    found.hear(PID, "second", piece(0, number=2))
-    found.hear(PID, " of the first", piece(5, True, number=1))
+    found.add(PID, "first", piece(0, number=1))
+    found.add(PID, "second", piece(0, number=2))
+    found.add(PID, " of the first", piece(5, True, number=1))
     assert look(found) is None
-    found.hear(PID, "!", piece(6, True, number=2))
+    found.add(PID, "!", piece(6, True, number=2))
     assert look(found) == Stream("prime", "plan", "second!", True)
 
 
 def test_a_piece_twice_is_heard_once_and_one_that_is_missed_leaves_a_mark() -> None:
     found = hearing()
     for text, at in (("a", 0), ("a", 0), ("c", 2), ("b", 1)):
-        found.hear(PID, text, piece(at))
-    found.hear(PID, "d", piece(3, whole=True))
-    found.hear(PID, "e", piece(4))  # whole is whole
+        found.add(PID, text, piece(at))
+    found.add(PID, "d", piece(3, whole=True))
+    found.add(PID, "e", piece(4))  # whole is whole
     assert look(found) == Stream("prime", "plan", f"a{GAP}cd", True)
 
 
@@ -159,7 +159,7 @@ def test_seats_and_stages_are_heard_apart() -> None:
     found = hearing()
     for seat in ("prime", "codemind"):
         for stage in ("plan", "refine"):
-            found.hear(PID, f"{seat} {stage}", piece(0, True, seat=seat, stage=stage))
+            found.add(PID, f"{seat} {stage}", piece(0, True, seat=seat, stage=stage))
     streams = [look(found) for _ in range(4)]
     assert [each.text for each in streams if each] == [
         "prime plan",
@@ -172,8 +172,8 @@ def test_seats_and_stages_are_heard_apart() -> None:
 def test_a_seat_with_stages_without_end_is_heard_in_five() -> None:
     found = hearing()
     for n in range(50):
-        found.hear(PID, "x", piece(0, True, stage=f"stage {n}"))
-        found.hear(PID, "x", piece(0, True, seat="codemind", stage=f"stage {n}"))
+        found.add(PID, "x", piece(0, True, stage=f"stage {n}"))
+        found.add(PID, "x", piece(0, True, seat="codemind", stage=f"stage {n}"))
     looks = 0
     while look(found) is not None:
         looks += 1
@@ -182,9 +182,9 @@ def test_a_seat_with_stages_without_end_is_heard_in_five() -> None:
 
 def test_what_it_was_not_given_is_nothing_to_it_and_what_is_over_is_forgotten() -> None:
     found = hearing()
-    found.hear("bbbbbbbb", "x", piece(0, True))
+    found.add("bbbbbbbb", "x", piece(0, True))
     assert look(found) is None
-    found.hear(PID, "x", piece(0, True))
+    found.add(PID, "x", piece(0, True))
     found.forget(PID)
     found.forget(PID)
     assert look(found) is None
@@ -192,15 +192,15 @@ def test_what_it_was_not_given_is_nothing_to_it_and_what_is_over_is_forgotten() 
 
 def test_a_case_whose_time_is_over_is_not_looked_at_and_makes_room() -> None:
     found = hearing()
-    found.hear(PID, "x", piece(0, True))
+    found.add(PID, "x", piece(0, True))
     assert look(found, now_s=60.0) is None
-    found.keep(case("bbbbbbbb"), 60.0)
+    found.add_case(case("bbbbbbbb"), 60.0)
     assert list(found._kept) == ["bbbbbbbb"]
 
 
 def test_the_case_is_shown_with_the_time_that_is_left() -> None:
     found = hearing()
-    found.hear(PID, "x", piece(0, True))
+    found.add(PID, "x", piece(0, True))
     due = found.next_due(20.0)
     assert due is not None
     assert due[1] == case(left_s=40.0)
@@ -211,10 +211,10 @@ def test_what_is_kept_is_bounded_by_count_and_by_size(
     limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, limit, most)
-    found = Hearing()
+    found = ObservedCases()
     for n in range(10):
-        found.keep(case(f"{n:08x}", body="x" * 500), 0.0)
-        found.hear(f"{n:08x}", "y" * 500, piece(0))
+        found.add_case(case(f"{n:08x}", body="x" * 500), 0.0)
+        found.add(f"{n:08x}", "y" * 500, piece(0))
     assert list(found._kept) == ["00000007", "00000008", "00000009"]
     assert found._chars == 3_000
     for pid in list(found._kept):
@@ -472,7 +472,7 @@ def test_looks_wait_while_ballots_take_all_the_room() -> None:
 
 def test_a_call_for_an_observation_is_paid_from_the_purse_and_settled_with_it() -> None:
     class Paying(Watcher):
-        def take_purse(self, purse: Purse) -> None:
+        def set_budget(self, purse: BudgetClient) -> None:
             self.purse = purse
 
         async def observe(self, case: Case, stream: Stream) -> Observation:

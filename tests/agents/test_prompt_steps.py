@@ -212,7 +212,7 @@ def test_the_purse_goes_to_those_who_ask_models() -> None:
         def __init__(self) -> None:
             self.purse: Any = None
 
-        def take_purse(self, purse: Any) -> None:
+        def set_budget(self, purse: Any) -> None:
             self.purse = purse
 
         async def __call__(self, request: Request) -> str:
@@ -222,7 +222,7 @@ def test_the_purse_goes_to_those_who_ask_models() -> None:
     made = PromptBuilder(
         "prime", count=GPT, mtu=4_096, steps=[Step("lite", payer, GPT, 4_096), *Asked().steps()]
     )
-    made.take_purse(purse)  # type: ignore[arg-type]
+    made.set_budget(purse)  # type: ignore[arg-type]
     assert payer.purse is purse
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from council.agents.mind import Case, Cost, Opinion, Purse, Ruling, ShownBallot, SpendingMind
+from council.agents.mind import BudgetClient, Case, Cost, Opinion, Ruling, ShownBallot, SpendingMind
 from council.protocol.envelope import Envelope, Info
 from council.protocol.errors import CallDenied, MindError
 from council.protocol.values import plain as as_data
@@ -21,10 +21,10 @@ WORST = Cost(500, 20)
 class Spender:
     """A mind that makes one call, and then does whatever ``call`` does."""
 
-    def __init__(self, call: Callable[[Purse, str], Awaitable[Any]]) -> None:
+    def __init__(self, call: Callable[[BudgetClient, str], Awaitable[Any]]) -> None:
         self._call = call
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         self.purse = purse
 
     async def review(self, case: Case) -> Opinion:
@@ -46,7 +46,7 @@ async def hears(bench: Bench, *batch: bytes, want: int = 1) -> list[Envelope]:
 
 
 def test_a_call_is_asked_for_granted_made_and_settled() -> None:
-    async def pays(purse: Purse, call_id: str) -> None:
+    async def pays(purse: BudgetClient, call_id: str) -> None:
         purse.settle(call_id, Cost(120, 7))
         purse.settle(call_id, Cost(9_999))  # the first word counts
 
@@ -75,7 +75,7 @@ def test_a_call_is_asked_for_granted_made_and_settled() -> None:
 def test_of_what_kind_a_call_failed_is_told_in_a_word_of_few(told: str, kind: str) -> None:
     """Mutation: as a mind says it, which would be a label of a metric, and may quote a proposal (rules 1.14)."""
 
-    async def fails(purse: Purse, call_id: str) -> None:
+    async def fails(purse: BudgetClient, call_id: str) -> None:
         purse.settle(call_id, None, told)
 
     async def scenario() -> None:
@@ -88,7 +88,7 @@ def test_of_what_kind_a_call_failed_is_told_in_a_word_of_few(told: str, kind: st
 
 
 def test_what_is_denied_is_not_made_and_costs_the_ballot_with_the_reason() -> None:
-    async def never(purse: Purse, call_id: str) -> None:
+    async def never(purse: BudgetClient, call_id: str) -> None:
         pytest.fail("it was denied")
 
     async def scenario() -> None:
@@ -106,7 +106,7 @@ def test_what_is_denied_is_not_made_and_costs_the_ballot_with_the_reason() -> No
 def test_what_its_mind_leaves_open_is_settled_as_unknown(how: str) -> None:
     """Mutation: its reservation is held for the council's life."""
 
-    async def leaves(purse: Purse, call_id: str) -> None:
+    async def leaves(purse: BudgetClient, call_id: str) -> None:
         if how == "raises":
             raise RuntimeError("the line broke")
 
@@ -126,7 +126,7 @@ def test_a_call_that_is_withdrawn_in_the_middle_is_settled() -> None:
 
     begun = asyncio.Event()
 
-    async def long(purse: Purse, call_id: str) -> None:
+    async def long(purse: BudgetClient, call_id: str) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()
@@ -151,7 +151,7 @@ def test_a_call_that_is_withdrawn_in_the_middle_is_settled() -> None:
 def test_a_call_that_was_never_made_costs_nothing() -> None:
     """Withdrawn before the council has answered: the reservation may be granted all the same."""
 
-    async def never(purse: Purse, call_id: str) -> None:
+    async def never(purse: BudgetClient, call_id: str) -> None:
         pytest.fail("nobody waits for it")
 
     async def scenario() -> None:
@@ -169,10 +169,10 @@ def test_a_question_without_an_answer_is_asked_again_in_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Mutation: a coordinator that died with the question leaves its seat waiting for good."""
-    monkeypatch.setattr("council.agents.seat.budget.ASK_AGAIN_S", 0.01)
-    monkeypatch.setattr("council.agents.seat.budget.ANSWER_MAX_S", 0.05)
+    monkeypatch.setattr("council.agents.seat.budget_client.ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("council.agents.seat.budget_client.ANSWER_MAX_S", 0.05)
 
-    async def never(purse: Purse, call_id: str) -> None:
+    async def never(purse: BudgetClient, call_id: str) -> None:
         pytest.fail("it was not granted")
 
     async def scenario() -> None:
@@ -199,7 +199,7 @@ def test_a_stray_answer_changes_nothing() -> None:
 def test_a_call_that_was_made_is_never_given_back() -> None:
     """Mutation: a grant that comes twice, the second after the settlement, makes the call cost nothing."""
 
-    async def pays(purse: Purse, call_id: str) -> None:
+    async def pays(purse: BudgetClient, call_id: str) -> None:
         purse.settle(call_id, Cost(300))
 
     async def scenario() -> None:
@@ -215,7 +215,7 @@ def test_a_call_that_was_made_is_never_given_back() -> None:
 def test_what_counts_as_made_without_having_been_is_asked_for_anew() -> None:
     """rules 2.6: a grant that was lost with its coordinator has cost what it may; the ballot need not be lost."""
 
-    async def pays(purse: Purse, call_id: str) -> None:
+    async def pays(purse: BudgetClient, call_id: str) -> None:
         purse.settle(call_id, Cost(5))
 
     async def scenario() -> None:

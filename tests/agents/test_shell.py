@@ -12,7 +12,7 @@ from council.agents.scan.shell import (
     PIECE_CHARS_MAX,
     SCRIPT_CHARS_MAX,
     STEPS_MAX,
-    Work,
+    ParseEffort,
     read_shell,
 )
 from council.agents.scan.shell_finder import commands_in_prose, in_block, in_lines
@@ -190,7 +190,7 @@ def test_blocks_and_prose() -> None:
 )
 def test_hostile_scripts_are_bounded(unit: str) -> None:
     """Fails, by minutes or out of memory, if the parser gets the whole text at once."""
-    work = Work()
+    work = ParseEffort()
     read_shell(unit * (SCRIPT_CHARS_MAX // len(unit)), work=work)
     assert work.steps <= STEPS_MAX + 1
 

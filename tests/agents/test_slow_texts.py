@@ -21,7 +21,7 @@ from council.agents.prime import Prime
 from council.agents.scan import datafiles, other_languages, python_dangers, python_hunks, shell
 from council.agents.scan.diff import read_changes
 from council.agents.scan.secrets import find_private
-from council.agents.scan.shell import Work, read_shell
+from council.agents.scan.shell import ParseEffort, read_shell
 from tests.agents.test_minds_together import one_file
 
 SLOW = Path(__file__).parent.parent / "corpus" / "slow"
@@ -62,7 +62,7 @@ def calls_counted() -> Iterator[Callable[[], int]]:
 
 @pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_a_script_that_takes_the_parser_too_many_steps_is_unread(script: str) -> None:
-    work = Work()
+    work = ParseEffort()
     reading = read_shell(script, work=work)
     assert reading.fault == "shell text left unread: it takes the parser too many steps"
     assert work.steps <= shell.STEPS_MAX + 1
@@ -71,7 +71,7 @@ def test_a_script_that_takes_the_parser_too_many_steps_is_unread(script: str) ->
 
 def test_substitutions_in_substitutions_are_looked_into_within_a_bound() -> None:
     """Fails, by 13 s of CPU for 59,000 characters, if each is looked into from every one around it."""
-    work = Work()
+    work = ParseEffort()
     reading = read_shell("echo " + "$(" * 1_400 + "a" + ")" * 1_400, work=work)
     assert reading.fault == "shell text left unread: its parts are looked at too many times"
     assert work.nodes <= shell.NODES_MAX
@@ -82,7 +82,7 @@ def test_the_words_of_pipelines_in_pipelines_are_looked_at_within_a_bound(
 ) -> None:
     """Each pipeline around a command took its words anew, which nobody counted: 3 s of CPU for 23,600 characters."""
     line = "{ " * 60 + "a " + "$x " * 840 + "|sh;}" * 60 + "\n"
-    work, words = Work(), 0
+    work, words = ParseEffort(), 0
     word = shell._Reader.word
 
     def counted(reader: shell._Reader, node: Node) -> str:
@@ -98,7 +98,7 @@ def test_the_words_of_pipelines_in_pipelines_are_looked_at_within_a_bound(
 
 def test_what_the_scripts_of_one_case_take_is_counted_together() -> None:
     """As many as it likes, each within a piece's bound, and the case's is kept."""
-    work = Work()
+    work = ParseEffort()
     faults = [read_shell(SHELL[:700], work=work).fault for _ in range(200)]
     assert not faults[0]
     assert faults[-1]
@@ -106,7 +106,7 @@ def test_what_the_scripts_of_one_case_take_is_counted_together() -> None:
 
 
 def test_the_same_script_is_read_in_the_same_steps() -> None:
-    one, other = Work(), Work()
+    one, other = ParseEffort(), ParseEffort()
     for work in (one, other):
         read_shell('for f in *; do echo "$f" | grep a; done\n' * 400 + "echo (\n", work=work)
     assert one == other

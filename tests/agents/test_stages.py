@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from council.agents.llm import accept, stages
 from council.agents.llm.accept import Unusable, checked
 from council.agents.llm.calls import Answer
-from council.agents.llm.stages import Telling, stages_for
+from council.agents.llm.stages import StepPublisher, stages_for
 from council.agents.mind import Case, Observation, Stream, Turn
 from council.agents.prompting.answer_schema import SCHEMA_TEXTS, SCHEMAS
 from council.agents.prompting.builder import PromptBuilder, case_text
@@ -383,9 +383,9 @@ STEPS = st.lists(TEXT_GIVEN.filter(str.strip), min_size=1, max_size=5)
 
 def told(answer: str, nonce: str | None, cuts: list[int]) -> str:
     said: list[str] = []
-    telling = Telling(nonce, said.append)
+    telling = StepPublisher(nonce, said.append)
     for start, end in zip([0, *cuts], [*cuts, len(answer)], strict=True):
-        telling.hear(answer[start:end])
+        telling.add(answer[start:end])
     prompt = replace(prompt_of("plan", marked=nonce is not None), nonce=nonce)
     telling.rest(str(taken(prompt, answer)))
     return "".join(said)
@@ -416,10 +416,10 @@ def test_however_blocks_come_the_plan_is_said_and_nothing_else(steps: list[str],
 def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
     """rules 1.14: a ballot, say. Mutation: the observer hears how it will vote."""
     said: list[str] = []
-    telling = Telling(None, said.append)
+    telling = StepPublisher(None, said.append)
     answer = '{"plan": ["look"], "ballot": {"vote": "yes", "reason": "fine"}}'
     for char in answer:
-        telling.hear(char)
+        telling.add(char)
     assert said == ["1. look\n"]
     with pytest.raises(Unusable, match="more in it than the \"plan\": 'ballot'"):
         taken(prompt_of("plan"), answer)
@@ -427,10 +427,10 @@ def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
 
 def test_a_step_that_comes_letter_by_letter_is_read_once() -> None:
     """Mutation: read from its beginning for each letter, it takes a hundred times as long as its half does."""
-    telling = Telling(None, lambda text: None)
+    telling = StepPublisher(None, lambda text: None)
     starts: list[int] = []
     for char in '{"plan": ["' + "x\\n" * 2_500:
-        telling.hear(char)
+        telling.add(char)
         starts.append(telling._at)
     assert starts == sorted(starts)
     assert starts[-1] == 7_501  # what was read is not read again
@@ -438,10 +438,10 @@ def test_a_step_that_comes_letter_by_letter_is_read_once() -> None:
 
 def test_a_plan_is_heard_step_by_step() -> None:
     said: list[str] = []
-    telling = Telling(None, said.append)
+    telling = StepPublisher(None, said.append)
     heard = []
     for piece in ('{"plan"', ': ["Look', ' well.", "', "Then", ' vote."', "]}"):
-        telling.hear(piece)
+        telling.add(piece)
         heard.append(len(said))
     assert said == ["1. Look well.\n", "2. Then vote.\n"]
     assert heard == [0, 0, 1, 1, 2, 2]
@@ -460,9 +460,9 @@ def test_a_plan_is_heard_step_by_step() -> None:
 )
 def test_what_is_no_plan_as_it_comes_is_not_said(answer: str) -> None:
     said: list[str] = []
-    telling = Telling(None, said.append)
+    telling = StepPublisher(None, said.append)
     for at in range(0, len(answer), 7):
-        telling.hear(answer[at : at + 7])
+        telling.add(answer[at : at + 7])
     assert said == []
     telling.rest("1. b")
     assert said == ["1. b"]

@@ -113,7 +113,7 @@ def counter(vocabulary: str) -> TokenCounter:
 )
 def test_a_known_name_is_counted_with_its_own_vocabulary(model: str, vocabulary: str) -> None:
     found = counter_for(model)
-    assert (found.tokenizer, found.is_estimate, found.told) == (vocabulary, False, vocabulary)
+    assert (found.tokenizer, found.is_estimate, found.description) == (vocabulary, False, vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_no_rule_names_is_a_marked_estimate(model: str) -> None:
     found = counter_for(model)
     assert found.is_estimate
     assert found.tokenizer == ESTIMATE
-    assert found.told.startswith("an estimate: 1.5 times the most that llama2, ")
+    assert found.description.startswith("an estimate: 1.5 times the most that llama2, ")
 
 
 def test_no_name_that_tiktoken_knows_is_counted_with_another_encoding() -> None:
@@ -432,7 +432,7 @@ def test_no_more_text_is_remembered_than_the_bound(lengths: list[int]) -> None:
 def test_a_text_that_two_threads_count_at_once_is_held_once() -> None:
     counts = tokens._Counts(1_000)
     for _ in range(2):
-        counts._keep(("o200k_base", "1234"), 2)
+        counts._store(("o200k_base", "1234"), 2)
     assert counts.chars == 104
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from council.agents.mind import Case, Opinion, SpeakingMind, Voice
+from council.agents.mind import Case, Opinion, PlanStream, SpeakingMind
 from council.agents.seat.plan_stream import (
     CUT,
     PIECE_CHARS,
@@ -18,7 +18,7 @@ from council.agents.seat.plan_stream import (
     ROUND_CHARS_MAX,
     ROUNDS_A_RUN,
     STAGE_CHARS_MAX,
-    SeatVoice,
+    SeatPlanStream,
 )
 from council.protocol.envelope import Info, Vote
 from council.protocol.values import plain as as_data
@@ -34,7 +34,7 @@ class Spoken:
     def __init__(self) -> None:
         self.working = {PID}
         self.pieces: list[tuple[str, dict[str, Any]]] = []
-        self.voice = SeatVoice(self.working.__contains__, self._piece)
+        self.voice = SeatPlanStream(self.working.__contains__, self._piece)
 
     def _piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         assert proposal_id == PID
@@ -47,7 +47,7 @@ class Spoken:
 def test_pieces_are_joined_to_a_useful_size_and_end_with_the_stage() -> None:
     spoken = Spoken()
     for _ in range(100):
-        spoken.voice.say(PID, "plan", "a token ")
+        spoken.voice.publish(PID, "plan", "a token ")
     assert [len(text) for text, _ in spoken.pieces] == [PIECE_CHARS] * 3
     spoken.voice.end(PID, "plan")
     assert spoken.heard(1) == "a token " * 100
@@ -60,17 +60,17 @@ def test_what_is_said_after_its_pieces_are_used_up_is_dropped_and_holds_nothing_
     """Many short stages, then a long text. Mutation: what can't be sent is kept for ever, and all wait."""
     spoken = Spoken()
     for _ in range(PIECES_MAX):
-        spoken.voice.say(PID, "tool", "grep")
+        spoken.voice.publish(PID, "tool", "grep")
         spoken.voice.end(PID, "tool")
     for _ in range(3):
-        spoken.voice.say(PID, "plan", "x" * 10 * PIECE_CHARS)
+        spoken.voice.publish(PID, "plan", "x" * 10 * PIECE_CHARS)
         spoken.voice.end(PID, "plan")
     assert len(spoken.pieces) == PIECES_MAX
 
 
 def test_a_stage_that_ends_exactly_at_a_piece_is_said_to_be_whole() -> None:
     spoken = Spoken()
-    spoken.voice.say(PID, "plan", "x" * PIECE_CHARS)
+    spoken.voice.publish(PID, "plan", "x" * PIECE_CHARS)
     spoken.voice.end(PID, "plan")
     assert spoken.pieces[-1] == ("", {"stage": "plan", "round": 1, "at": PIECE_CHARS, "whole": True})
 
@@ -78,7 +78,7 @@ def test_a_stage_that_ends_exactly_at_a_piece_is_said_to_be_whole() -> None:
 def test_what_was_never_said_has_no_end() -> None:
     spoken = Spoken()
     spoken.voice.end(PID, "plan")
-    spoken.voice.say(PID, "plan", "")
+    spoken.voice.publish(PID, "plan", "")
     spoken.voice.end(PID, "plan")
     assert spoken.pieces == []
 
@@ -88,7 +88,7 @@ def test_each_telling_is_a_round_of_its_own_above_those_of_earlier_runs() -> Non
     spoken.voice.begin_run(3)
     spoken.voice.begin_run(2)  # told late
     for text in ("first", "second"):
-        spoken.voice.say(PID, "plan", text)
+        spoken.voice.publish(PID, "plan", text)
         spoken.voice.end(PID, "plan")
     assert [(text, data["round"], data["at"]) for text, data in spoken.pieces] == [
         ("first", 3 * ROUNDS_A_RUN + 1, 0),
@@ -100,7 +100,7 @@ def test_each_telling_is_a_round_of_its_own_above_those_of_earlier_runs() -> Non
 def test_whatever_a_mind_says_is_bounded_and_can_be_sent(said: list[tuple[str, bool]]) -> None:
     spoken = Spoken()
     for text, ends in said * 12:
-        spoken.voice.say(PID, "s" * 99, text + "\0\ud800")
+        spoken.voice.publish(PID, "s" * 99, text + "\0\ud800")
         if ends:
             spoken.voice.end(PID, "s" * 99)
     assert len(spoken.pieces) <= PIECES_MAX
@@ -114,9 +114,9 @@ def test_whatever_a_mind_says_is_bounded_and_can_be_sent(said: list[tuple[str, b
 
 def test_what_is_too_much_is_cut_and_says_so() -> None:
     spoken = Spoken()
-    spoken.voice.say(PID, "plan", "x" * ROUND_CHARS_MAX)
-    spoken.voice.say(PID, "plan", "y")
-    spoken.voice.say(PID, "plan", "never heard")
+    spoken.voice.publish(PID, "plan", "x" * ROUND_CHARS_MAX)
+    spoken.voice.publish(PID, "plan", "y")
+    spoken.voice.publish(PID, "plan", "never heard")
     spoken.voice.end(PID, "plan")
     assert spoken.heard(1) == "x" * ROUND_CHARS_MAX + CUT
 
@@ -126,10 +126,10 @@ def test_a_plan_that_is_made_anew_is_heard_however_long_those_before_it_were() -
     spoken = Spoken()
     for number in range(1, 4):
         for _ in range(10):
-            spoken.voice.say(PID, "plan", "x" * ROUND_CHARS_MAX)
+            spoken.voice.publish(PID, "plan", "x" * ROUND_CHARS_MAX)
         spoken.voice.end(PID, "plan")
         spoken.voice.interrupt(PID, number, "not so")
-    spoken.voice.say(PID, "plan", "rm -rf /")
+    spoken.voice.publish(PID, "plan", "rm -rf /")
     spoken.voice.end(PID, "plan")
     assert spoken.pieces[-1] == ("rm -rf /", {"stage": "plan", "round": 4, "at": 0, "whole": True})
 
@@ -137,7 +137,7 @@ def test_a_plan_that_is_made_anew_is_heard_however_long_those_before_it_were() -
 def test_a_mind_that_ends_and_begins_for_ever_is_not_heard_for_ever() -> None:
     spoken = Spoken()
     for _ in range(1_000):
-        spoken.voice.say(PID, "plan", "!")
+        spoken.voice.publish(PID, "plan", "!")
         spoken.voice.end(PID, "plan")
     assert len(spoken.pieces) == PIECES_MAX
 
@@ -146,7 +146,7 @@ def test_nothing_is_heard_about_a_proposal_that_it_casts_no_ballot_on() -> None:
     async def scenario() -> None:
         spoken = Spoken()
         spoken.working.clear()
-        spoken.voice.say(PID, "plan", "x" * 1_000)
+        spoken.voice.publish(PID, "plan", "x" * 1_000)
         spoken.voice.end(PID, "plan")
         spoken.voice.interrupt(PID, 1, "halt")
         assert not spoken.voice.interrupted(PID).done()
@@ -161,7 +161,7 @@ def test_an_interrupt_is_told_once_and_the_next_has_to_be_asked_for() -> None:
         spoken = Spoken()
         halt = spoken.voice.interrupted(PID)
         assert spoken.voice.interrupted(PID) is halt  # asked twice, it is the same one
-        spoken.voice.say(PID, "plan", "rm -rf /")
+        spoken.voice.publish(PID, "plan", "rm -rf /")
         spoken.voice.end(PID, "plan")
         spoken.voice.interrupt(PID, 1, "not that")
         assert await halt == "not that"
@@ -177,7 +177,7 @@ def test_an_interrupt_that_comes_before_anybody_asks_is_kept() -> None:
 
     async def scenario() -> None:
         spoken = Spoken()
-        spoken.voice.say(PID, "plan", "x")
+        spoken.voice.publish(PID, "plan", "x")
         spoken.voice.interrupt(PID, 1, "halt")
         assert await spoken.voice.interrupted(PID) == "halt"
         assert not spoken.voice.interrupted(PID).done()
@@ -191,11 +191,11 @@ def test_an_interrupt_of_a_round_that_is_over_or_was_never_begun_halts_nothing(n
 
     async def scenario() -> None:
         spoken = Spoken()
-        spoken.voice.say(PID, "plan", "first")
+        spoken.voice.publish(PID, "plan", "first")
         spoken.voice.interrupt(PID, 1, "halt")
         await spoken.voice.interrupted(PID)
         halt = spoken.voice.interrupted(PID)
-        spoken.voice.say(PID, "plan", "second")
+        spoken.voice.publish(PID, "plan", "second")
         spoken.voice.interrupt(PID, number, "halt again")
         assert not halt.done()
         spoken.voice.interrupt(PID, 2, "halt for good reason")
@@ -210,14 +210,14 @@ def test_the_rest_of_what_was_interrupted_is_not_heard_as_a_plan_of_its_own() ->
     async def scenario() -> None:
         spoken = Spoken()
         halt = spoken.voice.interrupted(PID)
-        spoken.voice.say(PID, "plan", "x" * PIECE_CHARS)
+        spoken.voice.publish(PID, "plan", "x" * PIECE_CHARS)
         spoken.voice.interrupt(PID, 1, "halt")
-        spoken.voice.say(PID, "plan", "the last words")  # on their way when the halt came
+        spoken.voice.publish(PID, "plan", "the last words")  # on their way when the halt came
         spoken.voice.end(PID, "plan")
         assert halt.done()
         assert len(spoken.pieces) == 1
         spoken.voice.interrupted(PID)
-        spoken.voice.say(PID, "plan", "anew")
+        spoken.voice.publish(PID, "plan", "anew")
         spoken.voice.end(PID, "plan")
         assert spoken.pieces[1:] == [("anew", {"stage": "plan", "round": 2, "at": 0, "whole": True})]
 
@@ -227,7 +227,7 @@ def test_the_rest_of_what_was_interrupted_is_not_heard_as_a_plan_of_its_own() ->
 def test_work_that_begins_anew_hears_nothing_of_what_was_called_out_before() -> None:
     async def scenario() -> None:
         spoken = Spoken()
-        spoken.voice.say(PID, "plan", "x")
+        spoken.voice.publish(PID, "plan", "x")
         spoken.voice.interrupt(PID, 1, "halt")
         spoken.voice.close(PID)
         halt = spoken.voice.interrupted(PID)
@@ -243,13 +243,13 @@ def test_work_that_begins_anew_hears_nothing_of_what_was_called_out_before() -> 
 class Speaker:
     """Plans aloud, and begins anew for each halt."""
 
-    def take_voice(self, voice: Voice) -> None:
+    def set_plan_stream(self, voice: PlanStream) -> None:
         self.voice = voice
 
     async def review(self, case: Case) -> Opinion:
         for attempt in range(3):
             halt = self.voice.interrupted(case.proposal_id)
-            self.voice.say(case.proposal_id, "plan", f"plan {attempt}")
+            self.voice.publish(case.proposal_id, "plan", f"plan {attempt}")
             self.voice.end(case.proposal_id, "plan")
             if attempt == 0:
                 why = await halt
@@ -292,7 +292,9 @@ def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
 def test_a_mind_that_speaks_when_its_ballot_is_cast_is_not_heard() -> None:
     class Gossip(Speaker):
         async def review(self, case: Case) -> Opinion:
-            asyncio.get_running_loop().call_later(0.01, self.voice.say, case.proposal_id, "plan", "x" * 999)
+            asyncio.get_running_loop().call_later(
+                0.01, self.voice.publish, case.proposal_id, "plan", "x" * 999
+            )
             return Opinion.yes("fine")
 
     async def scenario() -> None:

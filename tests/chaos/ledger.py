@@ -199,6 +199,6 @@ def check_whole(address: str, journal: str) -> int:
         found = verify(store, journal)
         replay = Replay()
         for record in history.records(store.database, journal) if found.rows else ():
-            replay.take(record)
+            replay.replay(record)
         assert replay.records == found.rows
     return found.rows

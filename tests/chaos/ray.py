@@ -20,7 +20,7 @@ from council import Council
 from council.cluster import port as ray_side
 from council.cluster.actors import actor_name
 from council.cluster.actors import result as result_of
-from council.cluster.raw_answers import opened
+from council.cluster.raw_answers import result_or_raise
 from council.config.settings import CouncilConfig
 from council.protocol.errors import CouncilError
 from tests.chaos.ledger import JOURNAL, Ledger, Round, mark
@@ -137,7 +137,9 @@ async def _pid(settings: CouncilConfig, part: str, other_than: int) -> int:
         try:
             if part == "coordinator":
                 pid = int(
-                    opened(await asyncio.wait_for(result_of(actor.hello.remote()), 5), dict[str, Any])["pid"]
+                    result_or_raise(
+                        await asyncio.wait_for(result_of(actor.hello.remote()), 5), dict[str, Any]
+                    )["pid"]
                 )
             else:
                 pid = int(await asyncio.wait_for(result_of(actor.pid.remote()), 5))

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from council.cli.operate import hosting
+from council.cli.operate import host_launch
 from council.cli.report import Report
 from council.cluster import known, panel_actor, port
 from council.config import files
@@ -35,9 +35,9 @@ def test_a_host_that_failed_and_does_not_end_is_ended(monkeypatch: pytest.Monkey
         return started[0]
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    monkeypatch.setattr(hosting, "END_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(host_launch, "END_TIMEOUT_S", 0.3)
     with pytest.raises(MindError, match="seat lite: no"):
-        hosting._host(CouncilConfig(name="failing"))
+        host_launch._host(CouncilConfig(name="failing"))
     assert started[0].poll() is not None
 
 
@@ -81,7 +81,7 @@ def full_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_council_on_a_cluster_is_remembered_before_all_else_is_asked(cluster: list[str]) -> None:
     """Mutation: to remember it once its panel is up, and to forget it where that is interrupted."""
-    found = hosting._up_on_cluster(CLUSTER, Report())
+    found = host_launch._up_on_cluster(CLUSTER, Report())
     assert cluster == ["launched", "remembered", "left"]
     assert found == known.read("far")
     assert found.panel == "http://192.0.2.1:5/"
@@ -93,7 +93,7 @@ def test_what_could_not_be_remembered_is_not_started(
 ) -> None:
     full_after(0, monkeypatch)
     with pytest.raises(OperatorError, match=r"far\.json.* can't be written: No space left.*XDG_STATE_HOME"):
-        hosting._up_on_cluster(CLUSTER, Report())
+        host_launch._up_on_cluster(CLUSTER, Report())
     assert cluster == []
 
 
@@ -101,7 +101,7 @@ def test_a_council_that_is_up_and_can_not_be_remembered_stays_and_is_told_with_i
     cluster: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full_after(1, monkeypatch)
-    found = hosting._up_on_cluster(CLUSTER, Report())
+    found = host_launch._up_on_cluster(CLUSTER, Report())
     assert cluster == ["launched", "not remembered", "left"]
     assert found.address == "192.0.2.1:6379"
     said = " ".join(capsys.readouterr().err.split())

@@ -246,7 +246,7 @@ def test_what_answers_there_may_be_anything(cli: Cli, monkeypatch: pytest.Monkey
 def test_any_name_of_a_model_comes_back_from_the_file(names: list[str]) -> None:
     listing = servers.Listing("http://127.0.0.1:1/v1", "vLLM", dict.fromkeys(names, servers.Window()))
     choices = starter.chosen([listing], [], None)
-    text = starter.text(starter.Found((listing,), (), tuple(choices)))
+    text = starter.text(starter.Surroundings((listing,), (), tuple(choices)))
     assert [seat.model for seat in init._checked(text).config.seats][: len(choices)] == [
         each.model for each in choices
     ]

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from council.agents.mind import Case, Opinion, Ruling
 from council.api.client import Council, handle_of
-from council.api.events import Event
+from council.api.event_stream import Event
 from council.cli import render
 from council.cli.decide.deliberate import deliberate
 from council.cli.operate import live

@@ -22,8 +22,8 @@ from rich.console import Console, RenderableType
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.api.client import Council
 from council.cli import render
-from council.cli.record import drawing, log, story
-from council.cli.record.sources import Source
+from council.cli.record import log, story, story_view
+from council.cli.record.sources import HistorySource
 from council.cli.report import UsageFault
 from council.journal import history, packets
 from council.journal.entries import DAMAGED, wanted
@@ -77,8 +77,8 @@ def drawn(shown: RenderableType, **how: Any) -> str:
     return out.getvalue()
 
 
-def source_of(store: PacketStore) -> Source:
-    return Source(
+def source_of(store: PacketStore) -> HistorySource:
+    return HistorySource(
         NAME,
         store.where,
         lambda asked: history.page(store.database, NAME, wanted(asked)),
@@ -281,7 +281,7 @@ def test_every_kind_has_words(kind: str) -> None:
         "escalation": {"detail": "so", "escalation_id": "esc-1"},
         "decision": {"outcome": None, "standing": "escalated", "reason": "so"},
     }
-    words = render.words(kind, data)
+    words = render.phrase(kind, data)
     assert "{" not in words.act + words.detail
     assert words.act or kind == DAMAGED
     assert words.detail or kind in ("proposal", "deadline", "expiry", "spending", "creator_change")
@@ -298,7 +298,7 @@ def test_every_kind_has_words(kind: str) -> None:
 )
 def test_an_observation_names_both_seats_the_stage_and_why(more: dict[str, Any], act: str) -> None:
     data = {"observer": "lite", "stream": "prime", "text": "it deletes all", **more}
-    words = render.words("observation", data)
+    words = render.phrase("observation", data)
     assert (words.act, words.detail) == (act, "it deletes all")
 
 
@@ -500,7 +500,7 @@ def test_a_long_body_is_cut_and_says_so(home: Path) -> None:
     proposal_id = hand.propose(body=body)
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
-        shown = drawn(drawing.story(story.tell(source_of(store), proposal_id), NAME))
+        shown = drawn(story_view.story(story.story_of(source_of(store), proposal_id), NAME))
     assert "line 29" in shown
     assert "line 30" not in shown
     assert "characters more: --json" in shown
@@ -515,7 +515,8 @@ def test_what_a_proposal_came_with_is_counted(home: Path) -> None:
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
         shown = [
-            drawn(drawing.story(story.tell(source_of(store), each), NAME)) for each in (with_turns, without)
+            drawn(story_view.story(story.story_of(source_of(store), each), NAME))
+            for each in (with_turns, without)
         ]
     assert "history   3 turns (user, tool), 21 characters: --json" in shown[0]
     assert "Ship it." not in shown[0]

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console, Group
 from rich.text import Text
 
-from council.agents.mind import Case, Cost, Opinion, Purse
+from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.api.client import Council
-from council.api.events import Event
+from council.api.event_stream import Event
 from council.cli import render
 from council.cli.operate import top as top_module
 from council.cli.operate.top import Top
@@ -29,7 +29,7 @@ from .test_live import Up
 class Spender:
     """Reserves and settles what its case's summary names, and how its call failed where that does."""
 
-    def take_purse(self, purse: Purse) -> None:
+    def set_budget(self, purse: BudgetClient) -> None:
         self.purse = purse
 
     async def review(self, case: Case) -> Opinion:

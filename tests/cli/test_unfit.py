@@ -10,7 +10,7 @@ import pytest
 
 from council import Council
 from council.agents.llm import calls
-from council.agents.mind import Case, Cost, Opinion, Purse
+from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.agents.prompting.prompt import Overrun
 from council.config.settings import SeatConfig
 from council.protocol.errors import TokenBudgetError
@@ -56,7 +56,7 @@ def test_show_tells_each_step_that_was_taken_to_make_a_prompt_fit(cli: Cli, home
     vain = Overrun("cafe4321", "persona", 96, 400, 400, 'prime, in vain: "it is gone"')
 
     class Spender:
-        def take_purse(self, purse: Purse) -> None:
+        def set_budget(self, purse: BudgetClient) -> None:
             self.purse = purse
 
         async def review(self, case: Case) -> Opinion:

@@ -27,7 +27,7 @@ from council.core.state import (
     Ruling,
     Submission,
     Tally,
-    found,
+    new_council,
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import CouncilError, Refused
@@ -158,7 +158,7 @@ class Hand:
         self.t = start_s
         self.wall = WALL_0
         self.position = 0
-        self.state: CouncilState = found(self.rules, self.moment())
+        self.state: CouncilState = new_council(self.rules, self.moment())
         self.journal: list[tuple[ev.Event, Moment, list[Effect]]] = []
         self.opened: dict[str, float] = {}
         self.beats: dict[str, int] = dict.fromkeys(self.rules.seats, -1)

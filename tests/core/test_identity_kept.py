@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from council.core import effects as do
 from council.core import events as ev
 from council.core.identity import EARLIER_MAX, online_s
-from council.core.state import IdentityChange, KeptIdentity, Moment, Rules, found
+from council.core.state import IdentityChange, KeptIdentity, Moment, Rules, new_council
 from council.core.step import step
 from council.protocol.errors import Refused
 from tests.core.invariants import check
@@ -32,7 +32,7 @@ class Council:
         self.now = 0.0
         self.position = 0
         self.events: list[tuple[Moment, Any]] = []
-        self.state = found(self.rules, Moment(0.0, 0.0, 0))
+        self.state = new_council(self.rules, Moment(0.0, 0.0, 0))
         self.epoch = 0
         self.start(first)
 
@@ -174,7 +174,7 @@ def test_a_journal_with_changes_replays_to_the_same() -> None:
     council.start(A)
     council.start(B)
     council.change(B, C)
-    state = found(council.rules, Moment(0.0, 0.0, 0))
+    state = new_council(council.rules, Moment(0.0, 0.0, 0))
     for moment, event in council.events:
         state, _ = step(state, event, moment)
     assert repr(state) == repr(council.state)

@@ -414,7 +414,7 @@ def test_timers_of_live_proposals_are_not_sorted_over_and_over(monkeypatch: pyte
 
     hand = Hand(("prime", "lite"), inactivity_limit_s=1e9)
     hand.submit(proposal_id="first", time_budget_s=10.0)
-    monkeypatch.setattr("council.core.bookkeeping.heapq.heapify", counted)
+    monkeypatch.setattr("council.core.state_store.heapq.heapify", counted)
     for n in range(2_000):
         pid = f"p{n}"
         now = hand.moment()

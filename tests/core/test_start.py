@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.state import Moment, Rules, Seat, found
+from council.core.state import Moment, Rules, Seat, new_council
 from council.core.step import next_due, step
 from tests.core.invariants import check
 
@@ -309,7 +309,7 @@ def test_a_council_with_starts_in_its_journal_replays_to_the_same_state() -> Non
     assert {proposal_id: hand.closed(proposal_id).outcome for proposal_id in hand.state.closed} == {
         "p2": "deferred"
     }
-    state = found(Rules(("nobody",), "nobody"), Moment(0.0, 0.0, 0))  # a start says what the rules are
+    state = new_council(Rules(("nobody",), "nobody"), Moment(0.0, 0.0, 0))  # a start says what the rules are
     for event, now, effects in hand.journal:
         state, again = step(state, event, now)
         check(state)

@@ -32,7 +32,7 @@ from council.core.state import (
     Overrun,
     Spend,
     Stage,
-    found,
+    new_council,
     plain,
 )
 from council.core.step import next_deadline, next_due, step
@@ -460,7 +460,7 @@ def test_replaying_what_a_journal_keeps_gives_the_same(hand: Watched, ops: list[
     live(hand, ops)
     _replay_with_every_heartbeat(hand)
     for keeps_ignored in (True, False):  # a duplicate may be recorded or not: it changes nothing
-        state = found(hand.rules, hand.launched)
+        state = new_council(hand.rules, hand.launched)
         for happened, now, effects in hand.journal:
             if not _is_journaled(happened, effects) or (_is_ignored(effects) and not keeps_ignored):
                 continue
@@ -476,7 +476,7 @@ def _is_ignored(effects: list[do.Effect]) -> bool:
 
 def _replay_with_every_heartbeat(hand: Watched) -> None:
     """Then nothing at all may differ: not a text, not an order; and time brings the same by itself."""
-    state = found(hand.rules, hand.launched)
+    state = new_council(hand.rules, hand.launched)
     for happened, now, effects in hand.journal:
         due = next_due(state, now)
         assert due is None or due == happened, "time brought something else"

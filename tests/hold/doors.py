@@ -19,7 +19,7 @@ from council.agents.mind import Cost
 from council.cli.app import app, run
 from council.cli.report import error_code
 from council.cluster import known
-from council.config.charter_files import chartered, papers_of
+from council.config.charter_files import charter_files_of, resolve_charter
 from council.core.state import Account, Answer, Option, TieBreak
 from council.core.state import Ruling as PrimesRuling
 from council.journal.checkpoint import SIGNATURE_BYTES
@@ -27,7 +27,7 @@ from council.protocol import codec, signing
 from council.protocol.errors import CouncilError
 from council.protocol.identity.charter import Identity
 from council.runtime.build import rules_of as _rules_of
-from council.runtime.identity import kept
+from council.runtime.identity import kept_identity
 from tests.cli.conftest import Lent, entry
 
 __all__ = ["Account", "Answer", "Option", "PrimesRuling", "TieBreak"]  # what fields of public values are
@@ -64,13 +64,13 @@ def sealed_to(payload: bytes, key: bytes, council_id: str, peer: str) -> bytes:
 
 def rules_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The rules that a council with these settings is launched with."""
-    return asdict(_rules_of(chartered(CouncilConfig(**settings))))
+    return asdict(_rules_of(resolve_charter(CouncilConfig(**settings))))
 
 
 def identity_with(core_rule: str) -> Any:
     """The identity that ships, with one more core rule, as a journal keeps it."""
-    shipped = papers_of(CouncilConfig()).charter.identity
-    return kept(Identity.build({**shipped.data(), "core_rules": [*shipped.core_rules, core_rule]}))
+    shipped = charter_files_of(CouncilConfig()).charter.identity
+    return kept_identity(Identity.build({**shipped.data(), "core_rules": [*shipped.core_rules, core_rule]}))
 
 
 def snapshot_in(signed: bytes) -> bytes:

@@ -103,7 +103,7 @@ async def wary(case: Case) -> Opinion:
 class Spender:
     """Asks for what a call may cost, and tells what it did cost."""
 
-    def take_purse(self, purse: Any) -> None:
+    def set_budget(self, purse: Any) -> None:
         self.purse = purse
 
     async def review(self, case: Case) -> Opinion:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from council.journal.packets import Kept, Line, Packer, unpacked
+from council.journal.packets import Descent, Packer, StoredRecord, unpacked
 from council.journal.record import Record
 from council.journal.store import PacketStore
 from tests.runtime.harness import COUNCIL_ID, Hand
@@ -15,7 +15,7 @@ from tests.runtime.harness import COUNCIL_ID, Hand
 NAME = "test"
 
 
-def nothing(ids: Collection[UUID]) -> Mapping[UUID, Line]:
+def nothing(ids: Collection[UUID]) -> Mapping[UUID, Descent]:
     return {}
 
 
@@ -42,7 +42,7 @@ def fill(store: PacketStore, records: Sequence[Record], name: str = NAME) -> Non
     store.append_rows(name, epoch, [packer.packed(record) for record in records], head)
 
 
-def kept(records: Sequence[Record]) -> list[Kept]:
+def kept(records: Sequence[Record]) -> list[StoredRecord]:
     """These records as they are read back."""
     packer = Packer(COUNCIL_ID, nothing)
     return [unpacked(packer.packed(record).content, record.position) for record in records]

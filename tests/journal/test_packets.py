@@ -26,7 +26,7 @@ from council.journal.packets import (
     LINES_KEPT,
     OUTCOME_BYTES_MAX,
     PREFIX,
-    Line,
+    Descent,
     Packer,
     about_of,
     packet_id,
@@ -39,7 +39,7 @@ from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import StoreCorrupt
 from council.protocol.packet import PACKET_BYTES_MAX, PARENTS_MAX, PacketEnvelope
-from council.runtime.reading import PROPOSAL_BYTES_MAX
+from council.runtime.event_reader import PROPOSAL_BYTES_MAX
 from tests.examples import tried
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
@@ -92,9 +92,9 @@ def uuid_of(what: str) -> UUID:
     return UUID(packet_id(COUNCIL_ID, what))
 
 
-def anywhere(ids: Collection[str]) -> Mapping[str, Line]:
+def anywhere(ids: Collection[str]) -> Mapping[str, Descent]:
     """As if all that is asked for were kept."""
-    return {each: Line(int(each[-1], 16) % 5, str(UUID(int=UUID(each).int ^ 1))) for each in ids}
+    return {each: Descent(int(each[-1], 16) % 5, str(UUID(int=UUID(each).int ^ 1))) for each in ids}
 
 
 @st.composite
@@ -206,11 +206,11 @@ def test_lines_are_looked_up_after_a_restart_and_once_only(store: PacketStore) -
     store.append_rows(NAME, epoch, [packer.packed(record) for record in hand.records], head)
     asked: list[Collection[str]] = []
 
-    def look_up(ids: Collection[str]) -> Mapping[str, Line]:
+    def look_up(ids: Collection[str]) -> Mapping[str, Descent]:
         asked.append(list(ids))
         found = store.lineages([UUID(each) for each in ids])
         return {
-            str(each): Line(of.generation or 0, str(of.root_packet_id or each))
+            str(each): Descent(of.generation or 0, str(of.root_packet_id or each))
             for each, of in found.items()
             if of
         }
@@ -245,7 +245,7 @@ def test_the_memory_for_lines_is_bounded_and_old_ones_are_looked_up(monkeypatch:
     hand.receive(hand.vote("prime", first))
     asked: list[str] = []
 
-    def look_up(ids: Collection[str]) -> Mapping[str, Line]:
+    def look_up(ids: Collection[str]) -> Mapping[str, Descent]:
         asked.extend(ids)
         return anywhere(ids)
 

@@ -91,7 +91,7 @@ def test_a_snapshot_and_the_rest_come_to_what_all_comes_to(seed: int, tmp_path: 
     hand.wait(100_000)
     for driver in (one, other):
         driver.wake(hand.now)
-        driver.take()
+        driver.drain()
         driver.saved(driver.position)
     hand.save()
     assert whole(one) == whole(other) == whole(hand.driver)
@@ -197,7 +197,7 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
     driver = fresh(hand.rules)
     with journal_of(address) as journal:
         journal.recover(driver)
-        keeper = snapshots.Keeper(journal._store.database, NAME, Signer(KEY))
+        keeper = snapshots.SnapshotStore(journal._store.database, NAME, Signer(KEY))
         assert keeper.newest(journal._chain.row_hash) is None
         # An empty map, with no field of ours, and a part that is none: the next one stands without both.
         journal.keep(Snapshot(count, b"\x80", b"\x80"))
@@ -235,7 +235,7 @@ def test_what_could_not_be_kept_goes_with_the_next(address: str) -> None:
     assert [part for _, part in parts(address)].count("more") == 2
     again = recovered(address, hand.rules)
     assert whole(again) == whole(hand.driver)
-    assert again.feed.told(10) == [], "nothing had to be replayed"
+    assert again.feed.newest(10) == [], "nothing had to be replayed"
 
 
 def test_one_of_records_that_were_not_kept_is_not_kept(address: str) -> None:

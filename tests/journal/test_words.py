@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from council.journal import words
+from council.journal import search_words
 from council.journal.chain import Head
 from council.journal.store import PacketStore
 from council.journal.verify import verify
@@ -30,7 +30,7 @@ USERS = "packet 00000000-0000-0000-0000-000000000064"
 
 @pytest.fixture(autouse=True)
 def in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "COMPARED_AT_ONCE", 2)
+    monkeypatch.setattr(search_words, "COMPARED_AT_ONCE", 2)
 
 
 def filled(store: PacketStore) -> None:
@@ -114,7 +114,7 @@ def test_it_sees_one_moment_while_words_are_entered(kept: PacketStore, address: 
         return False
 
     with kept.database.read() as connection:
-        assert words.misleading(connection, goes_on) is None
+        assert search_words.misleading(connection, goes_on) is None
     assert asked == 5, "nine packets, two at once"
     assert verify(kept, "council").rows == 8
 
@@ -130,14 +130,14 @@ def test_it_ends_with_what_it_is_for(
         until(ended)
         compared.append(ended())
 
-    monkeypatch.setattr(words, "misleading", endless)
+    monkeypatch.setattr(search_words, "misleading", endless)
     with pytest.raises(JournalCorrupt, match="record 4"):
         verify(kept, "council")
     assert compared == [True]
     monkeypatch.undo()
     with kept.database.read() as connection:
-        assert words.misleading(connection, lambda: False)
-        assert words.misleading(connection, lambda: True) is None
+        assert search_words.misleading(connection, lambda: False)
+        assert search_words.misleading(connection, lambda: True) is None
 
 
 @pytest.mark.parametrize("word", ["time", "type event", f"thread {THREAD}", "tag b", f"parent {UUID(int=2)}"])

@@ -421,7 +421,7 @@ def test_one_that_could_not_be_written_is_written_later(
     with journal_of(address, checkpoint=file) as journal:
         write(journal, hand.records)
         with capture_logs() as logs:
-            journal._executor.submit(journal._tended).result(HANG_S)
+            journal._executor.submit(journal._do_due).result(HANG_S)
         assert [entry["event"] for entry in logs] == ["no checkpoint"]
         assert journal.unsigned is not None
         assert str(file) in journal.unsigned

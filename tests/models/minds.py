@@ -105,5 +105,5 @@ def mind_on(stub: Stub, purse: Account | None = None, *, pause: Any = None, **se
     given: dict[str, Any] = {"model": "small", "base_url": stub.base_url, "max_output_tokens": 500} | settings
     how = {"stages": given.pop("stages")} if "stages" in given else {}
     mind = ModelMind(Endpoint(**given), PlainPrompts(), **how, pause=Pauses() if pause is None else pause)
-    mind.take_purse(purse or Account())
+    mind.set_budget(purse or Account())
     return mind

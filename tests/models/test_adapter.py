@@ -109,7 +109,7 @@ def denies(status: int, message: str, kind: str = "invalid_request_error", **hea
 def a_mind(stub: Stub, purse: Account, **settings: Any) -> ModelMind:
     given: dict[str, Any] = {"base_url": stub.base_url, "max_output_tokens": 500, "api_key_env": "SEATS_KEY"}
     mind = ModelMind(Endpoint(**given | settings), PlainPrompts(), pause=Pauses())
-    mind.take_purse(purse)
+    mind.set_budget(purse)
     return mind
 
 

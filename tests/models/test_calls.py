@@ -293,7 +293,7 @@ def test_no_server() -> None:
         url = stub.base_url
     purse = Account()
     mind = ModelMind(Endpoint(model="small", base_url=url), PlainPrompts(), pause=Pauses())
-    mind.take_purse(purse)
+    mind.set_budget(purse)
     with pytest.raises(ModelError, match="can't be reached: is the server running, and its base_url right"):
         run(mind.review(CASE))
     assert purse.costs == [Cost(0)] * calls.ATTEMPTS_MAX
@@ -629,7 +629,7 @@ def test_a_mind_travels_as_its_configuration() -> None:
         assert second.endpoint == first.endpoint
         with pytest.raises(MindError, match="no purse"):
             await second.review(CASE)
-        second.take_purse(Account())
+        second.set_budget(Account())
         assert (await second.review(CASE)).vote == "yes"
 
     with Stub({"small": [says(ballot())]}) as stub:
@@ -654,7 +654,7 @@ def test_what_a_prompt_was_made_of_and_what_was_left_out_is_told_with_the_call()
     purse = Account()
     with Stub({"small": [refuse(429, "slow"), says(ballot())]}) as stub:
         mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), Cut(), pause=Pauses())
-        mind.take_purse(purse)
+        mind.set_budget(purse)
         run(mind.review(CASE))
     first, second = purse.told
     assert first["prompt"] == second["prompt"]

@@ -51,7 +51,7 @@ def asked(stub: Stub, purse: Account, wanted: Request | None = None, **more: Any
 
     async def ask() -> str:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more), Pauses())
-        compressor.take_purse(purse)
+        compressor.set_budget(purse)
         within_s = asyncio.get_running_loop().time() + HANG_S
         return await compressor(wanted or request(until_s=within_s))
 
@@ -117,7 +117,7 @@ def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
 
         async def twice() -> list[str]:
             compressor = Compressor(Endpoint(model="small", base_url=stub.base_url), Pauses())
-            compressor.take_purse(Account())
+            compressor.set_budget(Account())
             within_s = asyncio.get_running_loop().time() + HANG_S
             return [await compressor(request(most, until_s=within_s)) for most in (100, 40)]
 
@@ -130,7 +130,7 @@ def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
 def test_it_is_given_up_in_time_and_settled() -> None:
     async def ask(stub: Stub, purse: Account) -> None:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
-        compressor.take_purse(purse)
+        compressor.set_budget(purse)
         await compressor(request(until_s=asyncio.get_running_loop().time() + 0.2))
 
     purse = Account()
@@ -147,7 +147,7 @@ def test_thoughts_are_no_summary_and_words_of_templates_are_broken_up() -> None:
 def test_it_asks_nothing_without_a_purse_and_travels_without_one() -> None:
     with Stub({"small": [says("Shorter.")]}) as stub:
         compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
-        compressor.take_purse(Account())
+        compressor.set_budget(Account())
         twin = pickle.loads(pickle.dumps(compressor))
         assert twin.endpoint == compressor.endpoint
         with pytest.raises(MindError, match="no purse"):
@@ -181,7 +181,7 @@ def test_behind_a_plan_a_prompt_is_made_in_the_time_that_is_left() -> None:
             Timed("lite", count=TokenCounter("gpt-4o", "o200k_base"), mtu=8_192),
             stages="two",
         )
-        mind.take_purse(Account())
+        mind.set_budget(Account())
         asyncio.run(mind.review(replace(CASE, time_left_s=20.0)))
     assert times
     assert times[0] <= 19.5

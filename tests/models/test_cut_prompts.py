@@ -32,7 +32,7 @@ def reviewed(entry: Entry, purse: Account, *, count: Any = GPT, case: Case = CAS
         mind = ModelMind(
             Endpoint(model="small", base_url=stub.base_url), builder, stages="one", pause=Pauses()
         )
-        mind.take_purse(purse)
+        mind.set_budget(purse)
         return asyncio.run(mind.review(replace(case, body="word " * 2_000)))
 
 

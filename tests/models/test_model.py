@@ -52,7 +52,7 @@ def lost(*script: Entry, case: Any = CASE, room_to_ask_again: bool = True) -> tu
             PlainPrompts(room_to_ask_again=room_to_ask_again),
             pause=Pauses(),
         )
-        mind.take_purse(purse)
+        mind.set_budget(purse)
         with pytest.raises(ModelError, match="its answer can't be taken, as ") as caught:
             asyncio.run(mind.review(case))
         assert purse.costs == [Cost(120)] * len(stub.requests)
@@ -222,7 +222,7 @@ def test_what_was_shortened_for_the_prompt_is_logged() -> None:
 
     with Stub({"small": [says(ballot())]}) as stub, capture_logs() as logged:
         mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), Shortened())
-        mind.take_purse(Account())
+        mind.set_budget(Account())
         asyncio.run(mind.review(CASE))
     (told,) = [each for each in logged if each["event"] == "TOKEN_BUDGET_OVERRUN"]
     assert told.items() >= {**asdict(overrun), "proposal": CASE.proposal_id}.items()
@@ -274,7 +274,7 @@ def test_an_answer_that_is_mended_is_no_echo_of_itself() -> None:
     with Stub({"small": [says(f"Here it is:\n{NO}", usage="none"), says(NO, usage="none")]}) as stub:
         prompts = PromptBuilder("lite", count=counter_for("gpt-4o"), mtu=4_096)
         mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts, pause=Pauses())
-        mind.take_purse(Account())
+        mind.set_budget(Account())
         assert asyncio.run(mind.review(CASE)).vote == "no"
         assert NO in stub.requests[1].body["messages"][1]["content"]
 

@@ -50,7 +50,7 @@ class Heard:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     halted: asyncio.Future[str] | None = None
 
-    def say(self, proposal_id: str, stage: str, text: str) -> None:
+    def publish(self, proposal_id: str, stage: str, text: str) -> None:
         assert proposal_id == CASE.proposal_id
         self.said[stage] = self.said.get(stage, "") + text
         self.changed.set()
@@ -111,7 +111,7 @@ def reviewed(*script: Entry, case: Case = DEED, **settings: Any) -> Reviewed:
     voice, purse = Heard(), Account()
     with Stub({"small": script}) as stub:
         mind = mind_on(stub, purse, **settings)
-        mind.take_voice(voice)
+        mind.set_plan_stream(voice)
         with asyncio.Runner(loop_factory=MovedLoop) as runner:
             opinion = runner.run(mind.review(case))
         purse.costs  # noqa: B018 - asserts that all is settled
@@ -241,7 +241,7 @@ def test_a_plan_that_the_purse_denies_is_none() -> None:
 
     with Stub({"small": [says(ballot())]}) as stub:
         mind = mind_on(stub, Poor())
-        mind.take_voice(voice)
+        mind.set_plan_stream(voice)
         opinion = asyncio.run(mind.review(DEED))
     assert "tokens do not fit" in opinion.escalate
     assert len(purse.reserved) == 1
@@ -281,7 +281,7 @@ def halting(
     async def run(stub: Stub) -> tuple[Opinion, Heard]:
         voice = Heard()
         mind = mind_on(stub, purse, timeout_s=SILENT_S)
-        mind.take_voice(voice)
+        mind.set_plan_stream(voice)
         work = asyncio.ensure_future(mind.review(replace(DEED, time_left_s=seconds)))
         for number in range(halts):
             if at == "ballot":
@@ -369,7 +369,7 @@ def test_a_review_that_is_given_up_leaves_nothing_behind() -> None:
 
     async def run(stub: Stub) -> None:
         mind = mind_on(stub, purse)
-        mind.take_voice(Heard())
+        mind.set_plan_stream(Heard())
         work = asyncio.ensure_future(mind.review(DEED))
         await asyncio.to_thread(stub.arrived, 1)
         work.cancel()

@@ -12,7 +12,7 @@ import pytest
 from council import Council
 from council.agents.llm import calls
 from council.protocol.errors import Refused, TokenBudgetError
-from council.runtime.fitting import Rooms
+from council.runtime.prompt_capacity import PromptCapacities
 from tests.models.stub import Stub, ballot, says
 
 SEATS = ("prime", "lite", "codemind")
@@ -63,12 +63,12 @@ def test_what_was_taken_in_before_is_answered_again(monkeypatch: pytest.MonkeyPa
         draft = running.draft("Delete the old index")
         first = running.propose(draft)
 
-        async def none_fits(self: Rooms, batch: list[bytes], *_: Any) -> dict[bytes, Exception]:
+        async def none_fits(self: PromptCapacities, batch: list[bytes], *_: Any) -> dict[bytes, Exception]:
             return {
                 sealed: TokenBudgetError("too long", field="prompt", limit=1, found=2) for sealed in batch
             }
 
-        monkeypatch.setattr(Rooms, "problems", none_fits)
+        monkeypatch.setattr(PromptCapacities, "problems", none_fits)
         again = running.propose(draft)
         assert (again.proposal_id, again.outcome, again.seconds) == (
             first.proposal_id,

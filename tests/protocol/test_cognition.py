@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.protocol.cognition import CognitionPacket, fields, parts, schema_id, words
+from council.protocol.cognition import CognitionPacket, fields, parts, schema_id, vocabulary
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import JSON_BYTES_MAX
 from tests.cases import each
@@ -52,7 +52,7 @@ def test_there_is_a_model_for_each_table_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", ENUMS)
 def test_an_enumeration_has_the_tables_members(name: str) -> None:
-    assert {member.name: member.value for member in getattr(words, name)} == ENUMS[name]
+    assert {member.name: member.value for member in getattr(vocabulary, name)} == ENUMS[name]
 
 
 @each("name", PARTS)
@@ -403,9 +403,9 @@ def test_what_would_do_more_than_look_needs_leave(
 
 
 def test_votes_have_one_word_for_each_of_the_ballots() -> None:
-    assert dict(words.DECISION_OF) == {"yes": "approve", "no": "reject", "abstain": "abstain"}
-    assert {words.VOTE_OF[words.DECISION_OF[vote]]: vote for vote in words.DECISION_OF} == {
-        vote: vote for vote in words.DECISION_OF
+    assert dict(vocabulary.DECISION_OF) == {"yes": "approve", "no": "reject", "abstain": "abstain"}
+    assert {vocabulary.VOTE_OF[vocabulary.DECISION_OF[vote]]: vote for vote in vocabulary.DECISION_OF} == {
+        vote: vote for vote in vocabulary.DECISION_OF
     }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from council.protocol.cognition import SOURCES, CognitionPacket, build_packet
 from council.protocol.cognition.parts import DataField
-from council.protocol.cognition.words import TargetEngine
+from council.protocol.cognition.vocabulary import TargetEngine
 from council.protocol.errors import EnvelopeError
 from tests.protocol.cognition import tables
 from tests.protocol.cognition.tables import ID, NOW

@@ -35,7 +35,7 @@ from council.protocol.cognition.parts import (
     SelectedTool,
     SidecarAction,
 )
-from council.protocol.cognition.words import GoalConfidence, PacketState
+from council.protocol.cognition.vocabulary import GoalConfidence, PacketState
 from council.protocol.errors import NotDispatched
 from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from council.protocol.cognition import CognitionPacket, Trace, build_packet, find_loops, loops, watch
 from council.protocol.cognition.parts import LoopState, ToolCall
-from council.protocol.cognition.words import LoopType, PacketState
+from council.protocol.cognition.vocabulary import LoopType, PacketState
 from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
 

@@ -26,7 +26,7 @@ from council.protocol.cognition import (
     tools,
 )
 from council.protocol.cognition.parts import SelectedTool, TokenUsage, ToolExecutionResult, ToolRoutingState
-from council.protocol.cognition.words import PacketState, ToolExecutionStatus
+from council.protocol.cognition.vocabulary import PacketState, ToolExecutionStatus
 from council.protocol.errors import CallerError, IllegalMove, NotDispatched
 from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW

@@ -207,7 +207,7 @@ def test_a_coordinator_that_goes_on_unpickles_nothing_of_foreign_actors_in_the_p
         with pytest.raises(raw_answers.NotBytes):
             await transport.attend(seat.name, 1)
         panel = Panel(config, f"{name}.0", None)
-        while (told := await panel.told()) is None or "does not answer" not in str(told["notice"]):
+        while (told := await panel.status()) is None or "does not answer" not in str(told["notice"]):
             pass
         assert "NotBytes" in told["notice"]
 
@@ -249,7 +249,7 @@ DEEP = b"\x91" * 200_000  # a list in a list in a list
 )
 def test_an_answer_that_cannot_be_read_is_told_as_that(told: bytes) -> None:
     with pytest.raises(Unreachable, match="the coordinator's answer can't be read"):
-        raw_answers.opened(told, dict[str, Any])
+        raw_answers.result_or_raise(told, dict[str, Any])
 
 
 def test_bytes_of_any_size_are_taken_and_other_objects_of_this_process_are_left_alone(name: str) -> None:

@@ -128,7 +128,7 @@ def test_it_is_served_comes_back_when_killed_and_ends_with_its_council(served: C
     assert told
     assert (told["name"], sum(told["decided"].values())) == (name, before + 1)
     panel: Any = ray.get_actor(f"{name}/panel", namespace="council")
-    about = raw_answers.opened(ray.get(panel.about.remote()), dict[str, Any])
+    about = raw_answers.result_or_raise(ray.get(panel.about.remote()), dict[str, Any])
     assert set(about) == {"url", "notice", "token"}
     killed = ray.get(panel.pid.remote())
     os.kill(killed, signal.SIGKILL)

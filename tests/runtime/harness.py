@@ -162,7 +162,7 @@ class Hand:
             self.save()
 
     def save(self) -> None:
-        records = self.driver.take()
+        records = self.driver.drain()
         self.records += records
         self.driver.saved(self.driver.position)
         check(self.driver.state)

@@ -28,7 +28,7 @@ def test_what_somebody_waits_for_is_written_at_once_and_all_with_it() -> None:
     assert commit.writes(work, 1.001)
     commit.began(3, 1.001)
     assert not commit.lingers
-    commit.kept(3, 1.003)
+    commit.written(3, 1.003)
     assert commit.kept_position == 3
     assert commit.write_s == 1.003 - 1.001
 
@@ -48,7 +48,7 @@ def test_what_comes_in_while_one_write_runs_is_written_by_the_next() -> None:
     commit.began(1, 1.0)
     work.position = 4
     assert not commit.writes(work, 1.001)
-    commit.kept(1, 1.002)
+    commit.written(1, 1.002)
     assert commit.writes(work, 1.002)
 
 
@@ -84,10 +84,10 @@ def test_who_asks_ends_a_linger_now_or_once_the_write_under_way_is_over() -> Non
     commit.began(1, 1.0)
     work.position = 2
     commit.hurry(2)
-    commit.kept(1, 1.001)
+    commit.written(1, 1.001)
     assert commit.writes(work, 1.001)
     commit.began(2, 1.001)
-    commit.kept(2, 1.002)
+    commit.written(2, 1.002)
     work.position = 3
     assert not commit.writes(work, 1.002), "nobody asked for this one"
 
@@ -97,7 +97,7 @@ def test_after_a_write_that_failed_nothing_is_due() -> None:
     commit.began(1, 1.0)
     commit.fail()
     assert not commit.writes(work, 2.0)
-    assert not commit.looks(2.0)
+    assert not commit.stall_due(2.0)
     assert commit.next_due == math.inf
 
 
@@ -116,7 +116,7 @@ def test_who_waits_hears_once_of_a_stall_and_once_of_its_end() -> None:
     ):
         assert commit.next_due == now + TROUBLE_CHECK_S
         now = commit.next_due
-        assert commit.looks(now)
+        assert commit.stall_due(now)
         heard.append(commit.looked(now, owed, stalls=stalls))
     assert heard == [set(), {"a"}, {"b"}, set(), {"a", "b"}, set()]
 
@@ -125,7 +125,7 @@ def test_who_heard_of_a_stall_hears_of_its_end_though_the_write_is_over() -> Non
     commit = Commit(0, 0.0)
     commit.began(1, 1.0)
     assert commit.looked(1.5, {"a"}, stalls=True) == {"a"}
-    commit.kept(1, 1.6)
+    commit.written(1, 1.6)
     assert commit.next_due == 1.6  # before another stall may begin, of which it would not hear
     assert commit.looked(1.6, (), stalls=False) == {"a"}
     assert commit.next_due == math.inf

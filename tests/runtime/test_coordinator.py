@@ -438,7 +438,7 @@ def test_who_waits_hears_once_that_nothing_can_be_kept_and_once_that_it_can_be_a
             async def look() -> None:
                 """As the timer does; what the session is told by it."""
                 nonlocal call
-                coordinator._look_for_stall()
+                coordinator._check_stall()
                 coordinator._sessions[client.session].mailbox.release()
                 _, items = await call
                 told.extend(map(client.opened, items))

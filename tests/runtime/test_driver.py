@@ -26,9 +26,9 @@ from council.protocol.values import plain
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
+from council.runtime.event_reader import PARTS, PROPOSAL_BYTES_MAX
 from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
 from council.runtime.outbox import SHOWN_REASON_MAX
-from council.runtime.reading import PARTS, PROPOSAL_BYTES_MAX
 from council.runtime.status import status as status_of
 from tests.cases import each
 from tests.examples import tried

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from council import Council
-from council.agents.mind import Case, Cost, Observation, Opinion, Purse, Stream, Voice
+from council.agents.mind import BudgetClient, Case, Cost, Observation, Opinion, PlanStream, Stream
 from council.agents.seat.plan_stream import HALTS_MAX, PIECE_CHARS
 from council.config.settings import CouncilConfig, SeatConfig
 from council.core.effects import AnnounceDenial, AnnounceLoss, AnnounceObservation
@@ -35,14 +35,14 @@ class Planner(Chair):
         self.plans, self.halts, self.wait_s = plans, list[str](), wait_s
         self.well: Callable[[str], bool] = lambda plan: False
 
-    def take_voice(self, voice: Voice) -> None:
+    def set_plan_stream(self, voice: PlanStream) -> None:
         self.voice = voice
 
     async def review(self, case: Case) -> Opinion:
         for plan in self.plans:
             halt = self.voice.interrupted(case.proposal_id)
             for word in plan.split():
-                self.voice.say(case.proposal_id, "plan", f"{word} ")
+                self.voice.publish(case.proposal_id, "plan", f"{word} ")
                 await asyncio.sleep(0)
             self.voice.end(case.proposal_id, "plan")
             for _ in range(round((self.wait_s if len(self.halts) < HALTS_MAX else 1.0) / GLANCE_S)):
@@ -76,7 +76,7 @@ class Watch:
         def well(plan: str) -> bool:
             said = [
                 each
-                for _, each in bench.coordinator._driver.feed.told(1_000)
+                for _, each in bench.coordinator._driver.feed.newest(1_000)
                 if type(each) is AnnounceObservation
             ]
             whole = [each for each in self.seen if each.is_whole and each.text == f"{plan} "]
@@ -95,7 +95,7 @@ def decided(planner: Planner, watch: Watch, **options: Any) -> tuple[Told, list[
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
-            return told, [each for _, each in bench.coordinator._driver.feed.told(1_000)]
+            return told, [each for _, each in bench.coordinator._driver.feed.newest(1_000)]
 
     return run(scenario())
 
@@ -144,7 +144,7 @@ def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> N
     asked = asyncio.Event()  # for a look, and answered
 
     class Paying:
-        def take_purse(self, purse: Purse) -> None:
+        def set_budget(self, purse: BudgetClient) -> None:
             self.purse = purse
 
         async def pay(self, case: Case, task: str) -> None:
@@ -154,7 +154,7 @@ def test_a_look_that_would_cost_a_ballot_is_denied_and_the_ballot_is_cast() -> N
     class Votes(Paying, Planner):
         async def review(self, case: Case) -> Opinion:
             await self.pay(case, "plan")
-            self.voice.say(case.proposal_id, "plan", "look at the diff")
+            self.voice.publish(case.proposal_id, "plan", "look at the diff")
             self.voice.end(case.proposal_id, "plan")
             await asyncio.wait_for(asked.wait(), HANG_S)
             await self.pay(case, "ballot")
@@ -196,7 +196,7 @@ def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
             assert told.decision.outcome == "approved"
-            kinds = [type(each) for _, each in bench.coordinator._driver.feed.told(100)]
+            kinds = [type(each) for _, each in bench.coordinator._driver.feed.newest(100)]
             assert AnnounceObservation not in kinds
 
     run(scenario())
@@ -243,7 +243,7 @@ def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() 
     class Fluent(Planner):
         async def review(self, case: Case) -> Opinion:
             for _ in range(5):
-                self.voice.say(case.proposal_id, "plan", "x" * 20 * PIECE_CHARS)
+                self.voice.publish(case.proposal_id, "plan", "x" * 20 * PIECE_CHARS)
                 await asyncio.sleep(0.02)
             return Opinion.yes("said too fast")
 

@@ -18,8 +18,8 @@ from council.runtime.journals import (
     council_id_of,
     journal_key,
     open_journal,
-    settled,
     store_address,
+    with_store_paths,
 )
 from tests.journal.journals import begun
 from tests.journal.writing import write
@@ -49,11 +49,11 @@ def test_a_state_folder_that_can_not_be_made_is_told(tmp_path: Path, monkeypatch
 
 
 def test_a_settled_configuration_names_both_and_says_the_same_again(tmp_path: Path) -> None:
-    once = settled(config())
+    once = with_store_paths(config())
     assert once.store == str(state_dir() / "store.db")
     assert once.checkpoint == str(checkpoint_file(config(), once.store))
-    assert settled(once) == once
-    assert settled(config(MEMORY)) == config(MEMORY)
+    assert with_store_paths(once) == once
+    assert with_store_paths(config(MEMORY)) == config(MEMORY)
     own = config(str(tmp_path / "a.db"), checkpoint="~/a.checkpoint")
     assert checkpoint_file(own, "x") == Path("~/a.checkpoint").expanduser()
     assert checkpoint_file(config(), "/one") != checkpoint_file(config(), "/other")

@@ -10,24 +10,24 @@ from msgspec.structs import replace
 
 from council.core import events as ev
 from council.journal import packets
-from council.journal.packets import Kept
+from council.journal.packets import StoredRecord
 from council.protocol.errors import CallerError, ReplayDiverged
 from council.runtime import replay
 from council.runtime.replay import Replay
-from council.runtime.whatif import Change, End, Found, what_if
+from council.runtime.whatif import End, WhatIfChange, WhatIfResult, what_if
 from tests.journal.journals import begun, kept, life
 from tests.runtime.harness import Hand
 
 
-def replayed(records: list[Kept]) -> Replay:
+def replayed(records: list[StoredRecord]) -> Replay:
     run = Replay()
     for each in records:
-        run.take(each)
+        run.replay(each)
     return run
 
 
-def other(hand: Hand, *changes: str) -> Found:
-    return what_if(kept(hand.records), Change.read(changes))
+def other(hand: Hand, *changes: str) -> WhatIfResult:
+    return what_if(kept(hand.records), WhatIfChange.read(changes))
 
 
 def ends(hand: Hand, *changes: str) -> dict[str, tuple[str, str]]:
@@ -108,7 +108,7 @@ def test_a_coordinator_that_starts_again_is_replayed() -> None:
     assert replayed(kept(hand.records)).decisions == 1
 
 
-def changed(records: list[Kept], position: int, **what: Any) -> list[Kept]:
+def changed(records: list[StoredRecord], position: int, **what: Any) -> list[StoredRecord]:
     """These records, one of them changed."""
     index = position - 1
     return [*records[:index], replace(records[index], **what), *records[position:]]
@@ -303,7 +303,7 @@ def test_a_journal_that_does_not_come_to_the_same_tells_nothing_else() -> None:
     records = kept(life()[0].records)
     bad = changed(records, 9, decisions=())
     with pytest.raises(ReplayDiverged):
-        what_if(bad, Change.read(["quorum=3"]))
+        what_if(bad, WhatIfChange.read(["quorum=3"]))
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,9 @@ def test_a_journal_that_does_not_come_to_the_same_tells_nothing_else() -> None:
 )
 def test_what_can_not_be_set_is_told(given: str, says: str) -> None:
     with pytest.raises(CallerError, match=says):
-        Change.read([given])
+        WhatIfChange.read([given])
     with pytest.raises(CallerError, match="given twice"):
-        Change.read(["quorum=2", "quorum=3"])
+        WhatIfChange.read(["quorum=2", "quorum=3"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from council.agents.messaging.span_recording import Spans
+from council.agents.messaging.span_recorder import Spans
 from council.protocol.metadata import Metadata
 from council.runtime import driver
 from council.runtime.driver import Driver

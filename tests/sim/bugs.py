@@ -34,13 +34,13 @@ BUGS = (
     Bug("no timer for deadlines", "core.step:next_deadline", "silent.append(timer[0])", "pass"),
     Bug(
         "an old run's heartbeat counts",
-        "core.roll:hear",
+        "core.roll:heartbeat",
         "boot < seat.boot or beat <= seat.beat",
         "beat <= seat.beat",
     ),
     Bug(
         "a replayed heartbeat counts",
-        "core.roll:hear",
+        "core.roll:heartbeat",
         "boot < seat.boot or beat <= seat.beat",
         "boot < seat.boot",
     ),
@@ -66,23 +66,25 @@ BUGS = (
         "if ballot.seat not in asked:",
         "if False:",
     ),
-    Bug("early though all are awaited", "core.closing:conclude", ' or proposal.what.wait_for == "all"', ""),
+    Bug(
+        "early though all are awaited", "core.conclusion:conclude", ' or proposal.what.wait_for == "all"', ""
+    ),
     Bug(
         "early though escalated",
-        "core.closing:conclude",
+        "core.conclusion:conclude",
         "bool(proposal.escalated_for) or asks_human",
         "asks_human",
     ),
-    Bug("no ruling is needed", "core.closing:conclude", "    if proposal.escalated_for:", "    if False:"),
-    Bug("no user's approval is needed", "core.closing:conclude", "    if asks_human:", "    if False:"),
+    Bug("no ruling is needed", "core.conclusion:conclude", "    if proposal.escalated_for:", "    if False:"),
+    Bug("no user's approval is needed", "core.conclusion:conclude", "    if asks_human:", "    if False:"),
     Bug(
         "who is active counts as having voted",
-        "core.closing:conclude",
+        "core.conclusion:conclude",
         "votes.cast >= rules.quorum",
         "reach >= rules.quorum",
     ),
-    Bug("Prime's rejection is overlooked", "core.closing:on_ruling", 'ruling.ruling == "reject"', "False"),
-    Bug("an unsure ruling stands", "core.closing:on_ruling", "unsure(ruling.confidence)", "False"),
+    Bug("Prime's rejection is overlooked", "core.conclusion:on_ruling", 'ruling.ruling == "reject"', "False"),
+    Bug("an unsure ruling stands", "core.conclusion:on_ruling", "unsure(ruling.confidence)", "False"),
     Bug(
         "0.3 itself is unsure",
         "core.state:unsure",
@@ -120,23 +122,23 @@ BUGS = (
     Bug("an expired escalation is approved", "core.step:_expired", '"deferred"', '"approved"'),
     Bug(
         "other bytes under one id are a retry",
-        "core.proposals:_known",
+        "core.proposals:_submitted_before",
         "if digest != what.digest:",
         "if False:",
     ),
     Bug("anybody cancels", "core.proposals:cancelled", "event.sender != proposal.what.proposer", "False"),
     Bug(
         "who is back is handed nothing",
-        "core.step:_tell_what_is_open",
+        "core.step:_announce_open",
         'if proposal.stage != "deliberating":',
         "if True:",
     ),
-    Bug("nothing is degraded", "core.closing:_absent", "degraded = True", "degraded = False"),
+    Bug("nothing is degraded", "core.conclusion:_absent", "degraded = True", "degraded = False"),
     Bug(
         "told before it is kept",
         "runtime.driver:Driver._step",
         "self._held.append(_Held(self._position, now, told))",
-        "self._tell(told, now)",
+        "self._announce_effect(told, now)",
     ),
     Bug(
         "told one record too soon",
@@ -152,20 +154,20 @@ BUGS = (
     ),
     Bug(
         "anybody answers for a human",
-        "runtime.reading:_info",
+        "runtime.event_reader:_info",
         'speaker != "any" and role != speaker',
         "False",
     ),
     Bug("any seat rules", "core.ballots:ruled", "ruling.seat != state.rules.prime", "False"),
     Bug(
         "any part goes with any message",
-        "runtime.reading:event_of",
+        "runtime.event_reader:event_of",
         "envelope.role not in PART_OF.get(envelope.type, (envelope.role,))",
         "False",
     ),
     Bug(
         "anybody plays any part",
-        "runtime.reading:event_of",
+        "runtime.event_reader:event_of",
         'envelope.role not in PARTS.get(role or "", ())',
         "False",
     ),
@@ -183,7 +185,7 @@ BUGS = (
     ),
     Bug(
         "Prime is not asked again when back",
-        "core.step:_tell_what_is_open",
+        "core.step:_announce_open",
         "name == state.rules.prime",
         "False",
     ),
@@ -191,14 +193,14 @@ BUGS = (
         "granted before it is kept",
         "runtime.driver:Driver._step",
         "self._held.append(_Held(self._position, now, told))",
-        "self._tell(told, now) if isinstance(told, do.GrantCall) else "
+        "self._announce_effect(told, now) if isinstance(told, do.GrantCall) else "
         "self._held.append(_Held(self._position, now, told))",
     ),
     Bug(
         "halted before it is kept",
         "runtime.driver:Driver._step",
         "self._held.append(_Held(self._position, now, told))",
-        "self._tell(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
         "self._held.append(_Held(self._position, now, told))",
     ),
     Bug(
@@ -235,7 +237,7 @@ BUGS = (
     ),
     Bug(
         "a piece is taken for an act",
-        "runtime.reading:is_piece",
+        "runtime.event_reader:is_piece",
         'content.kind == "stream"',
         "False",
     ),
@@ -316,7 +318,7 @@ SHELL_BUGS = (
         "a seat is halted by what is not kept",
         "runtime.driver:Driver._step",
         "self._held.append(_Held(self._position, now, told))",
-        "self._tell(told, now) if isinstance(told, do.InterruptSeat) else "
+        "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
         "self._held.append(_Held(self._position, now, told))",
     ),
     Bug(
@@ -327,13 +329,13 @@ SHELL_BUGS = (
     ),
     Bug(
         "what was missed leaves no mark",
-        "agents.seat.observing:Heard.hear",
+        "agents.seat.observed_cases:ObservedStage.add",
         "GAP if at > self.at else",
         '"" if at else',
     ),
     Bug(
         "rounds are heard as one",
-        "agents.seat.observing:Heard.hear",
+        "agents.seat.observed_cases:ObservedStage.add",
         'self.round, self.at, self.text = number, 0, ""',
         "self.round, self.at = number, 0",
     ),

@@ -121,7 +121,7 @@ class Coordinators(Telling, Mortality):
         packer = Packer(self.council_id, self.disk.lines)
         commit = Commit(driver.position, self.plan.linger_s)
         life = Life(start, epoch, driver, commit, packer, self.disk.head, self.t, uptime_s)
-        life.feed_seen = driver.feed.position - len(driver.feed.told(10**9))
+        life.feed_seen = driver.feed.position - len(driver.feed.newest(10**9))
         life.heard_s = dict.fromkeys(self.plan.seats, self.t)
         self.life = life
         self._admit(life)
@@ -153,7 +153,7 @@ class Coordinators(Telling, Mortality):
         for record in self.disk.records(after):
             driver.replay(record)
         compare.recovered(driver, self.shadow)
-        announced = driver.feed.told(10**9)
+        announced = driver.feed.newest(10**9)
         for position, (_, effect) in enumerate(announced, driver.feed.position - len(announced) + 1):
             told = self.feed_told.get(position, effect)
             if told != effect:
@@ -310,8 +310,8 @@ class Coordinators(Telling, Mortality):
         life.wake_at = math.inf
         if life.commit.lingers:
             self._may_die(life, "kill_lingering", self._label(life.driver))
-        if life.commit.looks(self.t):
-            self._look_for_stall(life)
+        if life.commit.stall_due(self.t):
+            self._check_stall(life)
         before, now = life.driver.position, self._now(life)
         life.driver.wake(now)
         if life is not self.life:
@@ -381,7 +381,7 @@ class Coordinators(Telling, Mortality):
         if label:
             self._may_die(life, "kill_unwritten", label)
         driver = life.driver
-        writing = Writing(driver.position, driver.take(), label=label, idle_s=life.idle_s, begun_s=self.t)
+        writing = Writing(driver.position, driver.drain(), label=label, idle_s=life.idle_s, begun_s=self.t)
         if not writing.records:
             self._told_of(life, writing)
             return
@@ -448,7 +448,7 @@ class Coordinators(Telling, Mortality):
 
     def _told_of(self, life: Life, writing: Writing) -> None:
         driver, life.idle_s = life.driver, self.t
-        life.commit.kept(writing.position, self.t)
+        life.commit.written(writing.position, self.t)
         if life is self.life and not driver.unsaved and driver.position == self.disk.position:
             compare.live(driver, self.shadow)
         driver.saved(writing.position)

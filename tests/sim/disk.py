@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from council.journal.chain import Head, JournalRow, content_hash, row_hash
-from council.journal.packets import Line, unpacked
+from council.journal.packets import Descent, unpacked
 from council.journal.record import Record, Snapshot
 from council.journal.rows import Prepared
 from council.protocol.errors import EpochFenced
@@ -98,9 +98,9 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
-    def lines(self, ids: Collection[str]) -> dict[str, Line]:
+    def lines(self, ids: Collection[str]) -> dict[str, Descent]:
         """Where packets that are kept stand in their lines."""
-        return {each: Line(*self._lines[each]) for each in ids if each in self._lines}
+        return {each: Descent(*self._lines[each]) for each in ids if each in self._lines}
 
     def records(self, after: int = 0) -> list[Record]:
         """What is kept behind position ``after``, as a coordinator that starts reads it."""

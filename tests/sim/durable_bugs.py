@@ -53,7 +53,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a write is never over",
-        "runtime.commit:Commit.kept",
+        "runtime.commit:Commit.written",
         "self._began_s = self._lingering = None",
         "self._lingering = None",
     ),
@@ -78,15 +78,15 @@ DURABLE_BUGS = (
     ),
     Bug(
         "what is written counts as kept",
-        "runtime.driver:Driver.take",
-        "self._taken = self._stands()",
-        "self.kept = self._taken = self._stands()",
+        "runtime.driver:Driver.drain",
+        "self._taken = self._newest_state()",
+        "self.kept = self._taken = self._newest_state()",
     ),
     Bug(
         "what is open is told before it is kept",
-        "runtime.driver:Driver.take",
-        "self._stands()",
-        "self._stands()._replace(open=self.state.open)",
+        "runtime.driver:Driver.drain",
+        "self._newest_state()",
+        "self._newest_state()._replace(open=self.state.open)",
     ),
     Bug(
         "what came later to a decision is told before it is kept",
@@ -96,7 +96,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a proposal stands as it did though it does not",
-        "runtime.kept:Kept.decision",
+        "runtime.durable_state:DurableState.decision",
         "if before != after:",
         "if False:",
     ),
@@ -109,7 +109,7 @@ DURABLE_BUGS = (
     Bug(
         "a restart hands nothing over again",
         "core.step:_started",
-        "effects += _tell_what_is_open(state, state.open[proposal_id], name)",
+        "effects += _announce_open(state, state.open[proposal_id], name)",
         "pass",
     ),
     Bug("a restart is not told", "core.step:_started", "AnnounceStart(event.epoch", "AnnounceStart(0"),
@@ -133,7 +133,12 @@ DURABLE_BUGS = (
         "pass",
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),
-    Bug("a replay announces nothing", "runtime.driver:Driver.replay", "self._tell(told, now)", "pass"),
+    Bug(
+        "a replay announces nothing",
+        "runtime.driver:Driver.replay",
+        "self._announce_effect(told, now)",
+        "pass",
+    ),
     Bug("a replay sends again", "runtime.driver:Driver.replay", "(*_AT_ONCE, *TO_ONE)", "()"),
     Bug(
         "a replay goes by its own clock",
@@ -364,7 +369,7 @@ DURABLE_BUGS = (
     Bug(
         "a start decides nothing",
         "core.step:_started",
-        "effects += keep(state, proposal, closing.conclude(state, proposal, now))",
+        "effects += store(state, proposal, conclusion.conclude(state, proposal, now))",
         "pass",
         "tests/core/test_start.py::test_a_lower_quorum_decides_at_once_what_waited_for_a_ballot",
     ),
@@ -465,14 +470,14 @@ STORE_BUGS = (
     ),
     Bug(
         "who was replaced keeps snapshots",
-        "journal.snapshots:Keeper.keep",
+        "journal.snapshots:SnapshotStore.keep",
         "newest != epoch",
         "False",
         "tests/sim/test_real_store.py::test_who_was_replaced_keeps_no_snapshot",
     ),
     Bug(
         "a snapshot that was not kept is forgotten",
-        "journal.snapshots:Keeper.keep",
+        "journal.snapshots:SnapshotStore.keep",
         "self._waiting.append((snapshot.position, snapshot.more))",
         "self._waiting = [(snapshot.position, snapshot.more)]",
         "tests/sim/test_real_store.py::test_a_snapshot_that_could_not_be_kept_goes_with_the_next",

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from council.agents.messaging.mailbox import Courier, Reply
-from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream, Turn, Voice
+from council.agents.mind import Case, Observation, Opinion, PlanStream, Ruling, ShownBallot, Stream, Turn
 from council.agents.seat.host import SeatHost
 from council.agents.seat.remote import RemoteSeat, courier_to
 from council.core.events import StreamObserved
@@ -91,7 +91,7 @@ class Whim:
         self.halts: list[tuple[str, str, int]] = []
         self._kept_halts = kept_halts
 
-    def take_voice(self, voice: Voice) -> None:
+    def set_plan_stream(self, voice: PlanStream) -> None:
         self.voice = voice
 
     async def _think_aloud(self, case: Case) -> None:
@@ -103,7 +103,7 @@ class Whim:
             for n in range(words):
                 word = f"{self.name}-{attempt}-{n} "
                 self.told[pid] = self.told.get(pid, "") + word
-                self.voice.say(pid, "plan", word)
+                self.voice.publish(pid, "plan", word)
                 if n % 50 == 49:
                     await asyncio.sleep(0.1)
                 if halt.done():

@@ -118,7 +118,7 @@ class Telling:
     def _read_feed(self, life: Life) -> None:
         feed = life.driver.feed
         new = feed.position - life.feed_seen
-        for position, (_, effect) in enumerate(feed.told(new), life.feed_seen + 1):
+        for position, (_, effect) in enumerate(feed.newest(new), life.feed_seen + 1):
             told = self.feed_told.setdefault(position, effect)
             if told != effect:
                 raise Violation("1.12", f"event {position} was told as {told}, and as {effect}")

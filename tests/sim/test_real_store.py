@@ -53,7 +53,7 @@ class OnStore(World):
             compare.recovered(driver, self.shadow)
             found = journal._snapshots.newest(journal._chain.row_hash)
             announced = base_of(found.base).announced if found is not None else 0
-            assert driver.feed.position - len(driver.feed.told(10**9)) == announced, (
+            assert driver.feed.position - len(driver.feed.newest(10**9)) == announced, (
                 "a snapshot was passed over"
             )
         super()._recovered(start, epoch)
@@ -89,7 +89,7 @@ def begun(council: OnStore, journal: DurableJournal, driver: Driver) -> None:
     """A coordinator has recovered, and begins."""
     assert council.life is not None
     driver.begin(journal.epoch, council.rules, council._now(council.life))
-    written(journal, driver.take())
+    written(journal, driver.drain())
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     journal._executor.submit(journal._keep, driver.snapshot()).result()
     by_snapshot, by_records = council._driver(0.0), council._driver(0.0)
     council.open().recover(by_snapshot)
-    assert not by_snapshot.feed.told(1)  # nothing was replayed
+    assert not by_snapshot.feed.newest(1)  # nothing was replayed
     other = council.open()
     monkeypatch.setattr(other._snapshots, "newest", lambda row_hash: None)
     other.recover(by_records)

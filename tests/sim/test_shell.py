@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from council.agents.seat.observing import GAP
+from council.agents.seat.observed_cases import GAP
 from council.core.events import ProposalSubmitted, StreamObserved
-from council.core.state import Decision, Moment, found
+from council.core.state import Decision, Moment, new_council
 from council.core.step import step
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
@@ -108,7 +108,7 @@ async def judge(shell: Shell, decided: dict[str, Decision]) -> None:
     state = shell.coordinator._driver.state
     check(state)
     assert not state.open
-    replayed = found(shell.rules, Moment(0.0, 0.0, 0))
+    replayed = new_council(shell.rules, Moment(0.0, 0.0, 0))
     for record in shell.journal.records:
         replayed, _ = step(replayed, record.event, record.moment)
     assert decided.keys() == state.closed.keys() == replayed.closed.keys()
@@ -142,7 +142,7 @@ def well_observed(shell: Shell) -> None:
         for pid, count in halts.items():
             assert count <= shell._kept_halts(pid, name)
     runs: dict[tuple[str, str], set[int]] = {}  # the rounds that were halted since the last that was clean
-    voting = found(shell.rules, Moment(0.0, 0.0, 0))
+    voting = new_council(shell.rules, Moment(0.0, 0.0, 0))
     for record in shell.journal.records:
         event = record.event
         voting, _ = step(voting, event, record.moment)

@@ -46,7 +46,7 @@ _HUNK = re.compile(r"^(?:diff --git |@@ -[0-9]{1,10}|Index: |\*\*\* )", re.MULTI
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReviewedChange:
     """A change to review: what it is about, the text that is reviewed, and where it came from."""
 
     summary: str
@@ -54,7 +54,7 @@ class Change:
     source: str
 
 
-def find(what: str | None, folder: Path) -> Change:
+def find(what: str | None, folder: Path) -> ReviewedChange:
     """The change that ``what`` names: a range, commit, patch file, ``-``, or by default the newest commit.
 
     Raises UsageFault.
@@ -73,13 +73,13 @@ def find(what: str | None, folder: Path) -> Change:
     return _from_git(what, folder)
 
 
-def sample() -> Change:
+def sample() -> ReviewedChange:
     """The patch that comes with this package."""
     data = resources.files("council.cli.decide").joinpath("sample.patch").read_bytes()
     return from_text(data, "the bundled sample patch")
 
 
-def from_file(path: Path) -> Change:
+def from_file(path: Path) -> ReviewedChange:
     """A patch file. Raises UsageFault."""
     try:
         if not (stat.S_ISREG(path.stat().st_mode) or path.is_fifo()):
@@ -91,7 +91,7 @@ def from_file(path: Path) -> Change:
     return from_text(data, path.name)
 
 
-def from_text(data: bytes, source: str) -> Change:
+def from_text(data: bytes, source: str) -> ReviewedChange:
     """A patch, as ``git diff`` or ``git format-patch`` write it. Raises UsageFault."""
     text = _decoded(data)
     if not text.strip():
@@ -103,7 +103,9 @@ def from_text(data: bytes, source: str) -> Change:
     subject = _SUBJECT.search(head)
     summary = _TAG.sub("", line("".join(subject.groups()), SUMMARY_CHARS_MAX)) if subject else ""
     files = len(re.findall(r"^\+\+\+ ", text, re.MULTILINE))
-    return Change(summary or f"A patch of {count(files, 'file')} from {line(source, 80)}", text, source)
+    return ReviewedChange(
+        summary or f"A patch of {count(files, 'file')} from {line(source, 80)}", text, source
+    )
 
 
 def _refuse_if_large(text: str, source: str, *, beside: int = 0) -> None:
@@ -124,17 +126,17 @@ def _decoded(data: bytes) -> str:
 # git
 
 
-def _from_git(what: str, folder: Path) -> Change:
+def _from_git(what: str, folder: Path) -> ReviewedChange:
     inside = _git(["rev-parse", "--is-inside-work-tree"], folder)
     if inside.returncode != 0:
-        why = _said(inside)
+        why = _git_error(inside)
         hint = "" if "not a git repository" not in why else "; give a patch file, or - for the standard input"
         asked = "" if what == NEWEST else f"there is no file {what}, and "
         raise UsageFault(f"{asked}git finds no repository in {folder}: {why}{hint}")
     old, new, source = _ends(what, folder)
     body = _diff(old, new, source, folder)
     summary, message = _words(old, new, folder)
-    return Change(summary, f"{message}\n{body}" if message else body, source)
+    return ReviewedChange(summary, f"{message}\n{body}" if message else body, source)
 
 
 def _ends(what: str, folder: Path) -> tuple[str, str, str]:
@@ -259,7 +261,7 @@ _DROPPED = frozenset({"GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_DIFF_OPTS", "GIT_TR
 
 def _checked_bytes(done: subprocess.CompletedProcess[bytes], what: str) -> bytes:
     if done.returncode != 0:
-        raise UsageFault(f"git {what} failed: {_said(done)}")
+        raise UsageFault(f"git {what} failed: {_git_error(done)}")
     return done.stdout
 
 
@@ -267,5 +269,5 @@ def _checked(done: subprocess.CompletedProcess[bytes], what: str) -> str:
     return _checked_bytes(done, what).decode("utf-8", errors="replace")
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+def _git_error(done: subprocess.CompletedProcess[bytes]) -> str:
     return line(done.stderr.decode("utf-8", errors="replace"), 400) or f"exit code {done.returncode}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from council.api.client import Council
-    from council.api.events import Event
+    from council.api.event_stream import Event
     from council.core.state import Decision
     from council.protocol.envelope import Envelope
 
@@ -59,7 +59,7 @@ class Ballots:
             self._live.stop()
             self._live = None
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Takes note of an event of this proposal."""
         data = event.data
         match event.kind:
@@ -67,11 +67,13 @@ class Ballots:
                 self._ballot(data["ballot"], late=bool(data["late"]))
             case "loss":
                 again = "asked again: " if data["retrying"] else "no ballot: "
-                self._say(data["seat"], "…" if data["retrying"] else "—", "yellow", again + line(data["why"]))
+                self._show(
+                    data["seat"], "…" if data["retrying"] else "—", "yellow", again + line(data["why"])
+                )
             case "to_prime" | "ruling" | "to_human":
-                from council.cli.render import words
+                from council.cli.render import phrase
 
-                self._stage, detail = words(event.kind, data)
+                self._stage, detail = phrase(event.kind, data)
                 self._line("", f"{self._stage}: {line(detail, 300)}", "yellow")
 
     def _ballot(self, ballot: Mapping[str, Any], *, late: bool) -> None:
@@ -79,9 +81,9 @@ class Ballots:
 
         how = certainty(ballot["confidence"], ballot["risk_level"])
         said = f"{'late: ' if late else ''}{how}: {line(ballot['reason'], 300)}"
-        self._say(ballot["seat"], ballot["vote"], VOTE_STYLES[ballot["vote"]], said)
+        self._show(ballot["seat"], ballot["vote"], VOTE_STYLES[ballot["vote"]], said)
 
-    def _say(self, seat: str, vote: str, style: str, said: str) -> None:
+    def _show(self, seat: str, vote: str, style: str, said: str) -> None:
         self._said[seat] = (vote, style, said)
         self._line(seat, said, style, vote)
 
@@ -169,7 +171,7 @@ async def _follow(council: Council, position: int, proposal_id: str, ballots: Ba
         try:
             async for event in events:
                 if event.proposal_id == proposal_id:
-                    ballots.take(event)
+                    ballots.add(event)
                     if event.kind == "decision":
                         return
         except PositionLost as lost:

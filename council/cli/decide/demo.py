@@ -21,8 +21,8 @@ def run(where: Where, report: Report) -> int:
 
             from council.cli import overview, render
 
-            report.say(Group(overview.heading(status), "", overview.seats(status), ""))
-            report.say(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
+            report.print(Group(overview.heading(status), "", overview.seats(status), ""))
+            report.print(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
         envelope = council.draft(change.summary, change.body, wait_for="all")
         decision = deliberate(
             council,
@@ -37,14 +37,14 @@ def run(where: Where, report: Report) -> int:
     document = {"council": how, "source": change.source, **plain(decision)}
     if report.as_json:
         return report.result(document, None)
-    report.say("")
+    report.print("")
     report.result(document, render.decision(decision))
     if not decision:
         report.note("a demonstration exits 0 whatever the decision; council review gates")
     return DONE
 
 
-def _change(report: Report) -> changes.Change:
+def _change(report: Report) -> changes.ReviewedChange:
     try:
         return changes.find(None, Path.cwd())
     except UsageFault as fault:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from council.cli.decide import proposing
+from council.cli.decide import submit
 from council.cli.options import Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
@@ -76,7 +76,7 @@ def estimate(
     configured = Where(config).loaded().config
     found = asyncio.run(estimated(configured, proposal))
     code = DONE if found.works else REJECTED
-    return report.result({"estimate": found.plain()}, None if json else _shown(found), code)
+    return report.result({"estimate": found.plain()}, None if json else _rendered(found), code)
 
 
 def _proposal(
@@ -92,12 +92,12 @@ def _proposal(
         raise UsageFault(
             "give the proposal, in a sentence with --body and --action, or all of it with --file"
         )
-    before = {"history": proposing.history(history)} if history is not None else {}
+    before = {"history": submit.history(history)} if history is not None else {}
     if file is None:
-        about = {"body": proposing.body(body), "action": proposing.action(action)}
+        about = {"body": submit.body(body), "action": submit.action(action)}
         return _drafted({"summary": summary, **about, **before}, risk)
     try:
-        text = proposing.body(file if file == "-" else f"@{file}")
+        text = submit.body(file if file == "-" else f"@{file}")
     except UsageFault as fault:
         raise UsageFault(str(fault).replace("--body @", "--file ")) from fault
     if not text.lstrip().startswith("{"):
@@ -133,7 +133,7 @@ def _drafted(content: dict[str, Any], risk: Risk) -> Envelope:
 # How it is shown
 
 
-def _shown(found: Estimate) -> RenderableType:
+def _rendered(found: Estimate) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 

@@ -24,7 +24,7 @@ from council.agents.prompting.shorten import Request, Step
 from council.agents.prompting.tokens import counter_for
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.config.build_minds import endpoint_of, prompter_of, steps_of
-from council.config.charter_files import papers_of
+from council.config.charter_files import charter_files_of
 from council.config.settings import DEFAULT_SEATS, MODEL_MIND, CouncilConfig, SeatConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import OperatorError, TokenBudgetError
@@ -34,7 +34,7 @@ from council.runtime.build import rules_of
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorstCall:
     """A call of a model at its worst, so many ``times``; ``certain`` where it is made however the seats answer."""
 
     task: str
@@ -56,7 +56,7 @@ class SeatCost:
     base_url: str | None = None
     counter: str | None = None
     mtu: int | None = None
-    calls: tuple[Call, ...] = ()
+    calls: tuple[WorstCall, ...] = ()
     problem: str | None = None
 
     def tokens(self, *, certain: bool) -> int:
@@ -135,7 +135,7 @@ async def _seat(seat: SeatConfig, config: CouncilConfig, case: Case) -> SeatCost
     if seat.mind != MODEL_MIND:
         ships = seat.mind in [each.mind for each in DEFAULT_SEATS]
         return SeatCost(seat.name, "static" if ships else "own")
-    prompter = prompter_of(seat, steps_of(config), papers_of(config).of(seat.name))
+    prompter = prompter_of(seat, steps_of(config), charter_files_of(config).of(seat.name))
     assert seat.model is not None
     counter = counter_for(seat.model, seat.tokenizer).tokenizer
     found = SeatCost(seat.name, "model", seat.model, seat.base_url, counter, seat.mtu)
@@ -153,7 +153,7 @@ class _Calls:
         prompter.common.new_nonce = _longest_nonces()
         prompter.common.steps = tuple(map(self._only_asked, prompter.common.steps))
         self._seat, self._config, self._case, self._prompter = seat, config, case, prompter
-        self._found: list[Call] = []
+        self._found: list[WorstCall] = []
         self._asked: list[tuple[str, Endpoint, int, int]] = []
 
     def _only_asked(self, step: Step) -> Step:
@@ -168,7 +168,7 @@ class _Calls:
 
         return replace(step, ask=ask)
 
-    async def all(self) -> list[Call]:
+    async def all(self) -> list[WorstCall]:
         """A vote's calls, what observing takes, and a ruling for Prime. Raises TokenBudgetError: no room to vote."""
         observer, name = rules_of(self._config).observer, self._seat.name
         if _plans(self._seat, self._case):
@@ -236,7 +236,7 @@ class _Calls:
             first = how == self._prompter.common.steps[0].how
             cost = _money(endpoint, read, written)
             self._found.append(
-                Call("compress", read, written, read + written, cost, certain and first, times)
+                WorstCall("compress", read, written, read + written, cost, certain and first, times)
             )
         self._asked.clear()
 
@@ -244,7 +244,7 @@ class _Calls:
         # rules 2: no prompt has more.
         tokens, written = min(tokens, self._prompter.common.mtu), self._seat.max_output_tokens
         money = _money(endpoint_of(self._seat), tokens, written)
-        self._found.append(Call(task, tokens, written, tokens + written, money, certain, times))
+        self._found.append(WorstCall(task, tokens, written, tokens + written, money, certain, times))
 
 
 def _money(endpoint: Endpoint, read: int, written: int) -> int | None:

@@ -45,7 +45,7 @@ def dashboard(
     if context.invoked_subcommand is not None:
         return DONE
     report = Report(as_json=json)
-    seen = _seen(Where(config, name, address), report)
+    seen = _addresses(Where(config, name, address), report)
     if not token:
         seen |= {"panel_token": None, "ray_token": None}
     if json:
@@ -59,7 +59,7 @@ def dashboard(
     if seen["ray_token"]:
         lines.append(("its token", seen["ray_token"]))
     for label, said in lines:
-        report.say(f"{label + ':':18}{said}", soft_wrap=True)
+        report.print(f"{label + ':':18}{said}", soft_wrap=True)
     return DONE
 
 
@@ -67,7 +67,7 @@ def dashboard(
 def show(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """Open the panel in a browser, with what the proposals say."""
     report = Report(as_json=json)
-    seen = _seen(Where(config, name, address), report)
+    seen = _addresses(Where(config, name, address), report)
     if seen["panel"] is None:
         raise OperatorError(f"there is no panel to open: {seen['notice'] or NO_PANEL}")
     if not webbrowser.open(f"{seen['panel']}?token={seen['panel_token']}"):
@@ -103,12 +103,12 @@ def install(name: Name = None, address: Address = None, config: Config = None, j
         )
     if json:
         return report.result({"installed": {**done, "grafana": grafana["host"], "next": next_step}}, None)
-    report.say(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True)
-    report.say(next_step, soft_wrap=True)
+    report.print(f"{done['path']} on {done['host']}: {done['how']}", soft_wrap=True)
+    report.print(next_step, soft_wrap=True)
     return DONE
 
 
-def _seen(where: Where, report: Report) -> dict[str, Any]:
+def _addresses(where: Where, report: Report) -> dict[str, Any]:
     """Where everything is, with the tokens. Raises what ``opened`` raises."""
     with opened(where, report, sole="running") as (council, _):
         from council.cluster import known, panel_actor

@@ -27,7 +27,7 @@ from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:
     from council.api.client import Council
-    from council.api.events import Event
+    from council.api.event_stream import Event
     from council.core.state import Escalation
 
 LOOK_S = 1.0  # between two looks at the roll; beats come at most every few seconds
@@ -90,7 +90,7 @@ class Screen:
     async def _until_ended(self, since: int) -> int:
         work = [asyncio.create_task(self._events(since))]
         if self._screen:
-            work.append(asyncio.create_task(self._look()))
+            work.append(asyncio.create_task(self._watch()))
         ended: asyncio.Task[Any] = asyncio.create_task(self._ended.wait())
         try:
             await asyncio.wait([*work, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +105,7 @@ class Screen:
 
     # Looking
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         while True:
             try:
                 self._status = await self._council.aio.status()
@@ -124,36 +124,36 @@ class Screen:
             try:
                 async for event in events:
                     position = event.position
-                    self._take(event)
+                    self._add(event)
                 if not self._follow:
                     return
             except PositionLost as lost:
                 if position >= lost.oldest:
                     raise  # it is not that they are gone: they never were
-                self._say(f"events up to position {lost.oldest - 1} are no longer kept")
+                self._print(f"events up to position {lost.oldest - 1} are no longer kept")
                 position = lost.oldest - 1
             except CouncilDied:
                 raise
             except CouncilError as error:
-                self._say(f"no answer, trying again: {error}")
+                self._print(f"no answer, trying again: {error}")
                 await asyncio.sleep(PAUSE_S)
 
-    def _take(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         if not self.wants(event):
             return
         if self._screen:
             self._recent.append(event)
         elif self._report.as_json:
             document = {"position": event.position, "at": event.at.isoformat(), "kind": event.kind}
-            self._heard(self._report.say_json({**document, "data": event.data}))
+            self._report_connection(self._report.print_json({**document, "data": event.data}))
         else:
-            self._heard(self._report.say(render.row(event), soft_wrap=True))
+            self._report_connection(self._report.print(render.row(event), soft_wrap=True))
 
-    def _heard(self, still: bool) -> None:
+    def _report_connection(self, still: bool) -> None:
         if not still:
             self._ended.set()
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if not self._screen:
             self._report.note(text)
 

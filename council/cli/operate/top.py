@@ -15,7 +15,7 @@ from council.cli.report import Report
 
 if TYPE_CHECKING:
     from council.api.client import Council
-    from council.api.events import Event
+    from council.api.event_stream import Event
 
 # What is over counts towards the pace for so long.
 PACE = timedelta(minutes=1)

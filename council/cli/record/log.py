@@ -12,7 +12,7 @@ import typer
 
 from council.cli.options import Address, Config
 from council.cli.reach import Where
-from council.cli.record.sources import Name, Source, reading
+from council.cli.record.sources import HistorySource, Name, reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
 from council.cli.text import count
@@ -74,7 +74,7 @@ def log(
         shown = _Shown(report)
         newest = next(iter(source.page({"limit": 1})), None)
         try:
-            if shown.every(_found(source, asked, limit, oldest_first, report)) and follow:
+            if shown.every(_entries(source, asked, limit, oldest_first, report)) and follow:
                 shown.every(
                     _new(source, asked, max(shown.position, newest.position if newest else 0), report)
                 )
@@ -103,7 +103,9 @@ def moment(option: str, given: str | None, now: datetime) -> datetime | None:
         ) from None
 
 
-def _found(source: Source, asked: Asked, limit: int, oldest_first: bool, report: Report) -> Iterator[Entry]:
+def _entries(
+    source: HistorySource, asked: Asked, limit: int, oldest_first: bool, report: Report
+) -> Iterator[Entry]:
     """What is there, in the order of the journal: the oldest or the newest ``limit``."""
     if oldest_first or not limit:
         for number, entry in enumerate(pages(source, asked, newest_first=False, most=limit)):
@@ -122,7 +124,7 @@ def _found(source: Source, asked: Asked, limit: int, oldest_first: bool, report:
 
 
 def pages(
-    source: Source, asked: Asked, *, newest_first: bool, behind: int | None = None, most: int = 0
+    source: HistorySource, asked: Asked, *, newest_first: bool, behind: int | None = None, most: int = 0
 ) -> Iterator[Entry]:
     """Entries by the page, ``most`` in one where no more are wanted."""
     from council.journal.entries import PAGE_MAX
@@ -137,7 +139,7 @@ def pages(
         some["cursor"] = page.cursor
 
 
-def _new(source: Source, asked: Asked, position: int, report: Report) -> Iterator[Entry]:
+def _new(source: HistorySource, asked: Asked, position: int, report: Report) -> Iterator[Entry]:
     """What comes behind ``position``, as it is kept, without end."""
     from council.protocol.errors import CouncilDied, StoreLocked, StoreUnreachable, Unreachable
 
@@ -181,14 +183,14 @@ class _Shown:
         self.damaged += entry.kind == DAMAGED
         report = self._report
         if report.as_json:
-            return report.say_json(document(entry))
+            return report.print_json(document(entry))
         if not report.out.is_terminal:
-            return report.say(render.row(entry, dated=True), soft_wrap=True)
+            return report.print(render.row(entry, dated=True), soft_wrap=True)
         on = entry.at.astimezone().date()
         if on != self._day:
             self._day = on
-            report.say(render.day(entry.at))
-        return report.say(render.row(entry), **ONE_LINE)
+            report.print(render.day(entry.at))
+        return report.print(render.row(entry), **ONE_LINE)
 
 
 def document(entry: Entry) -> dict[str, Any]:

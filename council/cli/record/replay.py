@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from council.runtime.replay import Replay
-    from council.runtime.whatif import Change, Found
+    from council.runtime.whatif import WhatIfChange, WhatIfResult
 
 WORDS = {"ruling": "asks Prime", "human": "asks a human"}
 
@@ -50,10 +50,10 @@ def replay(
     from council.journal import history
     from council.protocol.errors import ReplayDiverged
     from council.runtime.replay import Replay
-    from council.runtime.whatif import Change, what_if
+    from council.runtime.whatif import WhatIfChange, what_if
 
     report = Report(as_json=json)
-    wanted = Change.read(change or ())
+    wanted = WhatIfChange.read(change or ())
     where = Where(config, name)
     council = where.loaded().config.name
     try:
@@ -67,15 +67,17 @@ def replay(
             else:
                 replayed = Replay()
                 for each in kept:
-                    replayed.take(each)
+                    replayed.replay(each)
     except ReplayDiverged as error:
         return report.error(error, REJECTED)
     return (
-        _told_otherwise(found, wanted, council, report) if change else _told_again(replayed, council, report)
+        _report_whatif(found, wanted, council, report)
+        if change
+        else _report_replay(replayed, council, report)
     )
 
 
-def _told_again(replayed: Replay, council: str, report: Report) -> int:
+def _report_replay(replayed: Replay, council: str, report: Report) -> int:
     counts = {
         "records": replayed.records,
         "decisions": replayed.decisions,
@@ -88,7 +90,7 @@ def _told_again(replayed: Replay, council: str, report: Report) -> int:
     return report.result({"replayed": {"council": council, **counts}}, said)
 
 
-def _told_otherwise(found: Found, change: Change, council: str, report: Report) -> int:
+def _report_whatif(found: WhatIfResult, change: WhatIfChange, council: str, report: Report) -> int:
     document = {
         "council": council,
         "rules": dict(change.rules),
@@ -106,7 +108,7 @@ def _told_otherwise(found: Found, change: Change, council: str, report: Report) 
     return report.result({"what_if": document}, _drawn(found, f"{council}  {', '.join(changed)}"))
 
 
-def _drawn(found: Found, title: str) -> RenderableType:
+def _drawn(found: WhatIfResult, title: str) -> RenderableType:
     from rich.console import Group
 
     from council.cli.render import table, text

@@ -10,9 +10,9 @@ import typer
 from council.cli.options import Address, Config, Json
 from council.cli.reach import Where
 from council.cli.record.log import document
-from council.cli.record.sources import Name, Source, reading
+from council.cli.record.sources import HistorySource, Name, reading
 from council.cli.record.store import Url
-from council.cli.record.story import Story, damaged, tell
+from council.cli.record.story import Story, damaged, story_of
 from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
 
 if TYPE_CHECKING:
@@ -49,21 +49,21 @@ def show(
     with reading(Where(config, name, address), url, report) as source:
         place = _POSITION.fullmatch(proposal)
         if place is None:
-            story = tell(source, proposal.lower().removeprefix("esc-"))
+            story = story_of(source, proposal.lower().removeprefix("esc-"))
         else:
             entry = _at(source, int(place[1]))
             if entry.proposal_id is None:
                 return _alone(source, entry, report)
-            story = tell(source, entry.proposal_id)
+            story = story_of(source, entry.proposal_id)
     code = story.exit_code()
     if json:
         return report.result(_document(source, story), None, code)
-    from council.cli.record import drawing
+    from council.cli.record import story_view
 
-    return report.result({}, drawing.story(story, source.name), code)
+    return report.result({}, story_view.story(story, source.name), code)
 
 
-def _at(source: Source, position: int) -> Entry:
+def _at(source: HistorySource, position: int) -> Entry:
     asked: Asked = {"cursor": position - 1, "newest_first": False, "limit": 1, "envelopes": True}
     found = next(iter(source.page(asked)), None)
     if found is None or found.position != position:
@@ -71,18 +71,18 @@ def _at(source: Source, position: int) -> Entry:
     return found
 
 
-def _alone(source: Source, entry: Entry, report: Report) -> int:
+def _alone(source: HistorySource, entry: Entry, report: Report) -> int:
     """A record that is about no single proposal."""
     code = REJECTED if damaged(entry) else DONE
     if report.as_json:
         told = {"council": source.name, "where": source.where, "record": document(entry)}
         return report.result(told, None, code)
-    from council.cli.record import drawing
+    from council.cli.record import story_view
 
-    return report.result({}, drawing.record(entry, source.name), code)
+    return report.result({}, story_view.record(entry, source.name), code)
 
 
-def _document(source: Source, story: Story) -> dict[str, Any]:
+def _document(source: HistorySource, story: Story) -> dict[str, Any]:
     from council.core.state import plain
 
     decision, standing, outcome = story.decision, "escalated" if story.escalation else "deliberating", None

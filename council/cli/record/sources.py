@@ -19,7 +19,7 @@ from council.cli.report import Report, UsageFault
 if TYPE_CHECKING:
     from council.api.client import Council
     from council.journal.entries import Asked, HistoryPage
-    from council.journal.packets import Kept
+    from council.journal.packets import StoredRecord
 
 Name = Annotated[
     str | None,
@@ -28,18 +28,18 @@ Name = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class HistorySource:
     """Something that has a history; ``council`` is the one that is asked, None where it is the store."""
 
     name: str
     where: str
     page: Callable[[Asked], HistoryPage]  # as ``Council.history``
-    records: Callable[[], Iterator[Kept]] | None = None  # of a store alone
+    records: Callable[[], Iterator[StoredRecord]] | None = None  # of a store alone
     council: Council | None = None
 
 
 @contextlib.contextmanager
-def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
+def reading(where: Where, url: str | None, report: Report) -> Iterator[HistorySource]:
     """The history of the council that ``where`` names.
 
     From the store at ``url``, or else the one of the settings; where nothing is kept there, from the council
@@ -54,7 +54,7 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
         raise UsageFault("--url names a store, --address a council that is up: leave one of them out")
     with contextlib.ExitStack() as stack:
         if where.address is not None or (url is None and config.store == MEMORY):
-            yield stack.enter_context(_asked(where, report))
+            yield stack.enter_context(_running(where, report))
             return
         try:
             source = stack.enter_context(_stored(config.name, url, where))
@@ -68,18 +68,18 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
                     name=config.name,
                 ) from error
             report.note("the store has no record of it: asking the running council")
-            source = stack.enter_context(_asked(where, report))
+            source = stack.enter_context(_running(where, report))
         yield source
 
 
 @contextlib.contextmanager
-def _stored(name: str, url: str | None, where: Where) -> Iterator[Source]:
+def _stored(name: str, url: str | None, where: Where) -> Iterator[HistorySource]:
     from council.journal import history
     from council.journal.entries import wanted
 
     with store_opened(url, where, journal=name, read_only=True) as store:
         history.page(store.database, name, wanted({"limit": 1}))  # or there is no such journal
-        yield Source(
+        yield HistorySource(
             name,
             store.where,
             lambda asked: history.page(store.database, name, wanted(asked)),
@@ -88,7 +88,9 @@ def _stored(name: str, url: str | None, where: Where) -> Iterator[Source]:
 
 
 @contextlib.contextmanager
-def _asked(where: Where, report: Report) -> Iterator[Source]:
+def _running(where: Where, report: Report) -> Iterator[HistorySource]:
     with opened(where, report, sole="running") as (council, _):
         where_it_is = "the council that is up"
-        yield Source(council.name, where_it_is, lambda asked: council.history(**asked), council=council)
+        yield HistorySource(
+            council.name, where_it_is, lambda asked: council.history(**asked), council=council
+        )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from council.cli.record.log import pages
-from council.cli.record.sources import Source
+from council.cli.record.sources import HistorySource
 from council.cli.report import REJECTED, UNDECIDED, decision_code
 
 if TYPE_CHECKING:
     from council.core.state import Ballot, Decision, Escalation
     from council.journal.entries import Asked, Entry
-    from council.journal.packets import Kept
+    from council.journal.packets import StoredRecord
 
 # A proposal that revises one that revises … is told so far back.
 ANCESTORS_MAX = 20
@@ -49,7 +49,7 @@ def damaged(entry: Entry) -> bool:
     return entry.kind == DAMAGED
 
 
-def tell(source: Source, given: str) -> Story:
+def story_of(source: HistorySource, given: str) -> Story:
     """The story of the proposal that ``given`` is the id of, or begins. Raises Refused, CallerError."""
     from council.protocol.errors import Refused
 
@@ -67,7 +67,7 @@ def tell(source: Source, given: str) -> Story:
     return Story(proposal_id, entries, tuple(_revised(source, entries, proposal_id)), decided, waiting)
 
 
-def _remembered(source: Source, proposal_id: str) -> Decision | None:
+def _remembered(source: HistorySource, proposal_id: str) -> Decision | None:
     """What the council that is up knows of a proposal whose records its memory has no more."""
     from council.protocol.errors import Refused
 
@@ -80,7 +80,7 @@ def _remembered(source: Source, proposal_id: str) -> Decision | None:
 
 
 def _ended(
-    source: Source, proposal_id: str, entries: Sequence[Entry]
+    source: HistorySource, proposal_id: str, entries: Sequence[Entry]
 ) -> tuple[Decision | None, Escalation | None]:
     """What was decided, with the ballots that came later, and why a human was asked, if one was."""
     escalation: Escalation | None = None
@@ -98,14 +98,16 @@ def _ended(
     return None, escalation
 
 
-def _again(records: Iterator[Kept], position: int) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
+def _again(
+    records: Iterator[StoredRecord], position: int
+) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
     """What the record at ``position`` came to, by the core."""
     from council.core import effects as do
     from council.runtime.replay import Replay
 
     replay = Replay()
     for kept in records:
-        effects = replay.take(kept)
+        effects = replay.replay(kept)
         if kept.record.position == position:
             return (
                 tuple(each.decision for each in effects if isinstance(each, do.AnnounceDecision)),
@@ -129,7 +131,7 @@ def _submission(entries: Sequence[Entry], proposal_id: str) -> Entry | None:
     return next(own, None)
 
 
-def _revised(source: Source, entries: Sequence[Entry], proposal_id: str) -> Iterator[Entry]:
+def _revised(source: HistorySource, entries: Sequence[Entry], proposal_id: str) -> Iterator[Entry]:
     """The proposals that it revises, the nearest first."""
     found = _submission(entries, proposal_id)
     for _ in range(ANCESTORS_MAX):

@@ -80,7 +80,7 @@ def verify(
             store, council, checkpoint=kept, key=wanted, council_id=council_id, progress=progress
         )
     document = _document(found) | ({"key_known": wanted is not None} if kept else {})
-    return _told(report, {"verified": document}, *_lines(found, wanted))
+    return _report(report, {"verified": document}, *_lines(found, wanted))
 
 
 @judged
@@ -101,12 +101,12 @@ def checkpoint(
         apart(file, store)
         made = _sign(store, verified(store, council, progress=progress, searches=False))
     if str(file) == "-":
-        report.say_json(made.document())
+        report.print_json(made.document())
         return DONE
     made.write(file)
     document = {"checkpoint": made.document(), "file": str(file)}
     said = f"journal {line(council)} stands at record {made.position:,}, says {file}; keep it elsewhere"
-    return _told(report, document, said, f"signed by the key {made.key}")
+    return _report(report, document, said, f"signed by the key {made.key}")
 
 
 @judged
@@ -159,12 +159,12 @@ def prove(
                 raise
         made = proof.prove(store, council, which, by, key=wanted, council_id=council_id, progress=progress)
     if str(file) == "-":
-        report.say_json(made.document())
+        report.print_json(made.document())
         return DONE
     made.write(file)
     document = {"position": made.position, "file": str(file), "key": made.checkpoint.key}
     said = f"record {made.position:,} of journal {line(council)} is proved by {file}"
-    return _told(report, {"proved": document}, said, f"for whoever knows the key {made.checkpoint.key}")
+    return _report(report, {"proved": document}, said, f"for whoever knows the key {made.checkpoint.key}")
 
 
 def _check(file: Path, key: str | None, journal: str | None, report: Report) -> int:
@@ -185,7 +185,7 @@ def _check(file: Path, key: str | None, journal: str | None, report: Report) -> 
         f"the checkpoint of {kept.at:%Y-%m-%d %H:%M:%S}Z, over {count(kept.position, 'record')}, says so",
         _signed_by(kept.key, wanted),
     ]
-    return _told(report, {"proof": document | {"key_known": wanted is not None}}, *said)
+    return _report(report, {"proof": document | {"key_known": wanted is not None}}, *said)
 
 
 def _record(proof: Proof) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _record(proof: Proof) -> Iterator[str]:
     ended = [each.proposal_id for each in entry.decisions] + [each.proposal_id for each in entry.escalations]
     about = ", ".join(dict.fromkeys(filter(None, (entry.proposal_id, *ended))))
     kind = render.kind(entry)
-    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {render.said(entry).plain}"
+    yield f"it is a record of {kind}{f' on {about}' if about else ''}: {render.happened(entry).plain}"
 
 
 def _sign(store: PacketStore, found: Verified) -> Checkpoint:
@@ -293,12 +293,12 @@ def _reporting(file: Path, json: bool) -> Report:
     return Report(as_json=json)
 
 
-def _told(report: Report, document: dict[str, Any], *lines: str) -> int:
+def _report(report: Report, document: dict[str, Any], *lines: str) -> int:
     """Says what came of it; each line whole, for a hash that is broken is hard to copy."""
     if report.as_json:
         return report.result(document, None)
     for each in lines:
-        report.say(clean(each), markup=False, soft_wrap=True)
+        report.print(clean(each), markup=False, soft_wrap=True)
     return DONE
 
 

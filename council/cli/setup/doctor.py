@@ -99,10 +99,10 @@ def examine(where: reach.Where, report: Report, *, try_ray: bool, offline: bool 
 
 
 def _charter(config: CouncilConfig) -> Finding:
-    from council.config.charter_files import chartered, papers_of
+    from council.config.charter_files import charter_files_of, resolve_charter
 
     try:
-        identity = papers_of(chartered(config)).charter.identity
+        identity = charter_files_of(resolve_charter(config)).charter.identity
     except ConfigError as error:
         return "fail", "charter", "; ".join(map(line, error.problems))
     return "ok", "charter", f"identity {identity.content_hash()[:12]}, from {config.charter or 'what ships'}"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from council.api.client import Council
-    from council.config.charter_files import Papers, SeatShares
+    from council.config.charter_files import CharterFiles, SeatShares
     from council.config.settings import CouncilConfig
     from council.core.state import KeptIdentity
     from council.protocol.identity.charter import Identity, Share
@@ -62,19 +62,19 @@ def show(
     if not journal:
         if of is not None:
             raise UsageFault("--of is for --journal: the settings name one identity alone")
-        from council.config.charter_files import papers_of, shares
+        from council.config.charter_files import charter_files_of, shares
 
         configured = where.loaded().config
-        papers = papers_of(configured)
+        papers = charter_files_of(configured)
         counted = list(shares(configured, papers))
         if json:
             return report.result(_document(configured, papers, counted), None)
-        return report.result({}, _shown(configured, papers, counted))
+        return report.result({}, _rendered(configured, papers, counted))
     with reading(where, url, report) as source:
-        found = _of_hash(known(source.page), of)
+        found = _of_hash(identities_of(source.page), of)
     if json:
         return report.result({"hash": found.hash, "identity": jsons.loads(found.text)}, None)
-    report.say(
+    report.print(
         jsons.dumps({"identity": jsons.loads(found.text)}, indent=2), soft_wrap=True
     )  # a file's content
     return DONE
@@ -112,7 +112,7 @@ def propose_change(
     where the setting charter looks, and launch anew. Until then, proposing
     the identity in force (council identity show --journal) withdraws it.
     """
-    from council.config.charter_files import papers_of, read_identity, refuse_identity
+    from council.config.charter_files import charter_files_of, read_identity, refuse_identity
     from council.runtime.identity import of_text
 
     if (file is None) == (rollback is None):
@@ -126,14 +126,16 @@ def propose_change(
     given = None if file is None else read_identity(str(file.absolute()))
     kind: Kind = "rollback" if rollback else "patch" if emergency else ""
     with opened(where, report, sole="running") as (council, _):
-        after = given or of_text(_of_hash(known(lambda asked: council.history(**asked)), rollback).text)
-        refuse_identity(configured, papers_of(configured), after)  # before anybody is asked
+        after = given or of_text(
+            _of_hash(identities_of(lambda asked: council.history(**asked)), rollback).text
+        )
+        refuse_identity(configured, charter_files_of(configured), after)  # before anybody is asked
         change = _changed(council, report, after, why, kind, ask=ask or kind != "", human=human)
     if isinstance(change, Refused):
         return report.error(change, REJECTED)
     if json:
         return report.result({"change": change}, None)
-    _say_change(report, change)
+    _print_change(report, change)
     return DONE
 
 
@@ -141,10 +143,10 @@ def _changed(
     council: Council, report: Report, after: Identity, why: str, kind: Kind, *, ask: bool, human: str | None
 ) -> Mapping[str, Any] | Refused:
     """The change, as it stands in the journal, or why it was refused. Raises UsageFault where Prime disagrees."""
-    from council.api.identity import change_identity
+    from council.api.identity_change import change_identity
 
     before = council.status()["identity"]["hash"]
-    agreed = _asked(council, report, before, after, why) if ask else ""
+    agreed = _agreed_proposal(council, report, before, after, why) if ask else ""
     try:
         return change_identity(council, after, why, before=before, emergency=kind, agreed=agreed, human=human)
     except Refused as refusal:
@@ -153,23 +155,23 @@ def _changed(
         return refusal
 
 
-def _say_change(report: Report, change: Mapping[str, Any]) -> None:
+def _print_change(report: Report, change: Mapping[str, Any]) -> None:
     before, after = change["before"], change["after"]["hash"]
     if before == after:
-        report.say(change["reason"])
+        report.print(change["reason"])
         return
     online = ", ".join(
         f"{seat} online for {span(seconds)}" if seconds is not None else f"{seat} not online"
         for seat, seconds in (("Prime", change["prime_online_s"]), ("Lite", change["lite_online_s"]))
     )
-    report.say(f"the identity changes from {before[:HASH_SHOWN]} to {after[:HASH_SHOWN]}")
-    report.say(f"{change['reason']} ({online}; stability not measured)", style=DIM)
-    report.say("next: put it into the charter of council.toml, and launch the council anew")
+    report.print(f"the identity changes from {before[:HASH_SHOWN]} to {after[:HASH_SHOWN]}")
+    report.print(f"{change['reason']} ({online}; stability not measured)", style=DIM)
+    report.print("next: put it into the charter of council.toml, and launch the council anew")
 
 
-def _asked(council: Council, report: Report, before: str, after: Identity, why: str) -> str:
+def _agreed_proposal(council: Council, report: Report, before: str, after: Identity, why: str) -> str:
     """The proposal in which Prime agreed. Raises UsageFault where it did not."""
-    from council.api.identity import ask
+    from council.api.identity_change import ask
 
     report.note("asking Prime and Lite")
     decision = ask(council, before, after, why)
@@ -195,7 +197,7 @@ def _asked(council: Council, report: Report, before: str, after: Identity, why: 
 # Where an identity comes from
 
 
-def known(page: Any) -> Iterator[KeptIdentity]:
+def identities_of(page: Any) -> Iterator[KeptIdentity]:
     """The identities that a journal knows, newest first: those that councils began with, and what they became."""
     from council.core.state import KeptIdentity
 
@@ -234,7 +236,7 @@ def _of_hash(identities: Iterator[KeptIdentity], start: str | None) -> KeptIdent
 # How it is shown
 
 
-def _document(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> dict[str, Any]:
+def _document(config: CouncilConfig, papers: CharterFiles, counted: list[SeatShares]) -> dict[str, Any]:
     from dataclasses import asdict
 
     charter = papers.charter
@@ -248,7 +250,7 @@ def _document(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) 
     }
 
 
-def _hashes(papers: Papers) -> dict[str, Any]:
+def _hashes(papers: CharterFiles) -> dict[str, Any]:
     charter = papers.charter
     return {
         "identity": charter.identity.content_hash(),
@@ -258,7 +260,7 @@ def _hashes(papers: Papers) -> dict[str, Any]:
     }
 
 
-def _shown(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> RenderableType:
+def _rendered(config: CouncilConfig, papers: CharterFiles, counted: list[SeatShares]) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 

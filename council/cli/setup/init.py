@@ -20,7 +20,7 @@ from council.cli.report import DONE, Report, UsageFault
 
 if TYPE_CHECKING:
     from council.cli.setup.servers import Listing
-    from council.cli.setup.starter import Found
+    from council.cli.setup.starter import Surroundings
     from council.config.load import Loaded
 
 LOOK_S = 2.0  # for all servers together
@@ -64,7 +64,7 @@ def init(
     path = config or Path("council.toml")
     if not only_print:
         _refuse(path, force)
-    found = _found(base_url, api_key_env, model or [])
+    found = _surroundings(base_url, api_key_env, model or [])
     text = starter.text(found)
     checked = _checked(text)
     if not only_print:
@@ -86,9 +86,9 @@ def init(
     if json:
         return report.result({"init": told}, None)
     if only_print:
-        report.say(text, markup=False, soft_wrap=True, end="")
+        report.print(text, markup=False, soft_wrap=True, end="")
         return DONE
-    return _say(report, path, found, checked)
+    return _report(report, path, found, checked)
 
 
 def _refuse(path: Path, force: bool) -> None:
@@ -112,7 +112,7 @@ def _refuse(path: Path, force: bool) -> None:
         )
 
 
-def _found(base_url: str | None, api_key_env: str | None, wanted: Sequence[str]) -> Found:
+def _surroundings(base_url: str | None, api_key_env: str | None, wanted: Sequence[str]) -> Surroundings:
     """What the file is to be about. Raises UsageFault, and Unreachable for a server that was named."""
     from council.cli.setup import servers, starter
     from council.protocol.errors import Unreachable
@@ -129,15 +129,17 @@ def _found(base_url: str | None, api_key_env: str | None, wanted: Sequence[str])
             if isinstance(each, Unreachable) and each.facts["status"] in (401, 403)
         ]
     else:
-        listings = [_named(base_url, api_key_env)]
+        listings = [_listing(base_url, api_key_env)]
     choices = starter.chosen(listings, wanted, api_key_env)
     if wanted and not choices:
         raise UsageFault("--model: no server runs here whose model it could be; name one with --base-url")
     keys = [vendor.variable for vendor in starter.VENDORS if os.environ.get(vendor.variable)]
-    return starter.Found(tuple(listings), tuple(keys), tuple(choices or starter.hosted(keys)), tuple(locked))
+    return starter.Surroundings(
+        tuple(listings), tuple(keys), tuple(choices or starter.hosted(keys)), tuple(locked)
+    )
 
 
-def _named(base_url: str, api_key_env: str | None) -> Listing:
+def _listing(base_url: str, api_key_env: str | None) -> Listing:
     """What the server has that the user named. Raises UsageFault and Unreachable."""
     from pydantic import ValidationError
 
@@ -198,7 +200,7 @@ def _write(path: Path, text: str, force: bool) -> None:
     load(path)  # as every command will, with the environment on top
 
 
-def _say(report: Report, path: Path, found: Found, loaded: Loaded) -> int:
+def _report(report: Report, path: Path, found: Surroundings, loaded: Loaded) -> int:
     from rich.text import Text
 
     from council.cli.render import facts

@@ -196,7 +196,9 @@ def _findings(seat: SeatConfig, endpoint: Endpoint, tried: Tried | None) -> Iter
         _model(what, seat, tried, well, wrong)
         _window(what, seat, tried, well, wrong)
     counter = counter_for(endpoint.model, seat.tokenizer)
-    well.append("tokens estimated, on the high side" if counter.is_estimate else f"tokens by {counter.told}")
+    well.append(
+        "tokens estimated, on the high side" if counter.is_estimate else f"tokens by {counter.description}"
+    )
     prices = (endpoint.usd_per_million_input, endpoint.usd_per_million_output)
     known = [f"${price:g}" for price in prices if price is not None]
     well.append(f"{' and '.join(known)} a million tokens" if known else "no price")

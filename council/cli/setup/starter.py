@@ -68,7 +68,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Surroundings:
     """What there is here, and what came of it for the seats; no choices: the seats work by static checks.
 
     ``locked`` are the addresses of servers that told nothing without a key.
@@ -152,7 +152,7 @@ def listed(names: Sequence[str]) -> str:
 # The text
 
 
-def text(found: Found) -> str:
+def text(found: Surroundings) -> str:
     """The file. Without choices the lines of a model are there, and commented out."""
     choices = found.choices
     lines = [

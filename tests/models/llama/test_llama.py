@@ -53,7 +53,7 @@ def an_endpoint(server: Llama, **settings: Any) -> Endpoint:
 
 def a_mind(server: Llama, purse: Account, role: str = "lite", mtu: int = 4_096, **settings: Any) -> ModelMind:
     mind = ModelMind(an_endpoint(server, **settings), a_prompter(role, mtu))
-    mind.take_purse(purse)
+    mind.set_budget(purse)
     return mind
 
 

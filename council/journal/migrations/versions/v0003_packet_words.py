@@ -6,7 +6,7 @@ its indexes.
 
 from alembic import op
 
-from council.journal.words import WORDS
+from council.journal.search_words import WORDS
 
 revision = "0003"
 down_revision = "0002"

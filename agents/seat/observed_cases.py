@@ -39,7 +39,7 @@ class Looks:
 
 
 @dataclass(slots=True)
-class Heard:
+class ObservedStage:
     """One stage of one seat's work on a case, as far as it was heard; of its rounds the newest.
 
     ``at`` is how many characters its seat has said, ``shown`` how much of ``text`` the mind has looked at, which
@@ -61,7 +61,7 @@ class Heard:
     counted: int = -1  # the last round that was halted: one fault is one halt
     waits: bool = False  # among those that are due
 
-    def hear(self, number: int, at: int, text: str, whole: bool) -> int:
+    def add(self, number: int, at: int, text: str, whole: bool) -> int:
         """Adds a piece, unless it is old; gives by how many characters ``text`` has grown."""
         before = len(self.text)
         if number > self.round:
@@ -80,7 +80,7 @@ class Heard:
             return False
         return self.is_whole or len(self.text) - self.shown >= LOOK_CHARS
 
-    def look(self) -> Stream:
+    def begin_observation(self) -> Stream:
         """What the mind is shown; ``looked`` or ``put_off`` may follow."""
         self.looking, self.shown, self.shown_whole = True, len(self.text), self.is_whole
         self.looks.made += 1
@@ -102,24 +102,24 @@ class Heard:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _OpenCase:
     case: Case
     until_s: float
     chars: int
-    heard: dict[tuple[str, str], Heard] = field(default_factory=dict)
+    heard: dict[tuple[str, str], ObservedStage] = field(default_factory=dict)
     looks: dict[str, Looks] = field(default_factory=dict)
 
 
-class Hearing:
+class ObservedCases:
     """The cases that a seat was given and may still be open, and what it heard about each, if it ``hears`` at all."""
 
     def __init__(self, *, hears: bool = True) -> None:
         self._hears = hears
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _OpenCase] = OrderedDict()
         self._chars = 0
-        self._due: deque[Heard] = deque()
+        self._due: deque[ObservedStage] = deque()
 
-    def keep(self, case: Case, now_s: float) -> None:
+    def add_case(self, case: Case, now_s: float) -> None:
         """Keeps a case, which others may speak about before its time is over.
 
         One that is handed over again is so because a letter, or the council's coordinator, was lost: and with it,
@@ -130,14 +130,14 @@ class Hearing:
         while self._kept and next(iter(self._kept.values())).until_s <= now_s:
             self.forget(next(iter(self._kept)))
         if case.proposal_id not in self._kept:
-            kept = _Kept(case, now_s + case.time_left_s, case.chars)
+            kept = _OpenCase(case, now_s + case.time_left_s, case.chars)
             self._kept[case.proposal_id] = kept
             self._weigh(kept.chars)
             return
         for heard in self._kept[case.proposal_id].heard.values():
             heard.halted = False
 
-    def hear(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
+    def add(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         """A piece of another seat's stream, as the council relays it."""
         kept, key = self._kept.get(proposal_id), (data["seat"], data["stage"])
         if kept is None:
@@ -146,14 +146,14 @@ class Hearing:
         if heard is None:
             if sum(seat == key[0] for seat, _ in kept.heard) >= STAGES_MAX:
                 return
-            heard = kept.heard[key] = Heard(proposal_id, *key, kept.looks.setdefault(key[0], Looks()))
-        grown = heard.hear(data["round"], data["at"], text, data["whole"])
+            heard = kept.heard[key] = ObservedStage(proposal_id, *key, kept.looks.setdefault(key[0], Looks()))
+        grown = heard.add(data["round"], data["at"], text, data["whole"])
         kept.chars += grown
         self._wait(heard)
         self._weigh(grown)
 
-    def next_due(self, now_s: float) -> tuple[Heard, Case] | None:
-        """What the mind is to look at next, and the case, with the time that is left for it; then ``done``."""
+    def next_due(self, now_s: float) -> tuple[ObservedStage, Case] | None:
+        """What the mind is to look at next, and the case, with the time that is left for it; then ``finish``."""
         while self._due:
             heard = self._due.popleft()
             heard.waits = False
@@ -162,7 +162,7 @@ class Hearing:
                 return heard, replace(kept.case, time_left_s=kept.until_s - now_s)
         return None
 
-    def done(self, heard: Heard) -> None:
+    def finish(self, heard: ObservedStage) -> None:
         """The mind looks at it no more, however that ended."""
         heard.looking = False
         self._wait(heard)
@@ -173,7 +173,7 @@ class Hearing:
         if kept is not None:
             self._chars -= kept.chars
 
-    def _wait(self, heard: Heard) -> None:
+    def _wait(self, heard: ObservedStage) -> None:
         if heard.is_due and not heard.waits:
             heard.waits = True
             self._due.append(heard)

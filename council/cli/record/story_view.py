@@ -60,7 +60,7 @@ def story(told: Story, council: str) -> RenderableType:
 def record(entry: Entry, council: str) -> RenderableType:
     """A record that is about no single proposal."""
     about = [
-        ("what", render.said(entry)),
+        ("what", render.happened(entry)),
         ("when", Text(entry.at.astimezone().isoformat(timespec="milliseconds"))),
         *(("decided", Text.assemble(text(each.proposal_id), f" {each.outcome}")) for each in entry.decisions),
         *(("decided", text(f"{each} {end or 'to a human'}")) for each, end in entry.more.items()),
@@ -148,7 +148,7 @@ def _timeline(told: Story) -> RenderableType:
     for entry in told.entries:
         kind = Text(render.kind(entry), render.style(entry))
         late = told.decision is not None and entry.kind == "ballot" and _is_late(told, entry)
-        said = Text.assemble(("late: ", "yellow") if late else "", render.said(entry))
+        said = Text.assemble(("late: ", "yellow") if late else "", render.happened(entry))
         table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
     return Padding.indent(table, 2)
 
@@ -157,7 +157,7 @@ def _acted(told: Story) -> Iterator[tuple[str, Text]]:
     """Each step of its action that was reported (rules 3.1)."""
     for entry in told.entries:
         if entry.kind == "outcome":
-            words = render.words(entry.kind, entry.data)
+            words = render.phrase(entry.kind, entry.data)
             said = words.act + (f": {line(words.detail, 400)}" if words.detail else "")
             yield entry.data["report"]["stage"], text(line(said, 500), render.style(entry))
 
@@ -212,14 +212,14 @@ def _lineage(told: Story) -> RenderableType:
 
 
 def _node(entry: Entry, places: dict[str | None, int]) -> Text:
-    words = render.words(entry.kind, entry.data)
+    words = render.phrase(entry.kind, entry.data)
     node = Text.assemble(
         (f"#{entry.position} ", DIM),
         (render.kind(entry), render.style(entry)),
         f" {line(words.act, 60)}",
     )
     for decision in entry.decisions[:1]:
-        how = render.word(decision)
+        how = render.standing_word(decision)
         node.append(f" → {how}", f"bold {render.OUTCOME_STYLES[how]}")
     if entry.escalations:
         node.append(" → to a human", "bold yellow")

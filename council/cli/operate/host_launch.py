@@ -1,6 +1,6 @@
 """Brings up councils that outlive the shell, and takes them down again.
 
-On a local Ray, ``council.cluster.host`` is the process that keeps the council up. On another cluster the
+On a local Ray, ``council.cluster.host_process`` is the process that keeps the council up. On another cluster the
 council consists of detached actors, and no process stays here.
 """
 
@@ -79,7 +79,7 @@ def document(found: Known, config: CouncilConfig) -> dict[str, Any]:
     return {name: getattr(found, name) for name in told} | {"seats": [seat.name for seat in config.seats]}
 
 
-def said(found: Known, config: CouncilConfig) -> list[str]:
+def notes_on(found: Known, config: CouncilConfig) -> list[str]:
     """What somebody should know who brought a council up: where it is, and is to be seen; what a cluster means."""
     lines = [f"process {found.pid}, log {found.log}" if found.pid else f"on the cluster at {found.address}"]
     lines += [f"panel {found.panel}"] if found.panel else []
@@ -164,7 +164,7 @@ def _host(config: CouncilConfig) -> dict[str, Any]:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reported, _log_file(log_path) as log:
         # -P: the working folder is not searched for modules; whatever lies in it is not ours.
-        command = [sys.executable, "-P", "-m", "council.cluster.host", str(writing), str(log_path)]
+        command = [sys.executable, "-P", "-m", "council.cluster.host_process", str(writing), str(log_path)]
         try:
             process = subprocess.Popen(
                 command,

@@ -1,6 +1,6 @@
 """The process that keeps a council and its local Ray up after ``council up`` has returned.
 
-``python -m council.cluster.host REPORT LOG`` reads the configuration as JSON from its input, and writes one
+``python -m council.cluster.host_process REPORT LOG`` reads the configuration as JSON from its input, and writes one
 line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` when it could not. It then
 stays until SIGTERM, removes the file by which the council is found, and closes the council and Ray. If the
 council dies, the file stays. LOG is the file that its output goes to, and is kept so that commands can name it.
@@ -50,15 +50,15 @@ def main(argv: list[str]) -> int:
             with _only_one(config.name):
                 return _host(config, report, argv[1])
         except CouncilError as error:
-            _report(report, {"error": _told(error)})
+            _report(report, {"error": _as_data(error)})
             log.error("not started", why=error.message)
             return 1
         except Exception as error:
-            _report(report, {"error": _told(InternalError(f"{type(error).__name__}: {error}"))})
+            _report(report, {"error": _as_data(InternalError(f"{type(error).__name__}: {error}"))})
             raise
 
 
-def _told(error: CouncilError) -> dict[str, str]:
+def _as_data(error: CouncilError) -> dict[str, str]:
     return {"code": error.code, "type": type(error).__name__, "message": error.message}
 
 

@@ -73,7 +73,7 @@ def enter(connection: Connection) -> None:
         connection.exec_driver_sql(f"UPDATE words_entered SET upto = {newest} WHERE upto < {newest}")
 
 
-def word(kind: str, value: object) -> str:
+def index_word(kind: str, value: object) -> str:
     """Under what a packet with this ``type``, ``thread``, ``tag`` or ``parent`` is entered."""
     return f"{kind} {value}"
 
@@ -113,23 +113,23 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
         except DatabaseError:
             if (packet := connection.execute(_NO_LIST, some).scalar()) is None:
                 raise
-            return f"the tags or parents of {_named(connection, packet)} are no list"
+            return f"the tags or parents of {_place(connection, packet)} are no list"
         if due != there:
             packet, missing = connection.execute(_MISSING, some).one()
-            return f"{_named(connection, packet)} is not entered under {_shown(missing)}: it is hidden there"
+            return f"{_place(connection, packet)} is not entered under {_quoted(missing)}: it is hidden there"
         after, entered = last, entered + due
     # All that must be there is: where there are as many, there is nothing else.
     if connection.execute(select(func.count()).select_from(packet_words)).scalar_one() == entered:
         return None
     packet, foreign = connection.execute(_FOREIGN, {"upto": upto}).one()
-    return f"{_named(connection, packet)} is entered under {_shown(foreign)}, and must not be"
+    return f"{_place(connection, packet)} is entered under {_quoted(foreign)}, and must not be"
 
 
-def _shown(word: object) -> str:
+def _quoted(word: object) -> str:
     return quoted(word, 80)  # an id whole, with its kind
 
 
-def _named(connection: Connection, packet: int) -> str:
+def _place(connection: Connection, packet: int) -> str:
     found = select(_c.journal, _c.position, cast(_c.packet_id, Text).label("packet_id")).where(
         _c.sequence == packet
     )

@@ -29,23 +29,23 @@ def up(
     council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
     spread over the nodes. Run it on a node, as only from one can actors be called.
     """
-    from council.cli.operate import hosting
+    from council.cli.operate import host_launch
 
     report = Report(as_json=json)
     where = Where(config, name, address, insecure=insecure, ship=ship, dashboard=dashboard)
     where.refuse_keys_found()
     where.refuse_insecure_found()
     wanted = where.loaded().config
-    found = hosting.up(wanted, report)
-    document = hosting.document(found, wanted)
+    found = host_launch.up(wanted, report)
+    document = host_launch.document(found, wanted)
     if json:
         return report.result({"up": document}, None)
-    report.say(f"council {found.name} is up, with {', '.join(document['seats'])}", style="green")
-    for line in hosting.said(found, wanted):
-        report.say(line, style="bright_black", soft_wrap=True)
+    report.print(f"council {found.name} is up, with {', '.join(document['seats'])}", style="green")
+    for line in host_launch.notes_on(found, wanted):
+        report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
     next_ones = "   ".join(f"council {what}{named}" for what in ("propose …", "watch", "down"))
-    report.say(f"next: {next_ones}", soft_wrap=True)
+    report.print(f"next: {next_ones}", soft_wrap=True)
     return DONE
 
 
@@ -60,7 +60,7 @@ def down(
     One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
     no journal on disk; it asks first where something is.
     """
-    from council.cli.operate import hosting
+    from council.cli.operate import host_launch
     from council.cluster import known
     from council.protocol.errors import Unreachable
 
@@ -70,12 +70,12 @@ def down(
     if kept is None:
         raise Unreachable(f"no council named {wanted} is up here: there is nothing to take down")
     if kept.stale():
-        hosting.forget(kept)
+        host_launch.forget(kept)
         said = f"it had crashed, for its process {kept.pid} had ended already"
     else:
         if not yes:
             _confirm_down(wanted, config, report)
-        said = hosting.down(kept, report)
+        said = host_launch.down(kept, report)
     return report.result({"down": {"name": wanted, "how": said}}, f"council {wanted} is down: {said}")
 
 

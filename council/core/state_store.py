@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from council.core import closing
+from council.core import conclusion
 from council.core import effects as do
 from council.core.state import Closed, CouncilState, Decision, Proposal, Seat, Spend
 from council.protocol.errors import Refused
@@ -41,7 +41,7 @@ def _arm(timers: list[tuple[float, str]], entry: tuple[float, str], live: Mappin
         heapq.heapify(timers)
 
 
-def keep(state: CouncilState, before: Proposal | None, concluded: closing.Concluded) -> Effects:
+def store(state: CouncilState, before: Proposal | None, concluded: conclusion.Concluded) -> Effects:
     """Stores how a proposal goes on, or its decision; gives back what is to be announced."""
     after, effects = concluded
     if isinstance(after, Decision):

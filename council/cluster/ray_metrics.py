@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.util import metrics as ray_metrics
 
-from council.telemetry.metrics import METRICS, TOLD_BY, Metric
+from council.telemetry.metrics import METRICS, SETTERS, Metric
 
 
 class RaySink:
@@ -22,7 +22,7 @@ class RaySink:
             else:
                 self._made[name] = kinds[metric.kind](name, metric.help, tags)
 
-    def tell(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
+    def record(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         if metric.kind == "counter" and value <= 0:
             return  # Ray refuses it; a counter that is not there yet stands at 0
-        getattr(self._made[metric.name], TOLD_BY[metric.kind])(float(value), labels)
+        getattr(self._made[metric.name], SETTERS[metric.kind])(float(value), labels)

@@ -11,7 +11,7 @@ from council.protocol.errors import StoreError
 from council.runtime.snapshot import Earlier
 
 
-class Kept(NamedTuple):
+class DurableState(NamedTuple):
     """The council as of ``position``; ``counts`` are its decisions by outcome, ``ways`` what else is counted."""
 
     position: int

@@ -42,7 +42,7 @@ class Denial(NamedTuple):
 work: ContextVar[object] = ContextVar("work", default=None)
 
 
-class SeatPurse:
+class SeatBudgetClient:
     """The purse of a seat: its questions and settlements leave by ``say``.
 
     ``say`` takes the proposal, the message's kind and facts, and gives its id and what sends it, again and again.
@@ -70,7 +70,7 @@ class SeatPurse:
                     mind=repr(mind),
                 )
             _holders[mind] = self
-        mind.take_purse(self)
+        mind.set_budget(self)
 
     @property
     def busy(self) -> bool:
@@ -154,4 +154,4 @@ def error_kind(told: str) -> str:
     return told if _ERROR.fullmatch(told) else OTHER
 
 
-_holders: WeakKeyDictionary[SpendingMind, SeatPurse] = WeakKeyDictionary()
+_holders: WeakKeyDictionary[SpendingMind, SeatBudgetClient] = WeakKeyDictionary()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from council.agents.prompting.prompt import OVERRUNS_MAX
-from council.agents.seat.budget import error_kind
+from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
 from council.core.outcomes import STAGES
@@ -30,7 +30,7 @@ from council.protocol.envelope import Escalation as EscalationBody
 from council.protocol.errors import CouncilError, EnvelopeError, EnvelopeTooLarge, Refused
 from council.protocol.values import plain, quoted
 from council.runtime import identity
-from council.runtime.messages import shown
+from council.runtime.messages import printable
 
 # Three seats are handed it, and Prime once more with every ballot: what is larger is split, or named.
 PROPOSAL_BYTES_MAX = 768 * 2**10
@@ -101,13 +101,13 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
     return ev.SeatBeat(sender, int(envelope.parent_id or "0", 16), content.beat)
 
 
-def asked_for(envelope: Envelope) -> str:
+def reserved_for(envelope: Envelope) -> str:
     """The proposal that a reservation is for; empty for any other message."""
     content = envelope.content
     return (envelope.parent_id or "") if isinstance(content, Info) and content.kind == "reserve" else ""
 
 
-class Piece(NamedTuple):
+class StreamPiece(NamedTuple):
     """A piece of what a seat's mind says while it thinks: of a stage's round, from a character on."""
 
     proposal_id: str
@@ -125,7 +125,7 @@ def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None
     if not (isinstance(error, EnvelopeError) and facts.get("authentic") and facts.get("type") == "VOTE"):
         return None
     return ev.BallotUnreadable(
-        facts["parent_id"] or "", facts["sender"], shown(error.message), digest(sealed)
+        facts["parent_id"] or "", facts["sender"], printable(error.message), digest(sealed)
     )
 
 
@@ -135,7 +135,7 @@ def is_piece(envelope: Envelope, role: str | None) -> bool:
     return isinstance(content, Info) and content.kind == "stream" and role == "voter"
 
 
-def piece_of(envelope: Envelope) -> Piece:
+def piece_of(envelope: Envelope) -> StreamPiece:
     """The piece in an envelope that is one. Raises EnvelopeError where it has not a piece's form."""
     content = envelope.content
     assert isinstance(content, Info)
@@ -144,7 +144,7 @@ def piece_of(envelope: Envelope) -> Piece:
             f"content.text has {len(content.text):,} characters, expected at most {PIECE_CHARS}",
             field="content.text",
         )
-    return Piece(
+    return StreamPiece(
         proposal_id=envelope.parent_id or "",
         seat=envelope.sender,
         text=content.text,
@@ -206,7 +206,7 @@ def _info(envelope: Envelope, content: Info, digest: str, role: str | None) -> e
             answer = Answer(proposal_id, sender, approve, content.text, envelope.msg_id, digest)
             return ev.HumanAnswered(answer)
         case identity.KIND:
-            return identity.asked(envelope, content)
+            return identity.requested_change(envelope, content)
         case "outcome":
             return ev.ActionReported(_report(envelope, content, proposal_id, digest))
         case "fault":

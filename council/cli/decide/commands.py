@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from council.cli.decide import proposing
+from council.cli.decide import submit
 from council.cli.options import (
     Address,
     Config,
@@ -20,8 +20,8 @@ from council.cli.options import (
     Risk,
     RiskOption,
     Timeout,
-    WaitFor,
     WaitForHuman,
+    WaitForOption,
 )
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
@@ -39,7 +39,7 @@ def propose(
         typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
     ] = None,
     wait_for: Annotated[
-        WaitFor | None,
+        WaitForOption | None,
         typer.Option(
             help="Decide when no ballot can change the result, or wait for all; all with an action."
         ),
@@ -61,11 +61,11 @@ def propose(
 
     Ctrl-C takes the proposal back, unless it is with a human by then.
     """
-    details: dict[str, Any] = {"risk": str(risk), "action": proposing.action(action), "timeout_s": timeout}
-    details |= {"wait_for": str(wait_for) if wait_for else None, "history": proposing.history(history)}
-    text = proposing.body(body)
+    details: dict[str, Any] = {"risk": str(risk), "action": submit.action(action), "timeout_s": timeout}
+    details |= {"wait_for": str(wait_for) if wait_for else None, "history": submit.history(history)}
+    text = submit.body(body)
     where = Where(config, name, address, inline, launch)
-    return proposing.decide(where, Report(as_json=json), "error", summary, text, details, wait_for_human)
+    return submit.decide(where, Report(as_json=json), "error", summary, text, details, wait_for_human)
 
 
 def review(
@@ -105,7 +105,7 @@ def review(
     found = changes.find(change, Path.cwd())
     details: dict[str, Any] = {"risk": str(risk), "timeout_s": timeout, "wait_for": "all"}
     where = Where(config, name, address, inline, launch, trusts_folder=False)
-    return proposing.decide(
+    return submit.decide(
         where, Report(as_json=json), "inline", summary or found.summary, found.body, details, wait_for_human
     )
 
@@ -169,4 +169,4 @@ def answer(
     where.refuse_address_found()
     with opened(where, report, sole="running") as (council, _):
         decided = council.answer(escalation, approve=approve, reason=reason, human=human)
-    return proposing.show(decided, report, "connected", DONE)
+    return submit.show(decided, report, "connected", DONE)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def ask(council: Council, before: str, after: Identity, why: str) -> Decision:
     """What the seats decide on a change: the ballots that Prime and Lite agree with, where they do."""
-    kept = identity.kept(after)
+    kept = identity.kept_identity(after)
     return council.propose(identity.summary(before, kept.hash, why), identity.body(kept), wait_for="all")
 
 
@@ -58,7 +58,7 @@ async def _changed(
 ) -> dict[str, Any]:
     creator = (await council.status())["identity"]["creator"]
     session = await handle.human(human or creator)
-    kept = identity.kept(after)
+    kept = identity.kept_identity(after)
     data = {"identity": kept.text, "before": before, "emergency": emergency, "agreed": agreed}
     await session.act(
         Envelope.build(

@@ -104,7 +104,7 @@ class Spans:
             around = self.parent(proposal.msg_id, proposal.metadata)
         return Proposing(self, self.tracer.start_span(names.PROPOSE, around, SpanKind.CLIENT), around)
 
-    def tell(self, facts: Mapping[str, Any]) -> None:
+    def annotate(self, facts: Mapping[str, Any]) -> None:
         """Tells the span that this is done in."""
         trace.get_current_span().set_attributes(facts)
 
@@ -125,7 +125,7 @@ class Spans:
             return Metadata(traceparent=parent)
 
 
-class Telling(Protocol):
+class RecordsOutcome(Protocol):
     """Is told what came of a proposal, and gives it back."""
 
     def __call__(self, decision: D, /) -> D: ...
@@ -163,11 +163,11 @@ class Proposing(Within):
 
     __slots__ = ()
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> RecordsOutcome:
         super().__enter__()
-        return self._told
+        return self._annotated
 
-    def _told(self, decision: D) -> D:
+    def _annotated(self, decision: D) -> D:
         known: Any = decision
         outcome = known.outcome or known.standing
         self._span.set_attributes({names.PROPOSAL: known.proposal_id, names.OUTCOME: outcome})

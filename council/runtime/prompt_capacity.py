@@ -18,7 +18,7 @@ from council.agents.prompting.builder import PromptBuilder, case_text
 from council.agents.prompting.special_tokens import SPELL_IT, special_in
 from council.agents.prompting.tokens import TokenCounter
 from council.config.build_minds import prompter_of
-from council.config.charter_files import papers_of
+from council.config.charter_files import charter_files_of
 from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
@@ -39,7 +39,7 @@ _EMPTY = Case("00" * 8, "nobody", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PromptCapacity:
     """What a seat's prompt has room for: ``tokens`` of a proposal's text, and whether words of templates."""
 
     seat: str
@@ -80,13 +80,13 @@ class Room:
         return ""
 
 
-class Rooms:
+class PromptCapacities:
     """What the seats of a council have room for, all of whom are models."""
 
     def __init__(self, config: CouncilConfig) -> None:
         self._config = config
         self._loading = threading.Lock()
-        self._rooms: list[Room] | None = None
+        self._rooms: list[PromptCapacity] | None = None
 
     async def problems(
         self, batch: Sequence[bytes], keyring: Keyring, council_id: str
@@ -142,19 +142,19 @@ class Rooms:
             found=max(found for _, found in problems),
         )
 
-    def _loaded(self) -> list[Room]:
+    def _loaded(self) -> list[PromptCapacity]:
         try:
-            papers = papers_of(self._config)
+            papers = charter_files_of(self._config)
             seats = self._config.seats
             return [self._room(prompter_of(seat, charter=papers.of(seat.name)), seat.name) for seat in seats]
         except CouncilError as error:  # what a seat is to count with is there, and not here
             log.warning("proposals are not measured before they are taken in", why=error.message)
             return []
 
-    def _room(self, prompter: PromptBuilder, seat: str) -> Room:
+    def _room(self, prompter: PromptBuilder, seat: str) -> PromptCapacity:
         assert isinstance(prompter.common.count, TokenCounter)
         try:
             bare = asyncio.run(prompter.ballot(_EMPTY)).tokens - prompter.common.count(case_text(_EMPTY))
         except TokenBudgetError as error:
             bare = prompter.common.mtu if error.field == "frame" else 0
-        return Room(seat, prompter, prompter.common.count, prompter.common.mtu - bare)
+        return PromptCapacity(seat, prompter, prompter.common.count, prompter.common.mtu - bare)
