@@ -1,6 +1,7 @@
 """Keeps to the identity that the journal knows: what a coordinator may start with, how it changes (rules 7).
 
-Who may change it was judged before (``runtime.identity``): the core holds a change to the identity that it is of.
+Who may change it was judged before (``runtime.identity``): the core accepts a change only from the identity that is
+in force.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ effects in order. Before every event it asks ``next_due`` for what time itself h
 nothing; in between it sleeps until ``next_deadline``. Replaying the same events with the same moments
 gives the same state and effects, byte for byte.
 
-A duplicate, a late message or an old heartbeat is a case of its own with a reason. What the rules do not
+A duplicate, a late message and an old heartbeat are cases of their own, each with a reason. What the rules do not
 allow raises ``Refused`` and leaves the state as it was: every handler first decides, then changes.
 """
 

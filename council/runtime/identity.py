@@ -1,8 +1,8 @@
 """Gathers what a change of the identity is judged on, and has it judged (rules 7.2). Holds no rule.
 
-The evidence is the council's own state, and so the journal's: for how long Prime and Lite have been
-online, since the roll last changed or a coordinator started, and how they voted on the change where the council was
-asked. Nothing measures how stable a stack is yet, so that no stable one exists, and the creator decides.
+The evidence comes from the council's own state, and so from the journal: how long Prime and Lite have been online,
+counted from the last change of the roll or start of a coordinator. If the council was asked about the change, their
+votes count too. Nothing measures yet how stable a stack is; so no stable one exists, and the creator decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writes what the council hands to seats. Knows nothing of how it travels, nor of keys.
 
-``to_seats`` must arrive, or the seat is told anew when it is back: of what is open, not of a halt, which is called
-again where it is still due. ``perishable`` are pieces of streams, which may be dropped where a seat is slow to take
-its letters.
+Messages in ``to_seats`` must arrive. If they do not, the seat is told of all open proposals when it is back. A halt
+is not repeated then; it is called again if it is still due. ``perishable`` are pieces of streams, which may be
+dropped if a seat is slow to take its messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a proposal fits any seat's prompt, found out before it is taken in (rules 2.2). Asks no model.
 
-A text's bytes mostly say that it fits. It is counted only where they don't, on a thread, piece by piece, and put into
-the prompt itself only where some tokens decide. What is let through by a hair a seat may still find too long; then
-that ballot is lost.
+Mostly the number of a text's bytes shows that it fits. If not, a thread counts its tokens piece by piece. If the
+result is close, the whole prompt is built and counted. A seat may still find an accepted proposal too long; then its
+ballot is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Attends to a council's seats: carries their letters, says when one is gone, and has it back. Holds no rule.
+"""Carries messages to and from a council's seats, reports a lost seat, and revives it. Holds no rule.
 
-Whatever comes of it is the driver's to say: it is told of envelopes and deaths, and after each turn of it ``settle``
-is called.
+The driver decides what follows. It is given envelopes and deaths; after that ``settle`` is called.
 """
 
 from __future__ import annotations
