@@ -391,7 +391,10 @@ def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
         _refuse("version")
     for name, ours, theirs in zip(_WITH_METADATA[2 : len(wire)], wire[2:], found[2:], strict=True):
         if name == "content":
-            names = _NAMES[type(envelope.content)][: len(ours)]
+            names = _NAMES[type(envelope.content)]
+            if len(ours) < len(theirs):  # an empty history, which is left out
+                _refuse(f"content.{names[len(ours)]}")
+            names = names[: len(ours)]
             pairs = [(f"content.{n}", a, b) for n, a, b in zip(names, ours, theirs, strict=True)]
         else:
             pairs = [(name, ours, theirs)]

@@ -58,7 +58,7 @@ def answered(finish: str | None, read: int | None, written: int | None) -> None:
     spans = current.get()
     if spans is not None:
         reasons = None if finish is None else (finish,)
-        spans.tell(known({INPUT_TOKENS: read, OUTPUT_TOKENS: written, FINISH_REASONS: reasons}))
+        spans.annotate(known({INPUT_TOKENS: read, OUTPUT_TOKENS: written, FINISH_REASONS: reasons}))
 
 
 def known(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -56,16 +57,17 @@ class InlineTransport:
         self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
     ) -> InlineLink:
         loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()  # that of the mind that speaks is no other seat's
 
         def say(sealed: bytes) -> None:
             self._said.append(sealed)
             if len(self._said) == 1:
-                loop.call_soon(hand_over)
+                loop.call_soon(hand_over, context=context)
 
         def hand_over() -> None:
             batch = take_batch(self._said)
             if self._said:
-                loop.call_soon(hand_over)
+                loop.call_soon(hand_over, context=context)
             heard(batch)
 
         self._hosts[seat].say = say

@@ -3,11 +3,11 @@
 Whoever performs it runs this loop after each turn of the driver, and again once ``next_due`` has come::
 
     while commit.writes(driver, now):
-        position, records = driver.position, driver.take()
+        position, records = driver.position, driver.drain()
         keeping = journal.append(records)  # write
         commit.began(position, now)
         await keeping
-        commit.kept(position, now)  # kept
+        commit.written(position, now)  # kept
         driver.saved(position)  # tell
 
 Nothing is told before it is kept (rules 4.7). One write runs at a time, and the next takes along all that came in

@@ -10,7 +10,7 @@ import pytest
 
 from council.agents.mind import BudgetClient, Case, Cost, Observation, Opinion, Stream
 from council.agents.seat import host as seats
-from council.agents.seat import observing, threads
+from council.agents.seat import observed_cases, threads
 from council.agents.seat.observed_cases import GAP, LOOK_CHARS, STAGES_MAX, ObservedCases
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 from council.protocol.envelope import Envelope, Info, Vote
@@ -210,7 +210,7 @@ def test_the_case_is_shown_with_the_time_that_is_left() -> None:
 def test_what_is_kept_is_bounded_by_count_and_by_size(
     limit: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, limit, most)
+    monkeypatch.setattr(observed_cases, limit, most)
     found = ObservedCases()
     for n in range(10):
         found.add_case(case(f"{n:08x}", body="x" * 500), 0.0)

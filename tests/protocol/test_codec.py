@@ -485,6 +485,13 @@ def test_only_bytes_are_read(value: Any) -> None:
 # One form
 
 
+def test_an_empty_history_that_is_written_is_refused_by_its_name() -> None:
+    """Without a history an envelope has one field fewer, also where its metadata has it be of the newer version."""
+    found = msgpack.unpackb(encode(proposal({"f": 1}).model_copy(update={"metadata": TRACED})))
+    found[10].append([])
+    assert refused(msgpack.packb(found)).field == "content.history"
+
+
 def test_other_forms_of_the_same_envelope_are_refused() -> None:
     """Without the comparison of bytes in decode, each of these would be a second identity of one envelope."""
     for name, path, value in [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 import pytest
@@ -234,6 +235,22 @@ def test_what_seats_in_process_say_in_one_turn_is_kept_in_one_write() -> None:
             assert heard == []
             await until(lambda: sum(heard) == BATCH_ITEMS_MAX + 3)
             assert heard == [BATCH_ITEMS_MAX, 3]
+
+    run(scenario())
+
+
+def test_the_context_of_a_mind_in_process_is_not_the_councils() -> None:
+    """Mutation: what is done with a ballot runs in the context of the mind that cast it."""
+    tenant = contextvars.ContextVar("tenant", default="none")
+
+    async def scenario() -> None:
+        async with Bench() as bench:
+            found: list[str] = []
+            bench.transport.link("lite", lambda items: found.append(tenant.get()), lambda error: None)
+            tenant.set("lite's")
+            bench.hosts["lite"].say(b"sealed")
+            await until(lambda: found)
+            assert found == ["none"]
 
     run(scenario())
 

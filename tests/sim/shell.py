@@ -211,7 +211,7 @@ class LossyTransport:
             await weather.pass_through(f"beat of {seat}")
             if weather.strikes("crash", seat):
                 self.down.add(seat)
-                mine.close()
+                mine.host.close()
             if seat in self.down or weather.strikes("gone", seat):
                 raise ConnectionError(f"{seat} is gone")
             assert self.shell.coordinator is not None

@@ -78,7 +78,7 @@ class Telling:
             elif told is not None:
                 compare.words(self.oracle, told, how_it_stands(self.shadow.state, pid), "who asked was")
 
-    def _look_for_stall(self, life: Life) -> None:
+    def _check_stall(self, life: Life) -> None:
         """Who waits hears that nothing can be kept, and that it can be again, by turns."""
         owed = {name for name in (*self.plan.clients, *self.plan.humans) if life.driver.owes(name)}
         told = life.commit.looked(self.t, owed, stalls=life.troubled)

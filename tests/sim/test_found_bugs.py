@@ -31,7 +31,7 @@ def test_a_session_is_told_things_in_their_order() -> None:
         life.commit.began(life.driver.position, world.t)
         world._arrive(proposal, "ann", "retry")
         world._arrive(cancellation, "ann", "cancel")
-        life.commit.kept(life.commit.kept_position, world.t)
+        life.commit.written(life.commit.kept_position, world.t)
         world._settle(life)
 
     world.at(3.0, retry_and_cancel)
