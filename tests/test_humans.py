@@ -95,7 +95,7 @@ def test_by_default_the_user_who_launches_is_enrolled_and_settings_may_enrol_nob
 
 
 def test_a_user_called_as_a_seat_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(human_keys, "me", lambda: "lite")
+    monkeypatch.setattr(human_keys, "current_user", lambda: "lite")
     with pytest.raises(ConfigError, match="humans: lite: a name of a seat"):
         keys_of_humans(CouncilConfig(), "c.1")
 

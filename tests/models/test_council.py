@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -171,11 +173,21 @@ def test_a_model_that_wants_a_users_approval_sends_the_proposal_to_a_human() -> 
 
 def test_a_call_that_nobody_needs_any_more_is_given_up() -> None:
     """Two agree, and the third's answer, which would never end, is not waited for (rules 1.5)."""
-    scripts = {"prime": [says(ballot())], "lite": [says(ballot())], "codemind": [hangs("{")]}
-    with council(scripts) as (running, stub):
+    slow: list[Any] = []
+    asked = threading.Event()
+
+    async def never_ends(call: Any) -> None:
+        slow.append(call)
+        asked.set()
+        await hangs("{")(call)
+
+    async def agrees(call: Any) -> None:  # or it may be decided before the third is asked
+        assert await asyncio.to_thread(asked.wait, HANG_S)
+        await says(ballot())(call)
+
+    with council({"prime": [agrees], "lite": [agrees], "codemind": [never_ends]}) as (running, _):
         decision = decided(running, wait_for="decisive")
         assert (decision.outcome, decision.early) == ("approved", True)
-        slow = [call for call in stub.arrived(3) if call.model == "codemind"]
         assert slow[0].hung_up.wait(HANG_S)
 
 
