@@ -144,7 +144,7 @@ def test_proposals_beside_one_that_is_slow_to_read_are_decided_as_without_it() -
         return (
             decision.standing,
             decision.outcome,
-            [(ballot.seat, ballot.vote) for ballot in decision.ballots],
+            sorted((ballot.seat, ballot.vote) for ballot in decision.ballots),
         )
 
     with Council.inline(time_budget_s=150.0) as council:
