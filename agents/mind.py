@@ -209,7 +209,7 @@ class BudgetClient(Protocol):
 
 @runtime_checkable
 class SpendingMind(Protocol):
-    """A mind that calls models: it is handed its purse before its first case."""
+    """A mind that calls models: it is handed a client of its budget before its first case."""
 
     def set_budget(self, purse: BudgetClient) -> None: ...
 
@@ -232,7 +232,7 @@ class PlanStream(Protocol):
 
 @runtime_checkable
 class SpeakingMind(Protocol):
-    """A mind that speaks while it thinks: it is handed its voice before its first case."""
+    """A mind that speaks while it thinks: it is handed its plan stream before its first case."""
 
     def set_plan_stream(self, voice: PlanStream) -> None: ...
 
