@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from council.agents.mind import Cost, SpendingMind
+from council.agents.seat.outgoing import SeatSigner
 from council.protocol.errors import CallDenied, MindError
 
 # The question, or its answer, may have been lost with a coordinator; asked again, it is the same question.
@@ -43,16 +44,12 @@ work: ContextVar[object] = ContextVar("work", default=None)
 
 
 class SeatBudgetClient:
-    """The purse of a seat: its questions and settlements leave by ``say``.
+    """The budget client of a seat: its reservations and settlements are signed by ``signer``, and sent by ``say``."""
 
-    ``say`` takes the proposal, the message's kind and facts, and gives its id and what sends it, again and again.
-    """
-
-    def __init__(
-        self, seat: str, say: Callable[[str, str, Mapping[str, Any]], tuple[str, Callable[[], None]]]
-    ) -> None:
-        self.seat = seat
+    def __init__(self, signer: SeatSigner, say: Callable[[bytes], None]) -> None:
+        self.seat = signer.seat
         self.closed = False
+        self._signer = signer
         self._say = say
         self._asked: dict[str, asyncio.Future[Denial | None]] = {}
         self._open: dict[str, tuple[str, object]] = {}  # by id: the proposal, and the work it is made for
@@ -92,7 +89,8 @@ class SeatBudgetClient:
         )
 
     async def _ask(self, proposal_id: str, facts: Mapping[str, Any]) -> tuple[str, Denial | None]:
-        call_id, send = self._say(proposal_id, "reserve", facts)
+        call_id = self._signer.new_id()
+        sealed = self._signer.info(proposal_id, "reserve", facts, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
         self._open[call_id] = (
@@ -101,7 +99,7 @@ class SeatBudgetClient:
         )  # from here on: it may be granted, whoever waits for that
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
-                send()
+                self._say(sealed)
                 if (await asyncio.wait([answer], timeout=ASK_AGAIN_S))[0]:
                     break
         except asyncio.CancelledError:
@@ -141,7 +139,7 @@ class SeatBudgetClient:
             return
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
-        self._say(proposal_id, "settle", {"call": call_id, **cost, **failed})[1]()
+        self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))
 
     def close(self, ended: object) -> None:
         """A piece of work is over: what its mind left open is settled as unknown."""

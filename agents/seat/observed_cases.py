@@ -44,6 +44,7 @@ class ObservedStage:
 
     ``at`` is how many characters its seat has said, ``shown`` how much of ``text`` the mind has looked at, which
     may be ``looking`` now, and ``halted`` that it called a halt to this round. ``looks`` are its seat's.
+    ``look`` is the round of the newest look, and whether that was whole.
     """
 
     proposal_id: str
@@ -57,6 +58,7 @@ class ObservedStage:
     shown: int = 0
     shown_whole: bool = False
     looking: bool = False
+    look: tuple[int, bool] = (-1, False)
     halted: bool = False
     counted: int = -1  # the last round that was halted: one fault is one halt
     waits: bool = False  # among those that are due
@@ -82,12 +84,14 @@ class ObservedStage:
 
     def begin_observation(self) -> Stream:
         """What the mind is shown; ``looked`` or ``put_off`` may follow."""
-        self.looking, self.shown, self.shown_whole = True, len(self.text), self.is_whole
+        self.looking, self.look = True, (self.round, self.is_whole)
+        self.shown, self.shown_whole = len(self.text), self.is_whole
         self.looks.made += 1
         return Stream(self.seat, self.stage, self.text, self.is_whole)
 
-    def looked(self, number: int, *, whole: bool, interrupt: bool) -> None:
-        """What it came to, for a round, which may be over by now."""
+    def looked(self, *, interrupt: bool) -> None:
+        """Takes the result of the look, whose round may be over by now."""
+        number, whole = self.look
         if interrupt:
             self.looks.halts += number != self.counted
             self.counted = number
