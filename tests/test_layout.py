@@ -24,7 +24,6 @@ FUNCTION_LINES_MAX = 60
 TOO_LARGE = (
     "council/runtime/driver.py Driver",
     "council/runtime/event_reader.py _info",
-    "council/runtime/status.py status",
 )
 # The fields of these are a format: keys of the settings, or what a journal, a snapshot or a client is given.
 FORMATS = (
