@@ -209,7 +209,7 @@ class SeatHost:
 
 
 def _case_of(envelope: Envelope, time_left_s: float) -> Case:
-    """A proposal as a mind is shown it."""
+    """The case of a PROPOSAL envelope."""
     content = envelope.content
     assert isinstance(content, Proposal)
     return Case(

@@ -67,16 +67,16 @@ class Threads:
         self._hung_max = hung_max
 
     async def run(self, think: Callable[[], Any]) -> Any:
-        """Runs a plain function on a daemon thread: it may block, and if it hangs, it hangs alone."""
+        """Runs a plain function on a daemon thread, so that a function that hangs blocks no other."""
         if self.hung >= self._hung_max:
             raise RuntimeError(f"{self.hung} earlier {self._what} of this mind still hang; restart its seat")
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
-        context = copy_context()  # what the work belongs to, its mind's thread belongs to
+        context = copy_context()  # the thread belongs to the same work item and span
 
         def settle(value: Any, error: Exception | None) -> None:
             if result.cancelled():
-                self.hung -= 1  # it was given up, and came to its end after all
+                self.hung -= 1  # it was given up, and has ended after all
             elif error is not None:
                 result.set_exception(error)
             else:
@@ -86,27 +86,27 @@ class Threads:
             outcome: tuple[Any, Exception | None]
             try:
                 outcome = (context.run(think), None)
-            except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
+            except BaseException as error:  # noqa: BLE001 - passed to the loop, where it costs the ballot
                 if not isinstance(error, Exception) or isinstance(
                     error, StopIteration
-                ):  # no future takes these
+                ):  # a future refuses these
                     error = RuntimeError(_text_of(error, repr))
                 outcome = (None, error)
             try:
                 loop.call_soon_threadsafe(settle, *outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed, so nobody waits for the result
 
         threading.Thread(target=run, name=f"council-{self._seat}", daemon=True).start()
         try:
             return await result
         except asyncio.CancelledError:
-            self.hung += result.cancelled()  # else it had ended just before
+            self.hung += result.cancelled()  # unless it had ended just before
             raise
 
 
 def in_words(error: BaseException) -> str:
-    """What a mind raised, or what it returned that is none of its answers."""
+    """What a mind raised, or which invalid value it returned, as a text for people."""
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
     text = _text_of(error, str)
@@ -116,13 +116,13 @@ def in_words(error: BaseException) -> str:
 
 
 def short(value: Any) -> str:
-    """What a mind returned, as far as an error shows it."""
+    """What a mind returned, cut for an error message."""
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _text_of(value: Any, form: Callable[[Any], str]) -> str:
-    """``value`` by ``str`` or ``repr``, which the mind's own classes may have got wrong."""
+    """``value`` by ``str`` or ``repr``, which may fail for the mind's own classes."""
     try:
         return form(value)
     except Exception:  # noqa: BLE001 - the mind's code again
