@@ -66,9 +66,7 @@ class Endpoint:
             problem = (
                 f"base_url of {self.model}: expected http:// or https://, without name, password and query"
             )
-            raise ConfigError(
-                problem, problems=(problem,)
-            )  # without the URL's secrets, because errors show this text
+            raise ConfigError(problem, problems=(problem,))  # without the URL, which may hold a password
 
     def __str__(self) -> str:
         return f"{self.model} at {self.base_url}"

@@ -93,10 +93,7 @@ class SeatBudgetClient:
         sealed = self._signer.info(proposal_id, "reserve", facts, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
-        self._open[call_id] = (
-            proposal_id,
-            work.get(),
-        )  # from now on it may be granted, even if the wait is cancelled
+        self._open[call_id] = proposal_id, work.get()  # now it may be granted, even if the wait is cancelled
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
                 self._say(sealed)
