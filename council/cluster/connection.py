@@ -56,7 +56,7 @@ class Dropped(ConnectionError):
     """This process has ended the connection of a call."""
 
 
-class Link:
+class RayLink:
     """Counts the users of the connection. Making or ending one takes the lock ``changing``."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Link:
         self.token = None
 
 
-link = Link()
+link = RayLink()
 
 
 def ensure_ray(
