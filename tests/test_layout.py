@@ -24,7 +24,6 @@ FUNCTION_LINES_MAX = 60
 TOO_LARGE = (
     "agents/seat/host.py SeatHost",
     "council/runtime/driver.py Driver",
-    "council/runtime/event_reader.py _info",
     "council/runtime/status.py status",
 )
 # The fields of these are a format: keys of the settings, or what a journal, a snapshot or a client is given.
@@ -57,6 +56,7 @@ ROOMS = (
     "agents.static",
     "agents",
     "core",
+    "kinds",
     "config",
     "journal",
     "gateway",
@@ -65,7 +65,6 @@ ROOMS = (
     "cluster",
     "api",
     "",  # the public names
-    "cli.text",
     "cli.report",
     "cli.options",
     "cli.reach",

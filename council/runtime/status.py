@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from council.core import effects as do
 from council.core.identity import online_s
 from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
+from council.kinds.phrases import decided_by
 from council.protocol.identity.change import LITE
 from council.runtime.durable_state import escalations
-from council.runtime.feed import WAYS, decided_by, touched
+from council.runtime.feed import WAYS, touched
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver

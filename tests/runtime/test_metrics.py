@@ -10,7 +10,7 @@ import pytest
 
 from council.core.state import Budget, Caps
 from council.runtime.driver import Driver
-from council.runtime.feed import decided_by
+from council.kinds.phrases import decided_by
 from council.telemetry import metrics
 from council.telemetry.metrics import METRICS, Meter, Registry
 from tests.runtime.harness import Hand
