@@ -170,7 +170,5 @@ def test_it_is_noted_in_the_span_of_the_decision() -> None:
     traced.hand.receive(traced.hand.info("ada", proposal_id, "mark", "so", colour="red"))
     traced.decide(proposal_id)
     (span,) = traced.told()
-    assert [(each.name, dict(each.attributes or {})) for each in span.events][0] == (
-        "mark",
-        {"council.colour": "red"},
-    )
+    noted = next(each for each in span.events if each.name == "mark")
+    assert dict(noted.attributes or {}) == {"council.colour": "red"}
