@@ -22,6 +22,7 @@ from council.core.state import (
     Ruling,
     Spend,
     Submission,
+    Value,
 )
 from council.kinds import identity
 from council.protocol.envelope import Envelope
@@ -35,6 +36,7 @@ WORD_CHARS_MAX = 200
 AMOUNT_MAX = 10**12
 ROUND_MAX = 2**53  # of what a seat says: 2**21 runs of 2**32 rounds (``agents.voice``)
 T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 
 
 class Incoming(NamedTuple):
@@ -83,6 +85,20 @@ class Incoming(NamedTuple):
             field = f"content.data.{name}"
             raise EnvelopeError(f"{field} is {quoted(value)}, expected {expected}", field=field)
         return value
+
+    def made(self, kind: type[V], **facts: Any) -> V:
+        """A value of this class: with these facts, and in its other fields what the message is and says."""
+        known: dict[str, Any] = {
+            "proposal_id": self.proposal_id,
+            "msg_id": self.envelope.msg_id,
+            "digest": self.digest,
+            "confidence": self.envelope.confidence,
+            "risk_level": self.envelope.risk_level,
+            **dict.fromkeys(("seat", "observer", "human", "sender"), self.sender),
+            **dict.fromkeys(("text", "reason", "why"), self.content.text),
+            **facts,
+        }
+        return kind(**{name: known[name] for name in kind.__struct_fields__ if name in known})
 
     def overruns(self) -> tuple[Overrun, ...]:
         """What was done to make a prompt fit (rules 2.4). Raises EnvelopeError where it can't be read."""
@@ -149,14 +165,11 @@ def heartbeat(said: Incoming) -> ev.SeatBeat:
 
 
 def cancellation(said: Incoming) -> ev.ProposalCancelled:
-    return ev.ProposalCancelled(said.proposal_id, said.sender, said.content.text)
+    return said.made(ev.ProposalCancelled)
 
 
 def answer(said: Incoming) -> ev.HumanAnswered:
-    approve, text = said.fact("approve", bool), said.content.text
-    return ev.HumanAnswered(
-        Answer(said.proposal_id, said.sender, approve, text, said.envelope.msg_id, said.digest)
-    )
+    return ev.HumanAnswered(said.made(Answer, approve=said.fact("approve", bool)))
 
 
 def identity_change(said: Incoming) -> ev.IdentityChanged:
@@ -164,21 +177,14 @@ def identity_change(said: Incoming) -> ev.IdentityChanged:
 
 
 def report(said: Incoming) -> ev.ActionReported:
+    stage, ok = said.word("stage", STAGES, ", ".join(STAGES)), said.fact("ok", bool)
     return ev.ActionReported(
-        ActionReport(
-            proposal_id=said.proposal_id,
-            sender=said.sender,
-            stage=said.word("stage", STAGES, ", ".join(STAGES)),
-            ok=said.fact("ok", bool),
-            text=said.content.text[:REASON_TOLD_MAX],
-            digest=said.digest,
-        )
+        said.made(ActionReport, stage=stage, ok=ok, text=said.content.text[:REASON_TOLD_MAX])
     )
 
 
 def fault(said: Incoming) -> ev.WorkFailed:
-    task = said.fact("task", str)
-    return ev.WorkFailed(said.proposal_id, said.sender, task, said.content.text, said.overruns())
+    return said.made(ev.WorkFailed, task=said.fact("task", str), overruns=said.overruns())
 
 
 def reservation(said: Incoming) -> ev.CallReserved:
@@ -202,13 +208,10 @@ def settlement(said: Incoming) -> ev.CallSettled:
 
 
 def observation(said: Incoming) -> ev.StreamObserved:
-    return ev.StreamObserved(
-        proposal_id=said.proposal_id,
-        observer=said.sender,
+    return said.made(
+        ev.StreamObserved,
         stream=said.fact("stream", str),
         interrupt=said.fact("interrupt", bool),
-        text=said.content.text,
-        msg_id=said.envelope.msg_id,
         stage=said.fact("stage", str, "")[:STAGE_CHARS_MAX],
         round=said.amount("round", ROUND_MAX, 0),
         whole=said.fact("whole", bool, True),
@@ -216,16 +219,5 @@ def observation(said: Incoming) -> ev.StreamObserved:
 
 
 def ruling(said: Incoming) -> ev.RulingGiven:
-    envelope = said.envelope
-    return ev.RulingGiven(
-        Ruling(
-            proposal_id=said.proposal_id,
-            seat=said.sender,
-            ruling=said.word("ruling", ("confirm", "reject", "human"), "confirm, reject or human"),
-            reason=said.content.text,
-            confidence=envelope.confidence,
-            risk_level=envelope.risk_level,
-            msg_id=envelope.msg_id,
-            digest=said.digest,
-        )
-    )
+    word = said.word("ruling", ("confirm", "reject", "human"), "confirm, reject or human")
+    return ev.RulingGiven(said.made(Ruling, ruling=word))

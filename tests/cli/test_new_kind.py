@@ -74,7 +74,7 @@ ROW = Row(
     event=Marked,
     said=Said(
         "INFO",
-        lambda said: Marked(said.proposal_id, said.sender, said.fact("colour", str), said.content.text),
+        lambda said: said.made(Marked, colour=said.fact("colour", str)),
         "mark",
         by="human",
     ),
