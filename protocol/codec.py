@@ -78,7 +78,7 @@ _TYPE_AT = _ALL_FIELDS.index("type")
 _SENDER_AT = _ALL_FIELDS.index("sender")
 
 
-class Head(NamedTuple):
+class EnvelopeHead(NamedTuple):
     """What an envelope claims to be, before anything of it is believed."""
 
     version: tuple[int, int]
@@ -171,7 +171,7 @@ def read(found: Any, data: bytes, *, checked: bool = False) -> Envelope:
     return envelope
 
 
-def peek(data: bytes) -> Head:
+def peek(data: bytes) -> EnvelopeHead:
     """Who claims to have sent these bytes; reads no more than their first 192, whatever follows.
 
     ``type`` is None where it can't be read.
@@ -180,7 +180,7 @@ def peek(data: bytes) -> Head:
     """
     found = _head(data, with_type=True)
     msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
-    return Head(
+    return EnvelopeHead(
         (found[0], found[1]),
         msg_id if isinstance(msg_id, str) else None,
         parent_id if isinstance(parent_id, str) else None,

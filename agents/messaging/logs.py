@@ -6,8 +6,6 @@ import contextlib
 import sys
 from typing import Any
 
-import structlog
-
 
 class _Log:
     """A logger that looks at each line where it belongs: a program may set structlog up after it has imported us."""
@@ -19,6 +17,8 @@ class _Log:
         return getattr(self._own(), level)
 
     def _own(self) -> Any:
+        import structlog  # for the first line that is logged: most commands log none, and it brings rich
+
         if structlog.is_configured():
             return structlog.get_logger(self._name)
         before = structlog.get_config()["processors"][:-1]

@@ -57,7 +57,7 @@ class Dropped(ConnectionError):
     """This process has ended the connection that a call was to go over."""
 
 
-class Link:
+class RayLink:
     """Counts who uses the connection. Making or ending one takes the lock ``changing``."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Link:
         self.token = None
 
 
-link = Link()
+link = RayLink()
 
 
 def ensure_ray(

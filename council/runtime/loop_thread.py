@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from council.protocol.errors import CallerError, Unreachable
 
 T = TypeVar("T")
+_Finished = tuple[asyncio.Future[Any], asyncio.Task[Any]]  # what a caller waits for, and what it came to
 STOP_TIMEOUT_S = 10.0
 # What was cancelled has so long to come to its end; a mind may ignore that it is cancelled.
 CANCEL_TIMEOUT_S = 1.0
@@ -40,6 +41,7 @@ class Background:
     def __init__(self, name: str, blocked_s: float | None = BLOCKED_S) -> None:
         self._blocked_s = blocked_s
         self._loop = new_loop()
+        self._finished: dict[asyncio.AbstractEventLoop, list[_Finished]] = {}  # by the loop of the caller
         self._turns = 0  # of the loop, as far as work was handed to it
         # Held while work is handed over, so that none is handed to a loop that has begun to end.
         self._handing_over = threading.RLock()
@@ -160,8 +162,10 @@ class Background:
             task.add_done_callback(finish)
 
         def finish(task: asyncio.Task[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-                loop.call_soon_threadsafe(self._settle, result, task)
+            finished = self._finished.setdefault(loop, [])
+            finished.append((result, task))
+            if len(finished) == 1:
+                self._loop.call_soon(self._hand_back, loop)
 
         timer: asyncio.TimerHandle | None = None
 
@@ -190,6 +194,17 @@ class Background:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    def _hand_back(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Settles on ``loop`` all that finished in one turn of ours: to wake it for each takes a sixth of the CPU."""
+        finished = self._finished.pop(loop)
+
+        def settle() -> None:
+            for result, task in finished:
+                self._settle(result, task)
+
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed
+            loop.call_soon_threadsafe(settle)
 
     def _settle(self, result: asyncio.Future[T], task: asyncio.Task[T]) -> None:
         error = self._given_up() if task.cancelled() else task.exception()
