@@ -60,13 +60,18 @@ class Metric(NamedTuple):
 def counter(
     name: str,
     help: str,
-    *labels: str,
+    labels: str = "",
     amount: Fact = lambda _: 1,
     when: Fact = lambda _: True,
     **values: Fact,
 ) -> Metric:
-    """Counts announcements."""
-    return Metric("counter", name, help, (*labels, *values), (), amount, when, values)
+    """Counts announcements, by ``labels`` (names with spaces between) and by those of ``values``."""
+    return Metric("counter", name, help, (*labels.split(), *values), (), amount, when, values)
+
+
+def timed(name: str, help: str, labels: str) -> Metric:
+    """The seconds that announcements tell."""
+    return Metric("histogram", name, help, tuple(labels.split()), SECONDS, "seconds")
 
 
 class Line(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from council.core import effects as do
 from council.core import events as ev
 from council.kinds import identity, incoming, phrases
-from council.kinds.row import SECONDS, Line, Metric, Phrase, Row, Said, counter, tells
+from council.kinds.row import Line, Metric, Phrase, Row, Said, counter, tells, timed
 
-_CALL = ("seat", "model")
+_CALL = "seat model"
 _ESCALATIONS = "council_escalations", "Escalations to Prime, and to a human."
 _DIM = "bright_black"
 
@@ -69,15 +69,9 @@ _ROWS = (
         said=Said("VOTE", incoming.ballot, parts=("voter",)),
         announced=do.AnnounceBallot,
         counted=(
+            counter("council_ballots", "Ballots that were counted.", "seat vote", when=lambda e: not e.late),
             counter(
-                "council_ballots", "Ballots that were counted.", "seat", "vote", when=lambda e: not e.late
-            ),
-            counter(
-                "council_late_ballots",
-                "Ballots that came after voting had ended.",
-                "seat",
-                "vote",
-                when="late",
+                "council_late_ballots", "Ballots that came after voting had ended.", "seat vote", when="late"
             ),
         ),
         noted=_ballot_noted,
@@ -89,7 +83,7 @@ _ROWS = (
         phrases.failure,
         "yellow",
         announced=do.AnnounceLoss,
-        counted=(counter("council_losses", "Ballots and rulings that will not come.", "seat", "task"),),
+        counted=(counter("council_losses", "Ballots and rulings that will not come.", "seat task"),),
         noted=tells("loss", seat="seat", task="task"),
     ),
     Row(
@@ -170,14 +164,7 @@ _ROWS = (
                 decided_by=lambda e: phrases.decided_by(e.decision),
                 degraded="degraded",
             ),
-            Metric(
-                "histogram",
-                "council_decision_duration_seconds",
-                "Time from a proposal to its decision.",
-                ("outcome",),
-                SECONDS,
-                "seconds",
-            ),
+            timed("council_decision_duration_seconds", "Time from a proposal to its decision.", "outcome"),
         ),
         logged=_decision_logged,
     ),
@@ -200,34 +187,28 @@ _ROWS = (
             counter(
                 "council_model_calls",
                 "Finished calls of models; assumed where the usage is unknown.",
-                *_CALL,
+                _CALL,
                 usage=lambda e: "assumed" if e.assumed else "told",
             ),
-            Metric(
-                "histogram",
-                "council_model_call_duration_seconds",
-                "Time from a call's grant to its settlement.",
-                _CALL,
-                SECONDS,
-                "seconds",
+            timed(
+                "council_model_call_duration_seconds", "Time from a call's grant to its settlement.", _CALL
             ),
             counter(
                 "council_model_tokens",
                 "Tokens spent, prompt and output together.",
-                *_CALL,
+                _CALL,
                 amount=lambda e: e.spent.tokens,
             ),
             counter(
                 "council_model_cost_dollars",
                 "US dollars spent.",
-                *_CALL,
+                _CALL,
                 amount=lambda e: e.spent.microusd / 1e6,
             ),
             counter(
                 "council_model_errors",
                 "Calls that failed, tried again or not, by HTTP status or in a word.",
-                *_CALL,
-                "error",
+                "seat model error",
                 when="error",
             ),
         ),
@@ -238,7 +219,7 @@ _ROWS = (
         phrases.denial,
         "yellow",
         announced=do.AnnounceDenial,
-        counted=(counter("council_model_denials", "Calls that no budget had room for.", *_CALL),),
+        counted=(counter("council_model_denials", "Calls that no budget had room for.", _CALL),),
     ),
     Row(
         "outcome",
@@ -247,7 +228,7 @@ _ROWS = (
         event=ev.ActionReported,
         said=Said("INFO", incoming.report, "outcome", by="any"),
         announced=do.AnnounceOutcome,
-        counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage", "ok"),),
+        counted=(counter("council_action_outcomes", "Steps of approved actions.", "stage ok"),),
         logged=_outcome_logged,
     ),
     Row(

@@ -27,7 +27,8 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
 
     Raises Refused where its sender may not say it.
     """
-    content, sender = envelope.content, envelope.sender
+    message = Incoming(envelope, size, digest)
+    content, sender = message.content, message.sender
     if envelope.role not in PARTS.get(role or "", ()):
         raise Refused(
             f"{sender} joined as a {role} and may not speak as {envelope.role}",
@@ -47,15 +48,13 @@ def event_of(envelope: Envelope, size: int, digest: str, role: str | None) -> ev
         )
     if kind and speaker not in ("any", role):
         raise Refused(f"{sender} joined as a {role} and may not send INFO of kind {kind}", code="wrong_role")
-    if isinstance(content, Info) and content.data.get("proposal_id", envelope.parent_id or "") != (
-        envelope.parent_id or ""
-    ):
+    if kind and content.data.get("proposal_id", message.proposal_id) != message.proposal_id:
         raise EnvelopeError(
             "content.data.proposal_id names another proposal than parent_id", field="content.data.proposal_id"
         )
     if said is None:
         raise Refused(f"INFO of kind {kind!r} is none that the council acts on", code="unknown_kind")
-    return said.read(Incoming(envelope, size, digest))
+    return said.read(message)
 
 
 def reserved_for(envelope: Envelope) -> str:
