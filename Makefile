@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## a council on Ray reviews the newest change of this repository
 	$(BIN)/council demo
 
-test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
+test: $(INSTALLED)  ## all tests but long ones; those on Ray, which wait for it, in two of three processes
 	$(BIN)/python -m pytest -n 3
 
 # The weights and torch, 1.3 GB. The version that constraints.txt names is had for the CPU alone where the index of

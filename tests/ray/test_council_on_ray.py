@@ -532,7 +532,7 @@ def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(
     async def scenario() -> None:
         async def let_in() -> None:
             while not begun(gate):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01)
             gate.touch()
 
         letting_in = asyncio.ensure_future(let_in())
