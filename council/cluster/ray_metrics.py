@@ -6,7 +6,8 @@ from typing import Any
 
 from ray.util import metrics as ray_metrics
 
-from council.telemetry.metrics import METRICS, SETTERS, Metric
+from council.kinds.row import Metric
+from council.telemetry.metrics import METRICS, SETTERS
 
 
 class RaySink:

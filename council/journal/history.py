@@ -33,7 +33,6 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.config.settings import did_you_mean
-from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
 from council.core.state import plain
 from council.journal import chain, search_words
@@ -50,8 +49,9 @@ from council.journal.entries import (
 )
 from council.journal.packets import PREFIX, StoredRecord, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
-from council.journal.record import KINDS, Record
+from council.journal.record import Record, came_to
 from council.journal.schema import moment_text, packet_store
+from council.kinds.table import JOURNALED
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.protocol.values import quoted
@@ -61,8 +61,6 @@ PREFIX_CHARS_MIN = 4
 # At most so many proposals are named if an abbreviation is ambiguous.
 NAMED_MAX = 8
 ROWS_AT_ONCE = 200
-# Changes of the roll and starts concern no single proposal, but may end many.
-_SWEEPING = ("seat_died", "seat_silent", "seat_back", "start")
 _IDS = re.compile("[0-9a-f]{4,32}")
 _c = packet_store.c
 # The columns as they are stored: an invalid id or time is reported with its record.
@@ -164,7 +162,7 @@ def _whole(row: Any) -> StoredRecord:
     kept = unpacked(row.content, row.position)
     for column, found, wanted in (
         ("packet_id", str(row.packet_id), kept.packet_id),
-        ("packet_type", row.packet_type, PREFIX + KINDS[type(kept.record.event)]),
+        ("packet_type", row.packet_type, PREFIX + JOURNALED[type(kept.record.event)].kind),
         ("timestamp", _moment(row.timestamp), moment_text(kept.timestamp)),
     ):
         if found != wanted:
@@ -243,7 +241,7 @@ def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
     return {
         "position": record.position,
         "at_s": record.moment.wall_s,
-        "kind": KINDS[type(record.event)],
+        "kind": JOURNALED[type(record.event)].kind,
         "who": agent_of(record.event),
         "proposal_id": about_of(record.event),
         "data": plain(record.event),
@@ -280,7 +278,8 @@ def _thread(
     # A change of the roll may escalate many proposals, and end more than a lineage holds. Only its content shows
     # that.
     every = every.where(_c.journal == journal)
-    statement = every.where(_c.packet_type.in_([PREFIX + each for each in _SWEEPING]), _c.position > first)
+    sweeping = [PREFIX + row.kind for row in JOURNALED.values() if row.sweeps]
+    statement = every.where(_c.packet_type.in_(sweeping), _c.position > first)
     last = next(ended, None)
     if last is not None:
         statement = statement.where(_c.position < last)
@@ -360,17 +359,18 @@ def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
         )
     proposal_id = None if asked.proposal is None else _only(_start_of(asked.proposal), _proposals(kept))
     turned = reversed(kept) if asked.newest_first else kept
-    entries = (
-        Entry(**_facts(record, asked.envelopes), **_came_to(record))
-        for record in turned
-        if asked.behind(record.position)
-    )
+    entries = (_remembered(record, asked.envelopes) for record in turned if asked.behind(record.position))
     found = (
         entry
         for entry in entries
         if asked.admits(entry) and (proposal_id is None or entry.concerns(proposal_id))
     )
     return msgspec.structs.replace(_paged(found, asked), forgotten=forgotten)
+
+
+def _remembered(record: Record, envelopes: bool) -> Entry:
+    decisions, escalations = came_to(record.effects)
+    return Entry(**_facts(record, envelopes), decisions=decisions, escalations=escalations)
 
 
 def _proposals(kept: Iterable[Record]) -> Iterable[tuple[str, str]]:
@@ -385,23 +385,16 @@ def _proposals(kept: Iterable[Record]) -> Iterable[tuple[str, str]]:
     return summaries.items()
 
 
-def _came_to(record: Record) -> dict[str, Any]:
-    effects = record.effects
-    return {
-        "decisions": tuple(e.decision for e in effects if isinstance(e, do.AnnounceDecision)),
-        "escalations": tuple(e.escalation for e in effects if isinstance(e, do.AnnounceEscalation)),
-    }
-
-
-# Both
+# From either
 
 
 def _check(asked: Wanted) -> None:
-    unknown = sorted(set(asked.types) - {*KINDS.values(), DECISION, DAMAGED})
+    kinds = [row.kind for row in JOURNALED.values()]
+    unknown = sorted(set(asked.types) - {*kinds, DECISION, DAMAGED})
     if unknown:
         raise CallerError(
-            f"types: there are {', '.join(KINDS.values())}, and {DECISION} for whatever decided something, but no "
-            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*KINDS.values(), DECISION])}"
+            f"types: there are {', '.join(kinds)}, and {DECISION} for whatever decided something, but no "
+            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*kinds, DECISION])}"
         )
     if not 1 <= asked.limit <= PAGE_MAX:
         raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")

@@ -16,8 +16,8 @@ from council.config.build_minds import build_mind
 from council.config.charter_files import charter_files_of
 from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
 from council.core.state import Budget, Caps, Rules
+from council.kinds.identity import kept_identity
 from council.protocol.errors import MindError
-from council.runtime.identity import kept_identity
 from council.runtime.surroundings import Clock, Fitting
 
 if TYPE_CHECKING:

@@ -8,29 +8,10 @@ from itertools import compress, islice
 from typing import Any
 
 from council.core import effects as do
-from council.core.state import Decision, plain
+from council.core.state import plain
+from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
-EVENT_KINDS: dict[type, str] = {
-    do.AnnounceProposal: "proposal",
-    do.AnnounceBallot: "ballot",
-    do.AnnounceLoss: "loss",
-    do.AnnounceObservation: "observation",
-    do.AnnouncePrimeEscalation: "to_prime",
-    do.AnnounceRuling: "ruling",
-    do.AnnounceOverruns: "overrun",
-    do.AnnounceSpending: "spending",
-    do.AnnounceDenial: "denial",
-    do.AnnounceEscalation: "to_human",
-    do.AnnounceDecision: "decision",
-    do.AnnounceOutcome: "outcome",
-    do.AnnounceRoll: "roll",
-    do.AnnounceStart: "start",
-    do.AnnounceIdentityChange: "identity_change",
-    do.AnnounceCreator: "creator_change",
-    do.RaiseAlert: "alert",
-    do.AnnounceRefusal: "refusal",
-}
 # What is counted of decisions beside their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
@@ -127,19 +108,6 @@ class Feed:
         found = []
         for index in range(first, min(first + limit, len(self._kept))):
             wall_s, effect = self._kept[index]
-            kind = EVENT_KINDS[type(effect)]
+            kind = ANNOUNCED[type(effect)].kind
             found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": plain(effect)})
         return found
-
-
-def decided_by(decision: Decision) -> str:
-    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
-    if decision.answer is not None:
-        return "human"
-    if decision.outcome in ("deferred", "cancelled"):
-        return "nobody"
-    if decision.ruling is not None:
-        return "ruling"
-    if decision.tie_break is not None:
-        return "tie_break"
-    return "early" if decision.early else "all_ballots"

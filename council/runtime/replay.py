@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from council.core import effects as do
 from council.core import events as ev
 from council.core.state import CouncilState, Decision, Escalation, Moment, new_council, plain
 from council.core.state_store import Effects
 from council.core.step import step
 from council.journal.packets import StoredRecord
-from council.journal.record import diverged, mark_of
+from council.journal.record import came_to, diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
 from council.runtime.snapshot import Archive
 
@@ -42,8 +41,9 @@ class Replay:
         if why := _difference(kept, effects):
             raise diverged(record, why)
         self.records += 1
-        self.decisions += sum(isinstance(effect, do.AnnounceDecision) for effect in effects)
-        self.escalations += sum(isinstance(effect, do.AnnounceEscalation) for effect in effects)
+        decisions, escalations = came_to(effects)
+        self.decisions += len(decisions)
+        self.escalations += len(escalations)
         pack(self.state, self.records)
         return effects
 
@@ -64,8 +64,7 @@ def pack(state: CouncilState, count: int) -> None:
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:
     """The difference to the recorded effects, in words; empty if there is none."""
-    decisions = [effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision)]
-    escalations = [effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)]
+    decisions, escalations = came_to(effects)
     # If very many proposals ended at once, the record lists only the first ones. Its mark covers all of them.
     same_mark = kept.record.mark is None or mark_of(effects) == kept.record.mark
     told: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]

@@ -20,9 +20,10 @@ from council.core.state import (
     Spend,
     plain,
 )
+from council.kinds.phrases import decided_by
 from council.protocol.identity.change import LITE
 from council.runtime.durable_state import escalations
-from council.runtime.feed import WAYS, decided_by, touched
+from council.runtime.feed import WAYS, touched
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
