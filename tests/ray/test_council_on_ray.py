@@ -558,7 +558,9 @@ def opening() -> bool:
 
 def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     async def scenario() -> None:
-        launching = asyncio.ensure_future(AsyncCouncil.launch(name=name, **patient(seats=seats()[:2]))._open())
+        launching = asyncio.ensure_future(
+            AsyncCouncil.launch(name=name, **patient(seats=seats()[:2]))._open()
+        )
         while not opening():  # noqa: ASYNC110 - it is a thread
             await asyncio.sleep(0.01)
         launching.cancel()
