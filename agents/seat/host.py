@@ -152,15 +152,15 @@ class SeatHost:
             found = self._observed.next_due(self._uptime())
             if found is None:
                 return
-            heard, case = found
-            name = f"observation of {heard.seat} {heard.stage}"
-            self._work.start(WorkItem(case, name, (heard.begin_observation(),), heard))
+            stage, case = found
+            name = f"observation of {stage.seat} {stage.stage}"
+            self._work.start(WorkItem(case, name, (stage.begin_observation(),), stage))
 
     # What the seat says
 
     def _send_result(self, item: WorkItem, thought: Any) -> None:
-        if item.heard is not None:
-            self._send_observation(item, item.heard, thought)
+        if item.observed is not None:
+            self._send_observation(item, item.observed, thought)
             return
         sealed = self._signer.thought(item.proposal_id, item.task_name, thought)
         if isinstance(thought, Opinion) and thought.escalate:
@@ -169,18 +169,18 @@ class SeatHost:
             self._remember_and_say(item.proposal_id, "escalation", raised)
         self._remember_and_say(item.proposal_id, item.task_name, sealed)
 
-    def _send_observation(self, item: WorkItem, heard: ObservedStage, thought: Any) -> None:
+    def _send_observation(self, item: WorkItem, stage: ObservedStage, thought: Any) -> None:
         if not isinstance(thought, Observation):
             raise TypeError(f"its mind returned {short(thought)}, expected Observation")
         if not isinstance(thought.interrupt, bool):
             raise TypeError(
                 f"its mind returned {short(thought.interrupt)} as interrupt, expected True or False"
             )
-        number, whole = heard.look
-        data = {"stream": heard.seat, "stage": heard.stage, "round": number, "whole": whole}
+        number, whole = stage.look
+        data = {"stream": stage.seat, "stage": stage.stage, "round": number, "whole": whole}
         data["interrupt"] = thought.interrupt
         sealed = self._signer.info(item.proposal_id, "observation", data, thought.reason)
-        heard.looked(interrupt=thought.interrupt)
+        stage.looked(interrupt=thought.interrupt)
         # It is sent even if the round is over: the council counts every halt of a seat, not only its newest.
         self.say(sealed)
 
@@ -188,7 +188,7 @@ class SeatHost:
         # The journal keeps the overruns, also when no call was made with that prompt (rules 2.4).
         data = {"task": item.kind} | ({"overruns": overruns} if overruns else {})
         sealed = self._signer.info(item.proposal_id, "fault", data, why)
-        if item.heard is None:
+        if item.observed is None:
             self._remember_and_say(item.proposal_id, item.task_name, sealed)
         else:
             self.say(sealed)
@@ -196,8 +196,8 @@ class SeatHost:
     def _ended(self, item: WorkItem) -> None:
         if item.task_name == "ballot":
             self._stream.close(item.proposal_id)
-        elif item.heard is not None:
-            self._observed.finish(item.heard)
+        elif item.observed is not None:
+            self._observed.finish(item.observed)
         self._start_observations()
 
     def _send_stream_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:

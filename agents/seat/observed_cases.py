@@ -110,7 +110,7 @@ class _OpenCase:
     case: Case
     until_s: float
     chars: int
-    heard: dict[tuple[str, str], ObservedStage] = field(default_factory=dict)
+    stages: dict[tuple[str, str], ObservedStage] = field(default_factory=dict)
     looks: dict[str, Looks] = field(default_factory=dict)
 
 
@@ -138,38 +138,39 @@ class ObservedCases:
             self._kept[case.proposal_id] = kept
             self._weigh(kept.chars)
             return
-        for heard in self._kept[case.proposal_id].heard.values():
-            heard.halted = False
+        for stage in self._kept[case.proposal_id].stages.values():
+            stage.halted = False
 
     def add(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
         """Adds a piece of another seat's stream, as the council relays it."""
         kept, key = self._kept.get(proposal_id), (data["seat"], data["stage"])
         if kept is None:
             return
-        heard = kept.heard.get(key)
-        if heard is None:
-            if sum(seat == key[0] for seat, _ in kept.heard) >= STAGES_MAX:
+        stage = kept.stages.get(key)
+        if stage is None:
+            if sum(seat == key[0] for seat, _ in kept.stages) >= STAGES_MAX:
                 return
-            heard = kept.heard[key] = ObservedStage(proposal_id, *key, kept.looks.setdefault(key[0], Looks()))
-        grown = heard.add(data["round"], data["at"], text, data["whole"])
+            looks = kept.looks.setdefault(key[0], Looks())
+            stage = kept.stages[key] = ObservedStage(proposal_id, *key, looks)
+        grown = stage.add(data["round"], data["at"], text, data["whole"])
         kept.chars += grown
-        self._wait(heard)
+        self._wait(stage)
         self._weigh(grown)
 
     def next_due(self, now_s: float) -> tuple[ObservedStage, Case] | None:
         """The stage to observe next, and its case with the time that is left. Call ``finish`` afterwards."""
         while self._due:
-            heard = self._due.popleft()
-            heard.waits = False
-            kept = self._kept.get(heard.proposal_id)
-            if heard.is_due and kept is not None and kept.until_s > now_s:
-                return heard, replace(kept.case, time_left_s=kept.until_s - now_s)
+            stage = self._due.popleft()
+            stage.waits = False
+            kept = self._kept.get(stage.proposal_id)
+            if stage.is_due and kept is not None and kept.until_s > now_s:
+                return stage, replace(kept.case, time_left_s=kept.until_s - now_s)
         return None
 
-    def finish(self, heard: ObservedStage) -> None:
+    def finish(self, stage: ObservedStage) -> None:
         """Ends the observation of a stage, with or without a result."""
-        heard.looking = False
-        self._wait(heard)
+        stage.looking = False
+        self._wait(stage)
 
     def forget(self, proposal_id: str) -> None:
         """Drops a proposal that is not open any more."""
@@ -177,10 +178,10 @@ class ObservedCases:
         if kept is not None:
             self._chars -= kept.chars
 
-    def _wait(self, heard: ObservedStage) -> None:
-        if heard.is_due and not heard.waits:
-            heard.waits = True
-            self._due.append(heard)
+    def _wait(self, stage: ObservedStage) -> None:
+        if stage.is_due and not stage.waits:
+            stage.waits = True
+            self._due.append(stage)
 
     def _weigh(self, more: int) -> None:
         self._chars += more

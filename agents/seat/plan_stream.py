@@ -55,7 +55,7 @@ class _Speech:
     rounds: dict[str, _Round] = field(default_factory=dict)
     pieces: int = 0
     halt: asyncio.Future[str] | None = None
-    unheard: str | None = None
+    pending_halt: str | None = None
     hushed: bool = False
 
 
@@ -106,9 +106,9 @@ class SeatPlanStream:
         if speech is None:
             return halt
         speech.hushed = False
-        if speech.unheard is not None:  # the interrupt came before the mind waited for it
-            halt.set_result(speech.unheard)
-            speech.unheard = None
+        if speech.pending_halt is not None:  # the interrupt came before the mind waited for it
+            halt.set_result(speech.pending_halt)
+            speech.pending_halt = None
         elif speech.halt is not None and not speech.halt.done():
             halt = speech.halt
         else:
@@ -128,7 +128,7 @@ class SeatPlanStream:
             speech.halt.set_result(why)
             speech.hushed = True
         else:
-            speech.unheard = why
+            speech.pending_halt = why
 
     def begin_run(self, number: int) -> None:
         """Begins the seat's run of that number, as the council counts runs."""

@@ -25,11 +25,11 @@ class RemoteSeat:
         """Takes the council's messages. Returns ballots as they are cast, and whether more will come."""
         for sealed in batch:
             try:
-                letter = signing.open_to(sealed, self._key, self._council_id, self.host.name)
+                message = signing.open_to(sealed, self._key, self._council_id, self.host.name)
             except CouncilError:
                 self.refused += 1  # not from our council, so no error is returned
             else:
-                self.host.receive(letter)
+                self.host.receive(message)
         return await self._mailbox.collect(self.host.is_busy)
 
 
@@ -44,6 +44,6 @@ def courier_to(
     """Carries messages to a ``RemoteSeat`` by its ``exchange``; ``lost`` takes the error of a failed call."""
 
     async def call(batch: list[bytes]) -> Reply:
-        return await exchange([signing.seal_to(letter, key, council_id, seat) for letter in batch])
+        return await exchange([signing.seal_to(message, key, council_id, seat) for message in batch])
 
     return Courier(call, heard, lambda batch, error: lost(error))

@@ -35,7 +35,7 @@ class MindRunner:
             for kind, method in METHODS.items()
         }
         self._threads = Threads(seat, "reviews", HUNG_THREADS_MAX)
-        self._lookouts = Threads(seat, "looks at others", LOOKS_HUNG_MAX)
+        self._observation_threads = Threads(seat, "looks at others", LOOKS_HUNG_MAX)
 
     async def run(self, kind: str, case: Case, *more: Any) -> Any:
         """What the method for this kind of work returns. Raises what it raises, TypeError if the mind has none."""
@@ -48,7 +48,7 @@ class MindRunner:
             if self._is_async[kind]:
                 thought = method(case, *more)
             else:
-                threads = self._lookouts if kind == "observation" else self._threads
+                threads = self._observation_threads if kind == "observation" else self._threads
                 thought = await threads.run(lambda: method(case, *more))
             while inspect.isawaitable(thought):
                 thought = await thought

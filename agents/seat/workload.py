@@ -26,13 +26,13 @@ BACKLOG_CHARS_MAX = 64 * 2**20
 class WorkItem:
     """One task of the mind on one case. If it is ``given_up``, its result is dropped.
 
-    The mind's method is given the case and ``more``. An observation has ``heard``, the stage that it observes.
+    The mind's method is given the case and ``more``. An observation has ``observed``, the stage that it observes.
     """
 
     case: Case
     task_name: str  # "ballot" or "ruling"; an observation's names the seat and the stage
     more: tuple[Any, ...] = ()
-    heard: ObservedStage | None = None
+    observed: ObservedStage | None = None
     task: asyncio.Task[None] | None = None
     ends_s: float = math.inf  # by the loop's clock
     given_up: bool = False
@@ -44,7 +44,7 @@ class WorkItem:
 
     @property
     def kind(self) -> str:
-        return self.task_name if self.heard is None else "observation"
+        return self.task_name if self.observed is None else "observation"
 
 
 class Workload:
@@ -102,7 +102,7 @@ class Workload:
         if len(self._items) > BACKLOG_MAX or self._weight > BACKLOG_CHARS_MAX:
             self._fail(item, f"too much waits for its mind: {len(self._items) - 1:,} other cases")
             return
-        if item.heard is not None:
+        if item.observed is not None:
             self._observations.append(item)
         elif len(self._items) > self._concurrent_max:
             self._put_off_observation()
@@ -128,8 +128,8 @@ class Workload:
         """The mind's own ballots and rulings come first."""
         if self._observations:
             item = self._observations[-1]
-            assert item.heard is not None
-            item.heard.put_off()
+            assert item.observed is not None
+            item.observed.put_off()
             self._give_up(item)
 
     async def _do(self, item: WorkItem) -> None:
@@ -180,6 +180,6 @@ class Workload:
         if self._items.get((item.proposal_id, item.task_name)) is item:
             del self._items[item.proposal_id, item.task_name]
             self._weight -= item.case.chars
-            if item.heard is not None:
+            if item.observed is not None:
                 self._observations.remove(item)
             self._ended(item)

@@ -1,4 +1,4 @@
-"""A council's methods as coroutines, for any event loop: what each does is written here, and nowhere else.
+"""A council's methods as coroutines, for any event loop. What each method does is written here only.
 
 from council import AsyncCouncil
 async with AsyncCouncil.launch() as council:
@@ -48,7 +48,7 @@ Verb = Callable[Concatenate["AsyncCouncil", P], Coroutine[Any, Any, T]]
 
 
 def _on_its_loop(verb: Verb[P, T]) -> Verb[P, T]:
-    """Has a method run on the council's own loop, whichever loop it is awaited on."""
+    """Runs a method on the council's own loop, whichever loop awaits it."""
 
     @functools.wraps(verb)
     async def carried(self: AsyncCouncil, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -60,8 +60,8 @@ def _on_its_loop(verb: Verb[P, T]) -> Verb[P, T]:
 class AsyncCouncil:
     """A council's methods as coroutines, for use from any event loop. See ``Council`` for each.
 
-    ``launch``, ``connect`` and ``inline`` give what can be awaited, or used in ``async with``, which closes
-    the council; a thread makes it, so that the loop goes on meanwhile.
+    Await the result of ``launch``, ``connect`` and ``inline``, or use it in ``async with``, which closes the council.
+    A thread creates the council, so that the loop is not blocked.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -90,7 +90,7 @@ class AsyncCouncil:
         key: bytes | None = None,
         **settings: Unpack[ClientSettings],
     ) -> Opening:
-        """As ``Council.connect``.
+        """Like ``Council.connect``.
 
         Without an address it uses the council that this user brought up here; ``ray_address`` of the settings and
         RAY_ADDRESS count as an address.
@@ -197,9 +197,9 @@ class AsyncCouncil:
         session = await self._handle.human(current_user() if human is None else human)
         proposal_id = escalation_id.removeprefix("esc-")
         await session.inform(proposal_id, "answer", reason, {"approve": approve})
-        # Not by ``decision``, which a close that began meanwhile would refuse.
+        # Not by ``decision``, which a simultaneous close would refuse.
         decision = await self._handle.session.ask(AskDecision(proposal_id))
-        assert decision is not None  # the council has taken the answer, which is the decision
+        assert decision is not None  # the council has accepted the answer, which is the decision
         return decision
 
     @_on_its_loop
@@ -228,7 +228,7 @@ class AsyncCouncil:
         return Events(page, self._handle.wait, self._handle.run, after, follow=follow)
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
-        """As ``Council.guard``, for async functions alone: a plain one raises CallerError when decorated."""
+        """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""
         return Guard(how, self)
 
     async def close(self) -> None:
@@ -248,7 +248,7 @@ class AsyncCouncil:
 
 
 class Opening:
-    """A council that is still to be made: await it, or use it in ``async with``."""
+    """A council that is not created yet: await it, or use it in ``async with``."""
 
     def __init__(self, make: Callable[[], Handle]) -> None:
         self._make = make
@@ -263,7 +263,7 @@ class Opening:
         try:
             return AsyncCouncil(await asyncio.wrap_future(making))
         except asyncio.CancelledError:
-            # What is begun comes to its end; the same thread then closes the council that nobody will have.
+            # A creation that has begun is completed. The same thread then closes the council, which nobody uses.
             maker.submit(lambda: making.result().close())
             raise
         finally:

@@ -1,4 +1,4 @@
-"""A council's events as a client follows them."""
+"""A council's events, as a client reads them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-# How long one look for new events stays open at the council before it is made anew.
+# How many seconds a request for new events stays open at the council before it is repeated.
 WAIT_S = 10.0
 PAGE = 500
 Fetch = Callable[[int, int, float], Awaitable[list[dict[str, Any]]]]
@@ -16,7 +16,7 @@ Found = Sequence["Event"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened: ``position`` to resume after, ``at`` in UTC, ``kind``, and plain ``data``.
+    """An event: ``position`` to resume after, ``at`` in UTC, ``kind``, and plain ``data``.
 
     Kinds: proposal, ballot, loss, observation, to_prime, ruling, to_human, decision, outcome, roll, start,
     identity_change, creator_change, overrun, spending, denial, alert, refusal.
@@ -29,7 +29,7 @@ class Event:
 
     @property
     def proposal_id(self) -> str | None:
-        """The proposal that this is about, if it is about one."""
+        """The proposal of this event, if any."""
         for part in (self.data, *(value for value in self.data.values() if isinstance(value, Mapping))):
             if "proposal_id" in part:
                 return str(part["proposal_id"])
@@ -37,10 +37,10 @@ class Event:
 
 
 class Events:
-    """A council's events, for ``for`` and ``async for``. ``position`` is that of the last one handed out.
+    """A council's events, for ``for`` and ``async for``. ``position`` is that of the newest returned event.
 
-    ``fetch`` asks the council for a page; ``wait`` and ``run`` carry that to the council's own loop, for a
-    thread and for another loop.
+    ``fetch`` asks the council for a page. ``wait`` and ``run`` call it on the council's own loop, from a thread and
+    from another loop.
     """
 
     def __init__(

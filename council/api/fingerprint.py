@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import Secret, SecretBytes, SecretStr
 
-# Values in values: some seconds to go through, and far above what one call is about.
+# Parts of a value. So many take some seconds to read, and are far more than one call needs.
 PARTS_MAX = 300_000
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 _THEMSELVES = (type, types.ModuleType, type(threading.Lock()), type(threading.RLock()), property)
@@ -25,14 +25,14 @@ _SECRETS = (Secret, SecretBytes, SecretStr)
 
 
 class NotComparable(Exception):
-    """A value holds something of which nobody can tell whether it changed."""
+    """A value has a part for which a change can't be detected."""
 
 
 class Fingerprint:
-    """What a value is now. It keeps the parts that are compared by who they are, so that they stay those."""
+    """The present state of a value. It holds parts that are compared by identity, so that their ids stay valid."""
 
     def __init__(self, value: Any) -> None:
-        """Raises Incomparable."""
+        """Raises NotComparable."""
         self._hash = hashlib.sha256()
         self._seen: dict[int, int] = {}
         self._held: list[Any] = []
@@ -49,7 +49,7 @@ class Fingerprint:
         return hash(self.digest)
 
     def _put(self, kind: str, data: bytes = b"") -> None:
-        """One word; its length goes before it, so that no two values spell the same."""
+        """Adds one word. Its length comes first, so that different values never give the same bytes."""
         self._hash.update(f"{kind} {len(data)}:".encode() + data)
 
     def _all(self, kind: str, parts: Iterable[Any]) -> None:
@@ -66,13 +66,13 @@ class Fingerprint:
             )
             return
         known = self._seen.get(id(value))
-        if known is not None:  # the same thing once more, or a thing that holds itself
+        if known is not None:  # the same object again, or an object that contains itself
             self._put("again", str(known).encode())
             return
         if len(self._held) >= PARTS_MAX:
             raise NotComparable(f"it holds more than {PARTS_MAX:,} values")
         self._seen[id(value)] = len(self._held)
-        self._held.append(value)  # also so that no other gets its id
+        self._held.append(value)  # so that no other object gets its id
         if isinstance(value, _THEMSELVES) or (inspect.isbuiltin(value) and _of_module(value)):
             self._put("itself", str(id(value)).encode())
         elif kind in (list, tuple, set, frozenset):
@@ -92,13 +92,13 @@ class Fingerprint:
             self._reduced(value)
 
     def _reduced(self, value: Any) -> None:
-        """Any other object, by what pickle would keep of it."""
+        """Adds any other object, by the parts that pickle would keep."""
         told_for = copyreg.dispatch_table.get(type(value))
         try:
             reduced = value.__reduce_ex__(4) if told_for is None else told_for(value)
         except Exception as error:
             raise NotComparable(f"of a {type(value).__qualname__} nothing can be told: {error}") from error
-        if isinstance(reduced, str):  # the name of something global
+        if isinstance(reduced, str):  # the name of a global object
             self._put("itself", str(id(value)).encode())
             return
         self._put("object", str(id(type(value))).encode())
@@ -114,7 +114,7 @@ def _of_module(function: Any) -> bool:
 
 def _filled(cell: types.CellType) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 - raises where there is nothing yet
+        cell.cell_contents  # noqa: B018 - raises if the cell is empty
     except ValueError:
         return False
     return True

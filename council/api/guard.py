@@ -1,7 +1,7 @@
 """Puts a council in front of a function.
 
-Arguments are shown whole to the seats, to readers of events and to humans, or the call is refused: whoever approves a
-call approves what they saw. A secret is shown as ``<hidden>``. A value whose only text is an address in memory is
+Arguments are shown in full to the seats, to readers of events and to humans, or the call is refused: an approval
+covers only what was shown. A secret is shown as ``<hidden>``. A value whose only text is an address in memory is
 refused, unless ``describe`` says in words what the call does.
 """
 
@@ -25,24 +25,24 @@ from council.protocol.envelope import SUMMARY_CHARS_MAX
 from council.protocol.errors import CallerError, EnvelopeError, NotApproved
 from council.protocol.values import freeze_value, kind_of
 
-# An argument is shown to the seats whole or not at all; this leaves room for several in one proposal.
+# An argument is shown in full or not at all. This leaves room for several in one proposal.
 SHOWN_CHARS_MAX = 200_000
 HIDDEN = "<hidden>"
 _SECRETS = (Secret, SecretBytes, SecretStr)
 _SECRET_NAMED = re.compile(r"\bSecret(Str|Bytes)?\b")
-# What the default repr says of an object, and others' copy; it tells a reader nothing of what it does.
+# The part of the default repr that tells a reader nothing.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Proposer(Protocol):
-    """A council as a guard uses it; what its methods give is awaited where that is an async one."""
+    """A council as a guard uses it. Results of an asynchronous one are awaited."""
 
     def propose(self, *args: Any, **kwargs: Any) -> Any: ...
     def report(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 class Guard:
-    """The decorator that ``Council.guard`` gives, for async functions; with ``blocking``, for plain ones too."""
+    """The decorator of ``Council.guard``, for async functions; with ``blocking``, also for plain ones."""
 
     def __init__(self, how: Guarding, aio: Proposer, blocking: Proposer | None = None) -> None:
         refuse_unknown("guard", how, Guarding)
@@ -103,14 +103,14 @@ class Guard:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> _Call:
-        """The call, before anybody is asked. Raises CallerError where it could not be verified or reverted."""
+        """The call, before it is proposed. Raises CallerError if it could not be verified or reverted."""
         call = _Call(function, signature, hidden, args, kwargs)
         for name, given, takes in (("verify", self._verify, (None, *args)), ("revert", self._revert, args)):
             if given is None:
                 continue
             try:
                 inspect.signature(given).bind(*takes, **kwargs)
-            except ValueError:  # one of C's own, which tells of no arguments
+            except ValueError:  # a function in C that does not reveal its arguments
                 continue
             except TypeError as error:
                 result = "its result and " if name == "verify" else ""
@@ -122,7 +122,7 @@ class Guard:
     def _course(
         self, call: _Call, decision: Decision, report: Callable[..., Any], *, awaits: bool
     ) -> run_approved.Course:
-        """What follows once the call is approved."""
+        """The steps after the call is approved."""
         verify, revert = self._verify, self._revert
         return run_approved.Performance(
             call.name, decision, report, awaits=awaits, discreet=bool(call.hidden)
@@ -133,7 +133,7 @@ class Guard:
         )
 
     def _hidden(self, function: Any, signature: inspect.Signature) -> frozenset[str]:
-        """The arguments not to show: those named so, and those annotated as pydantic's secrets."""
+        """The arguments that are not shown: those in ``hide``, and those annotated as pydantic's secrets."""
         unknown = [name for name in self._hide if name not in signature.parameters]
         if unknown:
             raise CallerError(
@@ -155,7 +155,7 @@ class Guard:
     def _proposal(self, call: _Call) -> dict[str, Any]:
         shown = call.for_seats(described=self._describe is not None)
         summary = self._summary(call, shown)[:SUMMARY_CHARS_MAX]
-        call.take_fingerprint()  # now, for to be shown and described may fill a cache of an argument's own
+        call.take_fingerprint()  # now, because showing and describing may fill a cache of an argument
         return {
             "proposal": summary,
             "action": {"tool": call.tool[:200], "args": shown},
@@ -186,7 +186,7 @@ class Guard:
 
 
 class _Call:
-    """A call of a guarded function. Raises the function's own TypeError for one that it would not take."""
+    """A call of a guarded function. Raises the function's own TypeError for wrong arguments."""
 
     def __init__(
         self, function: Any, signature: inspect.Signature, hidden: frozenset[str], args: Any, kwargs: Any
@@ -201,13 +201,13 @@ class _Call:
         self._kept: dict[str, Fingerprint] = {}
 
     def work(self, function: Any) -> Callable[[], Any]:
-        """A call of ``function`` with the arguments of this one."""
+        """A call of ``function`` with this call's arguments."""
         return lambda: function(*self.args, **self.kwargs)
 
     def take_fingerprint(self) -> None:
-        """Takes note of all that the arguments hold, hidden or not, to know a change by.
+        """Records the state of all arguments, hidden or not, to detect a later change.
 
-        Raises CallerError for one of which that can't be told: what was approved might not be what runs.
+        Raises CallerError if a change can't be detected: the approved call might not be the one that runs.
         """
         self._kept = self._now()
 
@@ -225,16 +225,16 @@ class _Call:
         return found
 
     def for_seats(self, *, described: bool) -> dict[str, Any]:
-        """The arguments as the seats see them. Raises CallerError for one that can't be shown to them."""
+        """The arguments as the seats see them. Raises CallerError for one that can't be shown."""
         return {
             name: HIDDEN if name in self.hidden else _as_data(name, value, described=described)
             for name, value in self.bound.arguments.items()
         }
 
     def refuse_unless(self, decision: Decision) -> None:
-        """Raises NotApproved, and CallerError where others changed arguments since, hidden ones included.
+        """Raises NotApproved. Raises CallerError if an argument has changed since, also a hidden one.
 
-        Then it was another call that was approved.
+        A changed call is not the approved one.
         """
         if not decision:
             if not decision.final:
@@ -250,7 +250,7 @@ class _Call:
 
 
 class _DescriptionFormatter(string.Formatter):
-    """Fills a description in; raises ValueError where it would show a value as an address in memory."""
+    """Fills in a description. Raises ValueError if it would show a value as an address in memory."""
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         converted = super().convert_field(value, conversion)
@@ -266,18 +266,18 @@ class _DescriptionFormatter(string.Formatter):
 
 
 def _as_data(name: str, value: Any, *, described: bool) -> Any:
-    """An argument as data, whole: itself where an envelope can hold it, else its repr.
+    """An argument as data, in full: itself if an envelope can hold it, otherwise its repr.
 
-    Raises CallerError for one too large, for seats must not approve what they were not shown; and for a repr
-    that is but an address, unless the call is described, where the address alone is left out.
+    Raises CallerError if it is too large, because seats must not approve what they were not shown. Raises it for a
+    repr that is only an address, unless the call is described; then the address is left out.
     """
-    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:  # told by its length, unread
+    if isinstance(value, str | bytes) and len(value) > SHOWN_CHARS_MAX:  # only its length is shown
         raise _too_long(name, len(value))
     try:
         text = json.dumps(value, allow_nan=False)
         if len(text) <= SHOWN_CHARS_MAX:
             data = json.loads(text)
-            freeze_value({"": data})  # as deep as it will stand in the proposal
+            freeze_value({"": data})  # as deep as it will be in the proposal
             return data
     except (TypeError, ValueError, RecursionError, EnvelopeError):
         whole = _repr(value)
@@ -301,19 +301,19 @@ def _too_long(name: str, found: int) -> CallerError:
 
 
 def _repr(value: Any) -> str:
-    """A repr that an envelope can hold, also of a value that can't give one."""
+    """A repr that an envelope can hold, also for a value whose own repr fails."""
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001 - a value's own code
+    except Exception as error:  # noqa: BLE001 - the value's own code
         text = f"<{type(value).__qualname__} at {id(value):#x}, whose repr raised {type(error).__name__}>"
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 def _is_async(function: Any) -> bool:
-    """An object that can be called may have an async __call__, which only its class tells."""
+    """Whether calls must be awaited. A callable object may have an async __call__, which only its class shows."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _name_of(function: Any) -> str:
-    """A function's name; that of its class for an object that can be called."""
+    """A function's name; for a callable object, that of its class."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))

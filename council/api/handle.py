@@ -1,4 +1,4 @@
-"""How this process holds a council: its port, its thread, its session, and their end.
+"""This process's hold on a council: its port, its thread, its session, and closing them.
 
 ``wait`` runs the council's coroutines from a thread, and ``run`` from any event loop.
 """
@@ -51,12 +51,12 @@ class Handle:
         self._closed = False
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine of the council's own loop, for a caller on a thread."""
+        """The result of a coroutine on the council's own loop, for a caller on a thread."""
         self._refuse_if_closed(coroutine)
         return self.background.wait(coroutine)
 
     async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine of the council's own loop, for a caller on any loop."""
+        """The result of a coroutine on the council's own loop, for a caller on any loop."""
         self._refuse_if_closed(coroutine)
         return await self.background.wrap(coroutine)
 
@@ -72,19 +72,19 @@ class Handle:
     async def human(self, name: str) -> Session:
         """The session of an enrolled human, which stays open. Raises NotEnrolled."""
         status = await self.status()
-        council_id = status["council_id"]  # another has another key of this human
+        council_id = status["council_id"]  # another council has another key of this human
         if (known := self._humans.get((name, council_id))) is not None:
             return known
         key = enrolled_key(name, self.config, council_id, status["humans"])
         session = Session(self.port, name, "human", key, self.config.call_timeout_s, council_id)
         await session.open()
         kept = self._humans.setdefault((name, council_id), session)
-        if kept is not session:  # two answers of this human were given at once
+        if kept is not session:  # this human gave two answers at the same time
             await session.close()
         return kept
 
     def close(self) -> None:
-        """Ends a council that is owned; only leaves one that is not."""
+        """Ends a council that is owned. Leaves one that is not."""
         if self._closed:
             return
         self.background.refuse_own_thread()
@@ -106,7 +106,7 @@ class Handle:
 
     async def _close(self) -> None:
         try:
-            for human in [*self._humans.values()]:  # an answer under way may bring another
+            for human in [*self._humans.values()]:  # an answer under way may add another
                 await human.close()
             await self.session.close()
         finally:
@@ -158,11 +158,11 @@ def in_process(
     settings: Mapping[str, Any],
 ) -> Handle:
     """See ``Council.inline``."""
-    from council.api import inline  # and with it seats and journals, which a client elsewhere does without
+    from council.api import inline  # it loads seats and journals, which other clients do not need
     from council.runtime import journals
 
     found = configured(config, settings)
-    if key is None and found.store is not None:  # else nothing is kept
+    if key is None and found.store is not None:  # otherwise no key is kept
         key = journals.sender_key(found, sender)
     traces = traces_of(found, "inline")
     background = Background(f"council-{found.name}")
@@ -193,7 +193,7 @@ def _joined(
     try:
         background.wait(session.open())
     except BaseException:
-        with contextlib.suppress(Exception):  # what went wrong first is what is told
+        with contextlib.suppress(Exception):  # the first error is the one to report
             if owned:
                 background.wait(port.close())
         background.stop()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ask(council: Council, before: str, after: Identity, why: str) -> Decision:
-    """What the seats decide on a change: the ballots that Prime and Lite agree with, where they do."""
+    """Asks the seats about a change. Their ballots show whether Prime and Lite agree."""
     kept = identity.kept_identity(after)
     return council.propose(identity.summary(before, kept.hash, why), identity.body(kept), wait_for="all")
 
@@ -35,12 +35,12 @@ def change_identity(
     agreed: str = "",
     human: str | None = None,
 ) -> dict[str, Any]:
-    """Has the identity whose hash is ``before`` changed to ``after``, asked for by ``human``, or the creator.
+    """Changes the identity with the hash ``before`` to ``after``, on behalf of ``human``, by default the creator.
 
-    ``agreed`` is the proposal that ``ask`` decided. Gives the change with the council's verdict on it; it is in
-    force from the first launch on whose charter has it. With the identity in force as ``after`` a change that is
-    not in force yet is withdrawn. Raises Refused (``identity_refused``) with the reason,
-    which is journaled, and as ``Council.answer`` does.
+    ``agreed`` is the proposal that ``ask`` decided. Returns the change with the council's verdict. It takes effect at
+    the first launch whose charter has it. If ``after`` is the identity in force, a change that is not in force yet is
+    withdrawn. Raises Refused (``identity_refused``) with the reason, which is journaled, and the errors of
+    ``Council.answer``.
     """
     handle = handle_of(council)
     return handle.wait(_changed(council.aio, handle, after, why, before, emergency, agreed, human))
@@ -70,7 +70,7 @@ async def _changed(
             content={"kind": identity.KIND, "text": why, "data": data},
         )
     )
-    # Not by ``council.history``, which a close that began meanwhile would refuse.
+    # Not by ``council.history``, which a simultaneous close would refuse.
     (entry,) = await handle.session.ask(AskHistory(wanted({"types": ["identity_change"], "limit": 1})))
     found: dict[str, Any] = entry.data["change"]
     return found

@@ -24,7 +24,7 @@ from council.telemetry.tracing import Traces
 
 
 class InlineLink:
-    """The way to a seat on the coordinator's own loop: it takes a letter at once."""
+    """The link to a seat on the coordinator's own loop. It delivers a message at once."""
 
     waiting_bytes = 0
 
@@ -35,7 +35,7 @@ class InlineLink:
     def send(self, item: bytes) -> None:
         try:
             self._host.receive(item)
-        except Exception as error:  # noqa: BLE001 - costs this seat only, as a call that failed does
+        except Exception as error:  # noqa: BLE001 - costs this seat only, like a failed call
             self._lost(error)
 
     def drop(self) -> None:
@@ -46,7 +46,7 @@ class InlineLink:
 
 
 class InlineTransport:
-    """Seats on the coordinator's own loop. What all of them say in one turn of the loop is heard in the next."""
+    """Seats on the coordinator's own loop. Messages that they send in one turn are received in the next."""
 
     def __init__(self, hosts: dict[str, SeatHost]) -> None:
         self._hosts = hosts
@@ -57,7 +57,7 @@ class InlineTransport:
         self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
     ) -> InlineLink:
         loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()  # that of the mind that speaks is no other seat's
+        context = contextvars.copy_context()  # the context of one seat's mind must not reach another seat
 
         def say(sealed: bytes) -> None:
             self._said.append(sealed)
@@ -81,7 +81,7 @@ class InlineTransport:
         await self._hosts[seat].attend(boot, send)
 
     async def revive(self, seat: str) -> None:
-        return  # a seat in process is there as long as the process is
+        return  # a seat in process exists as long as the process
 
     async def close(self) -> None:
         for host in self._hosts.values():
@@ -89,7 +89,7 @@ class InlineTransport:
 
 
 class InlineCoordinator(Coordinator):
-    """A coordinator and what looks at it, in one process."""
+    """A coordinator with its exports, in one process."""
 
     exports: Exports | None = None
 
@@ -103,10 +103,10 @@ class InlineCoordinator(Coordinator):
 
 
 async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCoordinator:
-    """A council in process, running on this event loop. Raises MindError, ConfigError, OperatorError.
+    """Starts a council in process, on this event loop. Raises MindError, ConfigError, OperatorError.
 
-    ``traces``: where its spans go, for whoever gives it to close.
-    It keeps a journal on disk where a store is named, and none otherwise: it comes and goes with its program.
+    ``traces`` receives its spans; the caller closes it. If a store is configured, the journal is on disk; otherwise
+    it is in memory and ends with the process.
     """
     config = resolve_charter(config)
     if config.store is None:
@@ -147,6 +147,6 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
         if config.metrics_port is not None or watchers:
             coordinator.exports = Exports(config, coordinator, watchers=watchers)
     except BaseException:
-        await coordinator.close()  # or its journal would be held for as long as this process lives
+        await coordinator.close()  # otherwise its journal would be locked while this process lives
         raise
     return coordinator

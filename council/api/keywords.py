@@ -1,4 +1,4 @@
-"""The keywords that several calls of the Python API share, with their types."""
+"""The keywords that several calls of the Python API share, and their types."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ History = Sequence[tuple[str, str] | Mapping[str, str]]
 
 
 class Details(TypedDict, total=False):
-    """Of a proposal, beside its summary and body; see ``Council.draft``."""
+    """Details of a proposal besides its summary and body; see ``Council.draft``."""
 
     risk: RiskLevel
     confidence: float
@@ -46,7 +46,7 @@ class Guarding(TypedDict, total=False):
 
 
 class ClientSettings(TypedDict, total=False):
-    """What of a configuration counts for a client of a council that runs already."""
+    """The settings that a client of a running council needs."""
 
     time_budget_s: float | None
     humans: dict[str, str] | None
@@ -57,7 +57,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class Settings(ClientSettings, total=False):
-    """The keys of ``council.toml``; see ``CouncilConfig``. One that is None was not given."""
+    """The keys of ``council.toml``; see ``CouncilConfig``. None counts as not given."""
 
     name: str | None
     seats: Sequence[SeatConfig] | Mapping[str, Any] | None
@@ -94,26 +94,26 @@ class Settings(ClientSettings, total=False):
 
 
 def refuse_unknown(call: str, given: Iterable[str], kind: type) -> None:
-    """Raises TypeError, naming what ``call`` takes, for a keyword that the TypedDict ``kind`` has not."""
+    """Raises TypeError, which names the known keywords, for one that the TypedDict ``kind`` does not have."""
     known = kind.__annotations__
     for keyword in given:
         if keyword not in known:
-            from council.config.settings import did_you_mean  # it takes pydantic's models along
+            from council.config.settings import did_you_mean  # it loads pydantic's models
 
             hint = did_you_mean(keyword, known)
             raise TypeError(f"{call}() takes no keyword {keyword!r}{hint}; known are {', '.join(known)}")
 
 
 def new_proposal(sender: str, content: Mapping[str, Any], **more: Any) -> Envelope:
-    """A PROPOSAL envelope with an id and a time of its own. Raises EnvelopeError."""
-    from council.protocol.envelope import Envelope  # pydantic, which the command line's help does without
+    """A PROPOSAL envelope with a new id and the present time. Raises EnvelopeError."""
+    from council.protocol.envelope import Envelope  # pydantic, which the command line's help does not need
 
     about = {"timestamp": datetime.now(UTC), "sender": sender, "role": "proposer", "type": "PROPOSAL"}
     return Envelope.build(msg_id=new_id(), content=content, **about, **more)
 
 
 def turns_of(history: object) -> list[dict[str, Any]]:
-    """The turns of a ``History``, as a proposal has them. Raises CallerError, naming what is no turn."""
+    """The turns of a ``History`` in a proposal's form. Raises CallerError, which names an invalid turn."""
     if history is None:
         return []
     if not _is_list(history):
@@ -139,7 +139,7 @@ def _turn(at: int, turn: object) -> dict[str, Any]:
 def outcome_of(
     decision: Decision | str, stage: ActionStage, ok: bool, text: str
 ) -> tuple[str, str, str, dict[str, Any]]:
-    """A report as ``Session.inform`` takes it. Raises CallerError for what can't be meant."""
+    """A report in the form of ``Session.inform``. Raises CallerError for invalid arguments."""
     if not isinstance(decision, Decision | str):
         raise CallerError(
             f"decision is {type(decision).__name__}, expected a Decision or the id of its proposal"
@@ -155,7 +155,7 @@ def outcome_of(
 
 
 def check_many(proposals: object) -> None:
-    """Raises CallerError for one proposal where a list of them is expected."""
+    """Raises CallerError if there is one proposal instead of a list."""
     from council.protocol.envelope import Envelope
 
     if isinstance(proposals, str | bytes | Envelope | Mapping):
@@ -163,7 +163,7 @@ def check_many(proposals: object) -> None:
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Raises CallerError, naming the argument, for what is no length of time; None is no limit."""
+    """Raises CallerError, which names the argument, for an invalid duration; None means no limit."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is not None and not (number and 0 <= value < math.inf):  # type: ignore[operator]
         raise CallerError(
@@ -172,9 +172,9 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def configured(config: CouncilConfig | Path | str | None, settings: Mapping[str, Any]) -> CouncilConfig:
-    """The configuration asked for: one that is complete, a file, or what is found; with settings on top."""
+    """The configuration: a complete one, a file, or the one that is found; ``settings`` override it."""
     from council.config.load import (
-        load,  # imported when it is used: so that importing the package stays quick
+        load,  # imported when it is used, so that importing the package stays quick
     )
     from council.config.settings import CouncilConfig
 

@@ -3,9 +3,9 @@
     with CouncilPool.launch(4, name="checks") as pool:
         decision = pool.propose("Refund order 17", key="customer-7")
 
-Each is a council of its own (``checks.0`` …), with its own seats, journal and budget, so that none waits for
-another. All proposals with the same ``key`` go to the same council. A proposal's id says which council has it, so
-that it can be found by its id alone. For that, the number of councils is fixed for the life of their journals.
+Each is a separate council (``checks.0`` …) with its own seats, journal and budget, so that none waits for another.
+All proposals with the same ``key`` go to the same council. A proposal's id says which council has it, so it can be
+found by its id alone. Therefore the number of councils is fixed for the life of their journals.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from council.protocol.errors import CallerError, ConfigError, CouncilError
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Each is a process of its own beside its seats'; more than that is another cluster's worth.
+# Each has its own process besides its seats. More than so many need another cluster.
 COUNCILS_MAX = 64
-# A process that starts takes a processor for seconds: so many at a time.
+# So many are started at once, because a starting process takes a processor for seconds.
 STARTING_MAX = 4
 
 
 def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
     """The configuration of one of the ``count`` councils that share the work of ``config``.
 
-    What it has alone (its name, files, ports) follows from its number. Raises ConfigError.
+    Its name, files and ports follow from its number. Raises ConfigError.
     """
     own: dict[str, Any] = {"name": f"{config.name}.{number}"}
     for key in ("metrics_port", "panel_port"):
-        if getattr(config, key):  # 0 is any, for each
+        if getattr(config, key):  # 0 means any port, for each
             own[key] = getattr(config, key) + number
     if config.checkpoint is not None:
         whole, suffix = os.path.splitext(config.checkpoint)
@@ -64,7 +64,7 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
 
 
 def id_of(decision: Decision | str) -> str:
-    """The id of the proposal that a decision, an escalation's id or a proposal's own id is about.
+    """The id of the proposal of a decision, an escalation's id or a proposal's own id.
 
     Raises CallerError for anything else.
     """
@@ -89,7 +89,7 @@ def drafted(
             f"{superseded} belongs to another council than the key {key!r:.80}: leave the key out, or give "
             "the one that it was proposed with"
         )
-    while wanted and council_of(envelope.msg_id, count) not in wanted:  # some ``count`` tries
+    while wanted and council_of(envelope.msg_id, count) not in wanted:  # about ``count`` attempts
         envelope = envelope.model_copy(update={"msg_id": new_id()})
     return envelope
 
@@ -97,7 +97,7 @@ def drafted(
 def addressed(
     councils: Sequence[AsyncCouncil], proposal: str | Envelope, body: str, key: str | None, details: Details
 ) -> Envelope:
-    """A proposal as a draft, whose id says where it belongs."""
+    """A proposal as a draft, with an id of the council that it belongs to."""
     if not isinstance(proposal, Envelope):
         return drafted(councils, proposal, body, key, details)
     if body or details or key is not None:
@@ -108,7 +108,7 @@ def addressed(
 def all_placed(
     councils: Sequence[AsyncCouncil], proposals: Iterable[str | Envelope], details: Details
 ) -> list[Envelope]:
-    """All of them as drafts, before any is proposed: one that is no proposal proposes none."""
+    """All proposals as drafts, before any is proposed: if one is invalid, none is proposed."""
     check_many(proposals)
     return [
         addressed(councils, each, "", None, {} if isinstance(each, Envelope) else details)
@@ -117,7 +117,7 @@ def all_placed(
 
 
 class AsyncPool:
-    """A pool's methods as coroutines, for any event loop: each goes to the council that it concerns."""
+    """A pool's methods as coroutines, for any event loop. Each calls the right council."""
 
     def __init__(self, name: str, councils: Sequence[AsyncCouncil], close: Callable[[], None]) -> None:
         self._name = name
@@ -189,15 +189,15 @@ class AsyncPool:
         return _summed(self._name, found)
 
     async def close(self) -> None:
-        """Closes all of them, whatever one raises; the first one last: Ray may have been started for that one."""
+        """Closes all of them, even if one raises; the first one last, because Ray may have been started for it."""
         await asyncio.to_thread(self._close)
 
 
 class CouncilPool:
-    """Several councils with one API. Made by ``launch``, ``inline`` or ``connect``; close it, or use it in ``with``.
+    """Several councils with one API. Create it by ``launch``, ``inline`` or ``connect``; close it, or use ``with``.
 
-    ``councils`` are those it is made of, for what is each one's own: ``events``, ``history``. Each refuses proposals
-    that are another's. ``aio`` has coroutines of the same names.
+    ``councils`` are its members, for what each has alone: ``events``, ``history``. Each refuses proposals that belong
+    to another. ``aio`` has coroutines of the same names.
     """
 
     def __init__(self, name: str, handles: Sequence[Handle]) -> None:
@@ -219,8 +219,8 @@ class CouncilPool:
     ) -> Self:
         """``count`` councils on Ray, which end with this object; see ``Council.launch``.
 
-        ``settings`` are each one's own: with three seats and a cap of a million tokens, each has these. An SQLite
-        store becomes a file for each, beside the one that is named. Raises what ``Council.launch`` does, and
+        ``settings`` apply to each council: with three seats and a cap of a million tokens, each has these. An SQLite
+        store becomes a file for each, next to the configured one. Raises the errors of ``Council.launch``, and
         PoolMismatch for journals that belong to a pool of another size.
         """
         return cls._opened(launch, count, config, _one_sender(sender, key), settings)
@@ -248,9 +248,9 @@ class CouncilPool:
         key: bytes | None = None,
         **settings: Unpack[ClientSettings],
     ) -> Self:
-        """A pool that runs already, by the name it was launched with; see ``Council.connect``.
+        """Connects to a running pool by the name of its launch; see ``Council.connect``.
 
-        Raises CallerError for a council that is part of none.
+        Raises CallerError for a council that is not part of a pool.
         """
         base = configured(None, {**settings, "ray_address": address, "name": name})
         sender, key = _one_sender(sender, key)
@@ -282,20 +282,20 @@ class CouncilPool:
         base = configured(config, settings)
         parts = [part_of(base, number, count) for number in range(count)]
         with _closed_unless_all() as handles:
-            handles.append(make(parts[0], *sender, {}))  # alone: it may start Ray for all
+            handles.append(make(parts[0], *sender, {}))  # alone, because it may start Ray for all
             with ThreadPoolExecutor(STARTING_MAX, "council-pool") as starting:
                 made = [starting.submit(make, part, *sender, {}) for part in parts[1:]]
             handles.extend(each.result() for each in made if each.exception() is None)
             for each in made:
-                each.result()  # raises what one of them did
+                each.result()  # raises its error
             return cls(base.name, handles)
 
     def council(self, proposal_id: str) -> Council:
-        """The council that a proposal belongs to, by its id."""
+        """The council of a proposal, by its id."""
         return self.councils[council_of(proposal_id, len(self.councils))]
 
     def _wait(self, about: Decision | str, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Waits on the loop of the council that a proposal belongs to: so no council waits for another."""
+        """Waits on the loop of the proposal's council, so that no council waits for another."""
         try:
             handle = self._handles[council_of(id_of(about), len(self._handles))]
         except CallerError:
@@ -303,14 +303,14 @@ class CouncilPool:
             raise
         return handle.wait(coroutine)
 
-    # Each as the method of Council of that name
+    # Each like the method of Council of that name
 
     def draft(
         self, summary: str, body: str = "", *, key: str | None = None, **details: Unpack[Details]
     ) -> Envelope:
-        """As ``Council.draft``; it belongs to the council of ``key``, of what it supersedes, or to any.
+        """Like ``Council.draft``. The council is that of ``key`` or of the superseded proposal, otherwise any.
 
-        Raises CallerError where the key and what it supersedes belong to different ones.
+        Raises CallerError if the key and the superseded proposal belong to different councils.
         """
         return drafted(self._councils, summary, body, key, details)
 
@@ -324,7 +324,7 @@ class CouncilPool:
         human_timeout_s: float | None = None,
         **details: Unpack[Details],
     ) -> Decision:
-        """As ``Council.propose``; all proposals of one ``key`` go to the same council."""
+        """Like ``Council.propose``. All proposals of one ``key`` go to the same council."""
         envelope = addressed(self._councils, proposal, body, key, details)
         proposing = self.aio.propose(envelope, wait_for_human=wait_for_human, human_timeout_s=human_timeout_s)
         return self._wait(envelope.msg_id, proposing)
@@ -336,8 +336,8 @@ class CouncilPool:
         wait_for_human: bool = False,
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        """As ``Council.propose_many``; ``draft`` those that have a key."""
-        envelopes = all_placed(self._councils, proposals, details)  # an iterator of the caller's runs here
+        """Like ``Council.propose_many``. Use ``draft`` for those that have a key."""
+        envelopes = all_placed(self._councils, proposals, details)  # a caller's iterator runs on this thread
         return self._handles[0].wait(self.aio.propose_many(envelopes, wait_for_human=wait_for_human))
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
@@ -358,19 +358,19 @@ class CouncilPool:
         return self._wait(proposal_id, self.aio.decision(proposal_id))
 
     def escalations(self) -> list[Escalation]:
-        """What waits for a human in any of them, oldest first."""
+        """The escalations of all councils that wait for a human, oldest first."""
         return self._handles[0].wait(self.aio.escalations())
 
     def status(self) -> dict[str, Any]:
-        """All of them at a glance: sums of what adds up, and under ``councils`` the status of each."""
+        """The status of the pool: sums over all councils, and under ``councils`` the status of each."""
         return self._handles[0].wait(self.aio.status())
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
-        """As ``Council.guard``; each call goes to any of the councils."""
+        """Like ``Council.guard``. Each call goes to any of the councils."""
         return Guard(how, self.aio, self)
 
     def close(self) -> None:
-        """Closes all of them, whatever one raises; see ``Council.close``."""
+        """Closes all of them, even if one raises; see ``Council.close``."""
         _close(self.councils)
 
     def __enter__(self) -> Self:
@@ -385,20 +385,20 @@ class CouncilPool:
 
 @contextlib.contextmanager
 def _closed_unless_all() -> Iterator[list[Handle]]:
-    """Councils that are being opened: closed again, all of them, where one can't be had."""
+    """Collects opened councils. If one can't be opened, closes all of them."""
     handles: list[Handle] = []
     try:
         yield handles
     except BaseException:
-        with contextlib.suppress(Exception):  # what went wrong first is what is told
+        with contextlib.suppress(Exception):  # the first error is the one to report
             _close(handles)
         raise
 
 
 def _one_sender(sender: str | None, key: bytes | None) -> tuple[str, bytes | None]:
-    """The name that a client has in all of them, for a proposal is drafted before it is known where it goes.
+    """A client's name in all councils, because a proposal is drafted before its council is known.
 
-    With it comes the key. A name that is made up here will not come back, so a key is made for it too, and none kept.
+    The key comes with it. A name that is made up here is used once, so its key is made here too, and not stored.
     """
     if sender:
         return sender, key
@@ -406,14 +406,14 @@ def _one_sender(sender: str | None, key: bytes | None) -> tuple[str, bytes | Non
 
 
 def _close(councils: Iterable[Council | Handle]) -> None:
-    """The first one last: where Ray was started for them, it was started for that one."""
+    """Closes the first council last: if Ray was started for the pool, it was started for that one."""
     with contextlib.ExitStack() as closing:
         for council in councils:
             closing.callback(council.close)
 
 
 def _summed(name: str, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The statuses of a pool's councils, and sums of what adds up."""
+    """The statuses of a pool's councils, and the sums over them."""
     sums: dict[str, Any] = {key: sum(each[key] for each in found) for key in ("open_count", "with_human")}
     for key in ("decided", "refused", "ignored"):
         words = sorted({word for each in found for word in each[key]})

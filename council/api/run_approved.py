@@ -1,8 +1,8 @@
 """Runs an approved call, verifies or reverts it, and reports each step to the council.
 
-The order of the steps is written here once, for plain and for async functions: a course yields what is to be called,
-and is sent the result. Each step is reported before the next one begins. If a report fails, the steps still run, and
-the caller is told what ran (rules 3.1).
+The order of the steps is written once, for plain and for async functions: a generator yields each call, and is sent
+its result. Each step is reported before the next one begins. If a report fails, the steps still run, and the caller
+is told what ran (rules 3.1).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = get_logger("council")
 
 
 class StepResult(NamedTuple):
-    """What a step came to: what it gave, or what it raised."""
+    """The result of a step: a value or an error."""
 
     value: Any = None
     error: BaseException | None = None
@@ -39,9 +39,9 @@ Course = Generator[Work, StepResult, StepResult]
 
 @dataclass(slots=True)
 class Performance:
-    """One run of an approved call. ``report`` tells the council, and may give what is awaited where it ``awaits``.
+    """One run of an approved call. ``report`` tells the council; with ``awaits``, its result is awaited.
 
-    ``discreet``: of what is raised only the type is told, for the words may hold an argument that is hidden.
+    ``discreet``: of an error only the type is reported, because its text may hold a hidden argument.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Performance:
     def course(
         self, function: Work, verify: Callable[[Any], Any] | None = None, revert: Work | None = None
     ) -> Course:
-        """The steps in order. Comes to the function's result, its own exception, or NotVerified."""
+        """The steps in order. Returns the function's result, or raises its error or NotVerified."""
         ran = yield function
         if ran.error is None and not self.awaits and _is_still_to_run(ran.value):
             return self._not_run(ran.value, checked=verify is not None or revert is not None)
@@ -78,20 +78,20 @@ class Performance:
         return StepResult(error=self._ended_by or error)
 
     def _report(self, stage: ActionStage, why: str) -> Generator[Work, StepResult, None]:
-        """Reports a step; ``why`` it failed, if it did. One who can't be told is told no more."""
+        """Reports a step; ``why`` is its error, if it failed. After a failed report no more are made."""
         if self._unheard:
             return
         told = yield lambda: self.report(self.decision, stage=stage, ok=not why, text=why)
         if told.error is None:
             return
-        self._unheard = True  # it would have no place for what comes after this
-        if not isinstance(told.error, Exception):  # a Ctrl-C: what is to be put back is, and then it ends
+        self._unheard = True  # the council would refuse later stages without this one
+        if not isinstance(told.error, Exception):  # for Ctrl-C, the revert still runs, and then it ends
             self._ended_by = told.error
         about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
         log.warning("the result of an action was not reported", call=self.name, **about, why=str(told.error))
 
     def _amiss(self, found: StepResult) -> str:
-        """Why what verify came to is no success; empty where it is one."""
+        """Why the result of verify is not a success; empty if it is."""
         if found.error is not None:
             return f"verify raised {self._words(found.error)}"
         if _is_still_to_run(found.value):
@@ -101,7 +101,7 @@ class Performance:
                 return ""
             kind = "" if found.value is None or found.value is False else "a false "
             return f"verify gave {kind}{type(found.value).__name__ if kind else found.value}"
-        except Exception as error:  # noqa: BLE001 - a value's own code
+        except Exception as error:  # noqa: BLE001 - the value's own code
             return f"verify gave a {type(found.value).__name__} that is neither true nor false: {self._words(error)}"
 
     def _unverified(self, why: str, cause: BaseException | None) -> BaseException:
@@ -114,7 +114,7 @@ class Performance:
         return error
 
     def _put_back(self, error: BaseException, failed: str, cause: BaseException | None) -> BaseException:
-        """The error that the caller gets, with what became of the revert."""
+        """The error for the caller, with the result of the revert."""
         if cause is not None and not isinstance(cause, Exception):
             cause.__context__ = error
             return cause
@@ -130,12 +130,12 @@ class Performance:
         kind = type(error).__name__
         try:
             said = "" if self.discreet else str(error)
-        except Exception:  # noqa: BLE001 - an exception's own code
+        except Exception:  # noqa: BLE001 - the exception's own code
             said = ""
         return printable(f"{kind}: {said}" if said else kind)[:REASON_TOLD_MAX]
 
     def _not_run(self, given: Any, *, checked: bool) -> StepResult:
-        """What a plain function gave runs later, if ever: nothing became of the action that could be told."""
+        """The result of a plain function that returned a coroutine or iterator: it has not run yet."""
         if not checked:
             return StepResult(given)
         why = _unstarted(given, self.name)
@@ -147,34 +147,34 @@ class Performance:
 
 
 def run(course: Course) -> Any:
-    """Follows a course. Gives the function's result, and raises what the course came to otherwise."""
+    """Runs a course. Returns the function's result, or raises the course's error."""
     work: Work | None = next(course)
     while work is not None:
         try:
             done = StepResult(work())
-        except BaseException as error:  # noqa: BLE001 - the course says what is raised
+        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
             done = StepResult(error=error)
         work, done = _next(course, done)
     return done.value_or_raise()
 
 
 async def run_async(course: Course) -> Any:
-    """As ``run``, and awaits what is to be awaited."""
+    """Like ``run``, but awaits the results that can be awaited."""
     work: Work | None = next(course)
     while work is not None:
         try:
             value = work()
             done = StepResult(await value if inspect.isawaitable(value) else value)
-        except GeneratorExit:  # the coroutine itself is closed, and may await nothing more
+        except GeneratorExit:  # the coroutine itself is being closed, and may not await any more
             raise
-        except BaseException as error:  # noqa: BLE001 - the course says what is raised
+        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
             done = StepResult(error=error)
         work, done = _next(course, done)
     return done.value_or_raise()
 
 
 def _next(course: Course, done: StepResult) -> tuple[Work | None, StepResult]:
-    """The next step, or None with what the course came to."""
+    """The next step; or None with the course's result."""
     try:
         return course.send(done), done
     except StopIteration as end:
@@ -186,7 +186,7 @@ def _is_still_to_run(value: Any) -> bool:
 
 
 def _unstarted(value: Any, name: str) -> str:
-    """What is said of a coroutine that nobody awaits; it is closed, and so never runs."""
+    """The description of a coroutine that is never awaited. It is closed, so it never runs."""
     if inspect.iscoroutine(value) or inspect.isgenerator(value):
         value.close()
     return f"{name} gave a {type(value).__name__}, which has not run"
