@@ -1,4 +1,4 @@
-"""Runs a journal through the core again, and compares what follows with what followed. Sends and keeps nothing."""
+"""Runs a journal through the core again, and compares the effects with the recorded ones. Sends and keeps nothing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from council.journal.record import came_to, diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
 from council.runtime.snapshot import Archive
 
-# Decided proposals are packed each time that so many records are done, so that a long journal fits in memory.
+# Decided proposals are packed after so many records, so that a long journal fits in memory.
 PACK_EACH = 5_000
 
 
 class Replay:
-    """One run of the core over a journal, compared with it record by record.
+    """One replay of a journal, compared record by record.
 
-    ``records`` and ``decisions`` count what came to the same so far.
+    ``records`` and ``decisions`` count those that were equal so far.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Replay:
         self.escalations = 0
 
     def replay(self, kept: StoredRecord) -> Effects:
-        """The effects of the next record. Raises ReplayDiverged where they are not those that were kept."""
+        """The effects of the next record. Raises ReplayDiverged if they differ from the recorded ones."""
         record = kept.record
         try:
             self.state, effects = stepped(self.state, record.event, record.moment)
@@ -63,9 +63,9 @@ def pack(state: CouncilState, count: int) -> None:
 
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:
-    """What is not as it was kept, in words; nothing where all is."""
+    """The difference to the recorded effects, in words; empty if there is none."""
     decisions, escalations = came_to(effects)
-    # Where very many were ended at once, their record holds the first ones alone; its mark speaks for all.
+    # If very many proposals ended at once, the record lists only the first ones. Its mark covers all of them.
     same_mark = kept.record.mark is None or mark_of(effects) == kept.record.mark
     told: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]
     told = [(kept.decisions, decisions), (kept.escalations, escalations)]
