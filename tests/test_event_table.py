@@ -11,7 +11,6 @@ import pytest
 import council.core.step  # noqa: F401 - it loads all handlers
 from council.core import effects as do
 from council.core import events as ev
-from council.core.handlers import HANDLERS
 from council.core.state import Value
 from council.kinds.row import Row
 from council.kinds.table import ANNOUNCED, BY_KIND, COUNTED, JOURNALED, MESSAGES
@@ -26,7 +25,7 @@ def classes(base: type[Value]) -> set[type[Value]]:
 
 
 def test_each_class_of_event_has_one_row_and_one_handler() -> None:
-    assert set(JOURNALED) == set(HANDLERS) == classes(ev.Event)
+    assert set(JOURNALED) == set(ev.HANDLERS) == classes(ev.Event)
     assert len({row.kind for row in JOURNALED.values()}) == len(JOURNALED) == 20
 
 
@@ -41,10 +40,10 @@ def test_each_message_is_read_by_one_row() -> None:
     assert {kind for kind, _ in MESSAGES} == set(get_args(MessageType))
 
 
-@pytest.mark.parametrize("kind", HANDLERS)
+@pytest.mark.parametrize("kind", ev.HANDLERS)
 def test_a_handler_and_a_reader_are_of_the_events_of_their_row(kind: type[ev.Event]) -> None:
     """Mutation: name another's handler or reader."""
-    handler = HANDLERS[kind]
+    handler = ev.HANDLERS[kind]
     assert get_type_hints(handler)[list(inspect.signature(handler).parameters)[1]] is kind
     said = JOURNALED[kind].said
     assert said is None or get_type_hints(said.read)["return"] is kind

@@ -1,18 +1,24 @@
-"""What can happen to a council, in the past tense. Knows nothing of what follows from it.
+"""What can happen to a council, in the past tense. What follows is for the handler of each class to say.
 
 Events come from authentic envelopes, from the roll and from time; ``next_due`` in ``step`` names those
 that time brings. All but an ordinary heartbeat are journaled (rules 1.10). Each class has a handler in the core
-(``handlers.handles``) and a row in ``council/kinds/table.py``.
+(``handles``), which ``step`` calls, and a row in ``council/kinds/table.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from council.core.effects import Effect
 from council.core.state import (
     ActionReport,
     Answer,
     Ballot,
     Call,
+    CouncilState,
     IdentityChange,
+    Moment,
     Overrun,
     Rules,
     Ruling,
@@ -24,6 +30,21 @@ from council.core.state import (
 
 class Event(Value, frozen=True):
     """What every event is."""
+
+
+E = TypeVar("E", bound=Event)
+Handler = Callable[[CouncilState, E, Moment], list[Effect]]
+HANDLERS: dict[type[Event], Handler[Any]] = {}
+
+
+def handles(kind: type[E]) -> Callable[[Handler[E]], Handler[E]]:
+    """Has ``step`` call the function below for each event of this class."""
+
+    def enter(handler: Handler[E]) -> Handler[E]:
+        HANDLERS[kind] = handler
+        return handler
+
+    return enter
 
 
 class ProposalSubmitted(Event, frozen=True):

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.handlers import handles
 from council.core.state import CouncilState, Moment, Rules
 from council.protocol.errors import Refused
 
@@ -49,7 +48,7 @@ def _another(given: str, had: str, agreed: str) -> Refused:
     )
 
 
-@handles(ev.IdentityChanged)
+@ev.handles(ev.IdentityChanged)
 def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list[do.Effect]:
     """A change that was allowed waits for the first launch that has the new identity; one before it waits no more.
 

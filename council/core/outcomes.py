@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.handlers import handles
 from council.core.state import ActionReport, ActionStage, Closed, CouncilState, Moment
 from council.core.state_store import Effects, origin, unknown
 from council.protocol.errors import Refused
@@ -27,7 +26,7 @@ _ALERTS = {
 }
 
 
-@handles(ev.ActionReported)
+@ev.handles(ev.ActionReported)
 def reported(state: CouncilState, event: ev.ActionReported, now: Moment) -> Effects:
     """One step of an approved action, told by its proposer. Raises Refused for what is not its to tell, or twice."""
     report = event.report

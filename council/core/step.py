@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from council.core import ballots, budget, conclusion, identity, outcomes, proposals, roll  # noqa: F401 - handlers
 from council.core import effects as do
 from council.core import events as ev
-from council.core.handlers import HANDLERS, handles
 from council.core.state import CouncilState, Moment, Proposal, Seat
 from council.core.state_store import Effects, first_timer, first_wall_timer, open_proposal, seat_of, store
 from council.protocol.errors import InternalError, PoolMismatch, Refused
@@ -58,7 +57,7 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
         for timer, time in ((first_timer(state), now.uptime_s), (first_wall_timer(state), now.wall_s)):
             if timer is not None and time > timer[0]:
                 raise InternalError(f"the deadline of {timer[1]} passed at {timer[0]} s, but was not handled")
-    effects = HANDLERS[type(event)](state, event, now)
+    effects = ev.HANDLERS[type(event)](state, event, now)
     state.uptime_s = now.uptime_s
     return state, effects
 
@@ -110,7 +109,7 @@ def _is_due_event(event: ev.Event) -> bool:
     )
 
 
-@handles(ev.EscalationExpired)
+@ev.handles(ev.EscalationExpired)
 def _expired(state: CouncilState, event: ev.EscalationExpired, now: Moment) -> Effects:
     proposal = open_proposal(state, event.proposal_id, "the clock")
     asked = proposal.escalation
@@ -122,7 +121,7 @@ def _expired(state: CouncilState, event: ev.EscalationExpired, now: Moment) -> E
     return store(state, proposal, conclusion.decided(state, proposal, "deferred", reason, now))
 
 
-@handles(ev.DeadlinePassed)
+@ev.handles(ev.DeadlinePassed)
 def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment) -> Effects:
     proposal = open_proposal(state, event.proposal_id, "the clock")
     if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
@@ -138,7 +137,7 @@ def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment)
 # The roll
 
 
-@handles(ev.CoordinatorStarted)
+@ev.handles(ev.CoordinatorStarted)
 def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> Effects:
     """A coordinator begins, or goes on where its predecessor ended; time in between is nobody's (rules 1.10)."""
     if event.epoch <= state.epoch:
@@ -180,7 +179,7 @@ def _place(pool: tuple[int, int] | None) -> str:
     return "of a council by itself" if pool is None else f"number {pool[0]} of a pool of {pool[1]}"
 
 
-@handles(ev.SeatBeat)
+@ev.handles(ev.SeatBeat)
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
     heard = roll.heartbeat(seat, event.boot, event.beat, now)
@@ -192,7 +191,7 @@ def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
     return _roll_changed(state, heard, was_active=False, now=now)
 
 
-@handles(ev.SeatDied)
+@ev.handles(ev.SeatDied)
 def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
     if event.boot != seat.boot:
@@ -201,7 +200,7 @@ def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
     return effects + _roll_changed(state, roll.bury(seat, event.why), was_active=seat.active, now=now)
 
 
-@handles(ev.SeatFellSilent)
+@ev.handles(ev.SeatFellSilent)
 def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
     if not seat.active or not now.uptime_s > roll.silent_from(seat, state.rules):
@@ -237,6 +236,6 @@ def _announce_open(state: CouncilState, proposal: Proposal, name: str) -> Effect
     return [do.DeliverProposal(name, proposal.what.proposal_id), *store(state, proposal, (asked, []))]
 
 
-@handles(ev.EnvelopeRefused)
+@ev.handles(ev.EnvelopeRefused)
 def _refused(state: CouncilState, event: ev.EnvelopeRefused, now: Moment) -> Effects:
     return [do.AnnounceRefusal(event.sender, event.msg_id, event.code, event.why)]

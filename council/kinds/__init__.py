@@ -1,1 +1,1 @@
-"""What there is to know of each kind of event: one row in one table."""
+"""The kinds of events: one row for each in one table."""

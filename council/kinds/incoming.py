@@ -87,7 +87,7 @@ class Incoming(NamedTuple):
         return value
 
     def made(self, kind: type[V], **facts: Any) -> V:
-        """A value of this class: with these facts, and in its other fields what the message is and says."""
+        """A value of this class. A field that ``facts`` does not give is filled from the message by its name."""
         known: dict[str, Any] = {
             "proposal_id": self.proposal_id,
             "msg_id": self.envelope.msg_id,

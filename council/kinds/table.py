@@ -1,7 +1,7 @@
 """The table of kinds: who may say an event, and how it is journaled, announced, counted and shown.
 
 READ FIRST. A new kind of event is a row here, and in the core its class and the function that handles it
-(``handlers.handles``). Whatever reads, journals, announces, counts or shows events looks up its row.
+(``events.handles``). Whatever reads, journals, announces, counts or shows events looks up its row.
 """
 
 from __future__ import annotations

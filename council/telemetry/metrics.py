@@ -41,7 +41,7 @@ RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SETTERS = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
-# What is counted is defined in the table of kinds.
+# Read from the coordinator. What is counted of announcements stands in the table of kinds.
 _MEASURED = (
     # Seats
     Metric("gauge", "council_seat_active", "Whether the seat is active: 1 or 0.", ("seat",)),

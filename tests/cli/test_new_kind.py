@@ -17,7 +17,6 @@ import pytest
 from council.api.client import Council, handle_of
 from council.core import effects as do
 from council.core import events as ev
-from council.core.handlers import HANDLERS, handles
 from council.core.state import CouncilState, Moment
 from council.core.state_store import Effects, origin, unknown
 from council.kinds import table
@@ -31,7 +30,7 @@ from .conftest import Cli, council_of
 
 Up = Callable[[Council], Council]
 TABLES: tuple[dict[Any, Any], ...] = (
-    HANDLERS,
+    ev.HANDLERS,
     table.BY_KIND,
     table.JOURNALED,
     table.ANNOUNCED,
@@ -88,7 +87,7 @@ ROW = Row(
 @pytest.fixture(autouse=True)
 def _a_new_kind() -> Iterator[None]:
     before = [dict(each) for each in TABLES]
-    handles(Marked)(marked)  # as a decorator, for the time of a test
+    ev.handles(Marked)(marked)  # as a decorator, for the time of a test
     table.add(ROW)
     yield
     for each, was in zip(TABLES, before, strict=True):
