@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ DOMAIN = "council"
 _EVENTS = {kind: msgspec.json.Decoder(event) for event, kind in KINDS.items()}
 
 
-class Line(NamedTuple):
+class Line(Value, frozen=True):
     """Where a packet stands in its line of descent (rules 4.3)."""
 
     generation: int

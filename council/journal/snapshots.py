@@ -131,9 +131,7 @@ class Keeper:
         return None
 
     def _parts(self, part: str) -> Iterator[tuple[int, bytes]]:
-        """The parts of that kind in order, one in memory at a time; one of another type, as SQLite may keep it, is not
-        used.
-        """
+        """The parts of that kind in order, one in memory at a time; what SQLite may keep beside is passed over."""
         c = snapshots.c
         wanted = select(c.position).where(c.journal == self._journal, c.part == part).order_by(c.position)
         with self._database.read() as connection:

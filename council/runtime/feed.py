@@ -34,7 +34,7 @@ EVENT_KINDS: dict[type, str] = {
     do.AnnounceRefusal: "refusal",
 }
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODERS: dict[type, Any] = {kind: msgspec.msgpack.Decoder(kind) for kind in EVENT_KINDS}
+_DECODERS: dict[str, Any] = {kind: msgspec.msgpack.Decoder(of) for of, kind in EVENT_KINDS.items()}
 # What is counted of decisions beside their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have so many bytes at most, and each so many beside its own.
@@ -97,7 +97,7 @@ class Feed:
 
     def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.position = 0
-        self._kept: deque[tuple[float, type, bytes]] = deque()
+        self._kept: deque[tuple[float, str, bytes]] = deque()
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._bytes = self._new = self._new_bytes = 0
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
@@ -112,7 +112,7 @@ class Feed:
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
         packed = _ENCODER.encode(effect)
-        self._kept.append((wall_s, type(effect), packed))
+        self._kept.append((wall_s, EVENT_KINDS[type(effect)], packed))
         self._bytes += len(packed) + EVENT_BYTES
         while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft()[2]) + EVENT_BYTES
@@ -146,7 +146,7 @@ class Feed:
         for index in range(first, min(first + limit, len(self._kept))):
             wall_s, kind, packed = self._kept[index]
             data = plain(_DECODERS[kind].decode(packed))
-            found.append({"position": oldest + index, "at": wall_s, "kind": EVENT_KINDS[kind], "data": data})
+            found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": data})
         return found
 
 
