@@ -1,4 +1,5 @@
-"""``python -m benchmarks [--only codec core import inline ray durable thinking sight cluster] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec core import inline ray durable growth thinking sight cluster] …]``, with
+``[--scale 0.1]`` for fewer decisions."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import cluster, durable, pure, running, sight, thinking
+from benchmarks import cluster, durable, growth, pure, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
@@ -16,6 +17,7 @@ GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "inline": running.inline_rows,
     "ray": running.ray_rows,
     "durable": durable.durable_rows,
+    "growth": growth.growth_rows,
     "thinking": thinking.thinking_rows,
     "sight": sight.sight_rows,
     "cluster": cluster.cluster_rows,
