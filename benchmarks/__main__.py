@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec core import inline ray durable growth thinking sight cluster] …]``, with
+"""``python -m benchmarks [--only codec core import inline ray durable growth thinking sight cluster]``, with
 ``[--scale 0.1]`` for fewer decisions."""
 
 from __future__ import annotations
