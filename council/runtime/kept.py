@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from council.core.proposals import stands
 from council.core.state import Decision, Escalation, IdentityChange, Proposal
 from council.protocol.errors import StoreError
-from council.runtime.snapshot import Archive, Earlier
+from council.runtime.archive import Earlier
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
@@ -28,11 +28,10 @@ class Kept(NamedTuple):
     def of(cls, driver: Driver) -> Self:
         """How the council stands by the newest record."""
         state = driver.state
-        assert isinstance(state.closed, Archive)
         return cls(
             driver.position,
             dict(state.open),
-            state.closed.frozen(),
+            driver.archive.frozen(),
             dict(driver.counts),
             dict(driver.ways),
             state.identity_change,

@@ -25,7 +25,10 @@ REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 
 
 class Supervision:
-    """The seats of one coordinator, on its event loop. ``kept`` returns once a position's record is kept."""
+    """The seats of one coordinator, on its event loop.
+
+    ``receive`` takes in what a seat sent; ``kept`` returns once a position's record is kept.
+    """
 
     def __init__(
         self,
@@ -33,12 +36,14 @@ class Supervision:
         transport: Transport,
         clock: Clock,
         *,
+        receive: Callable[[Sequence[bytes]], None],
         settle: Callable[[], None],
         kept: Callable[[int], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._transport = transport
         self._clock = clock
+        self._receive = receive
         self._settle = settle
         self._kept = kept
         self._couriers: dict[str, Courier] = {}
@@ -89,17 +94,10 @@ class Supervision:
         async def call(batch: list[bytes]) -> Reply:
             return await self._transport.exchange(seat, batch)
 
-        def receive(items: Sequence[bytes]) -> None:
-            now = self._clock.now()
-            for sealed in items:
-                self._driver.receive(sealed, now)
-            if items:
-                self._settle()
-
         def failed(batch: list[bytes], error: Exception) -> None:
             self._lose(seat, f"it can't be reached: {first_line(error)}")
 
-        return Courier(call, receive, failed)
+        return Courier(call, self._receive, failed)
 
     def _lose(self, seat: str, why: str) -> None:
         if (lost := self._lost.get(seat)) is not None and not lost.done():

@@ -24,6 +24,7 @@ from council.core.events import CoordinatorStarted
 from council.core.state import Rules
 from council.journal.packets import Packer, packet_id, unpacked
 from council.protocol.errors import EpochFenced, NameTaken
+from council.runtime.archive import Away
 from council.runtime.commit import Commit
 from council.runtime.driver import Driver
 from council.runtime.messages import reference
@@ -149,10 +150,11 @@ class Coordinators(Telling, Mortality):
             after = newest.position
             self.tell("it recovers from a snapshot of {}", after)
             self.oracle.reached.add("restored")
-            driver.restore(after, newest.base, [each.more for each, _ in kept], self._envelopes)
+            mores = [(each.position, each.more) for each, _ in kept]
+            driver.restore(after, newest.base, mores, self._envelopes, self.disk.decided)
         for record in self.disk.records(after):
             driver.replay(record)
-        compare.recovered(driver, self.shadow)
+        compare.recovered(driver, self.shadow, self.disk.decided)
         announced = driver.feed.told(10**9)
         for position, (_, effect) in enumerate(announced, driver.feed.position - len(announced) + 1):
             told = self.feed_told.get(position, effect)
@@ -254,7 +256,7 @@ class Coordinators(Telling, Mortality):
             return
         driver = life.driver
         counted, before, now = self._counted(driver), driver.position, self._now(life)
-        driver.receive(said.sealed, now, session)
+        self._receive(driver, said, now, session)
         expected = self.memory.tell(before, driver.position, "heard", said, *now)
         if said.kind != "beat" or self.story is not None:
             self.tell("{} from {}: {} ({})", said.kind, said.sender, expected, label)
@@ -276,6 +278,15 @@ class Coordinators(Telling, Mortality):
         compare.hold("code", "internal_error" not in driver.refused, "a step failed in itself")
         self._turned(life, check_all=said.kind != "beat")
 
+    def _receive(self, driver: Driver, said: Said, now: tuple[float, float], session: str | None) -> None:
+        """What speaks of a decision that is on disk alone is heard once that is taken back, as shells do."""
+        while (away := driver.receive(said.sealed, now, session)) is not None:
+            self._take_back(driver, away)
+
+    def _take_back(self, driver: Driver, away: Away) -> None:
+        self.oracle.reached.add("taken back")
+        driver.archive.take_back(away, self.disk.decided(away.position))
+
     def _is_alive(self, life: Life, said: Said, *, taken: bool) -> None:
         """A sign of life, whatever the council makes of it: one of a seat as this coordinator attends to it."""
         name, sign = said.sender, said.facts["sign"]
@@ -291,7 +302,7 @@ class Coordinators(Telling, Mortality):
             return
         self.tell("coordinator {}, which was replaced, gets {}", life.number, label)
         self.oracle.reached.add("misled")
-        life.driver.receive(said.sealed, self._now(life), session)
+        life.driver.receive(said.sealed, self._now(life), session)  # what is away, its successor may have cut
         if session is not None:
             self._owe(life, said)
         self._settle(life)
@@ -325,9 +336,10 @@ class Coordinators(Telling, Mortality):
         driver = life.driver
         compare.hold("4.7", not driver.to_sessions, "a session is told something in the turn that made it so")
         compare.hold("4.7", driver.feed.position == life.feed_seen, "an event was told before it was kept")
+        state = compare.whole(driver, self.oracle.cases, self.disk.decided)
         if check_all and self._own_checks:
-            check(driver.state)
-        compare.state(self.oracle, driver.state, life.uptime(self.t))
+            check(state)
+        compare.state(self.oracle, state, life.uptime(self.t))
         self._none_wronged(life)
         self._poll(life)
         self._settle(life)
@@ -452,6 +464,8 @@ class Coordinators(Telling, Mortality):
         if life is self.life and not driver.unsaved and driver.position == self.disk.position:
             compare.live(driver, self.shadow)
         driver.saved(writing.position)
+        if life is self.life and self.disk.snapshots:
+            driver.let_go(self.disk.snapshots[-1][0].position)
         while driver.to_sessions:
             self._told(life, writing, *driver.to_sessions.popleft())
         self._read_feed(life)

@@ -98,6 +98,11 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that a snapshot holds."""
+        (found,) = [each.decided for each, _ in self.snapshots if each.position == position]
+        return found
+
     def lines(self, ids: Collection[str]) -> dict[str, Line]:
         """Where packets that are kept stand in their lines."""
         return {each: Line(*self._lines[each]) for each in ids if each in self._lines}
