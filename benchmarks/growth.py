@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import job
 from benchmarks.measure import Row
 from benchmarks.minds import STUBS
 
 IN_FLIGHT = 100
-BODY = "x" * 2_000
 # The rate is measured over the last so many decisions before each mark.
 LAST = 5_000
 RSS_RATIO_MAX, RSS_MAX_MB, RATE_MIN, PAUSE_MAX_MS = 1.3, 120.0, 0.9, 30.0
@@ -52,21 +52,21 @@ class Pauses:
         return longest * 1e3
 
 
-async def _decide(council: Any, total: int) -> list[float]:
-    left, times = iter(range(total)), []
+async def _decide(council: Any, first: int, total: int) -> job.Load:
+    """Has ``total`` proposals decided, numbered from ``first``, by ``IN_FLIGHT`` callers at a time."""
+    numbers, each_s = iter(range(first, first + total)), []
 
     async def caller() -> None:
-        for _ in left:
+        for number in numbers:
             began = time.perf_counter()
-            assert await council.aio.propose("x", body=BODY)
-            times.append(time.perf_counter() - began)
+            decision = await council.aio.propose(job.summary(number), job.body(number))
+            assert bool(decision) == job.approved(number), f"proposal {number} was decided wrongly"
+            each_s.append(time.perf_counter() - began)
 
-    await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
-    return times
-
-
-def _percentile_ms(times: list[float], share: float) -> float:
-    return sorted(times)[int(share * (len(times) - 1))] * 1e3
+    began, cpu_began_s = time.perf_counter(), time.process_time()
+    async with asyncio.timeout(job.WITHIN_S):
+        await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
+    return job.Load(each_s, time.perf_counter() - began, time.process_time() - cpu_began_s)
 
 
 def grown(store: str, decisions: int) -> list[dict[str, float]]:
@@ -80,20 +80,18 @@ def grown(store: str, decisions: int) -> list[dict[str, float]]:
             last = min(LAST, mark - done)
             while done < mark - last:
                 some = min(LAST, mark - last - done)
-                asyncio.run(_decide(council, some))
+                asyncio.run(_decide(council, done, some))
                 done += some
-            began, used = time.perf_counter(), time.process_time()
-            times = asyncio.run(_decide(council, last))
-            took_s, used_s = time.perf_counter() - began, time.process_time() - used
+            load = asyncio.run(_decide(council, done, last))
             done += last
             found.append(
                 {
                     "decisions": done,
                     "rss_mb": rss_mb(),
-                    "rate": last / took_s,
-                    "cpu_us": used_s / last * 1e6,
-                    "p50_ms": _percentile_ms(times, 0.5),
-                    "p99_ms": _percentile_ms(times, 0.99),
+                    "rate": load.rate,
+                    "cpu_us": load.cpu_each_s * 1e6,
+                    "p50_ms": load.p50 * 1e3,
+                    "p99_ms": load.p99 * 1e3,
                     "pause_ms": pauses.longest_ms(),
                 }
             )

@@ -74,7 +74,7 @@ class Keeper:
         self._waiting.append(snapshot)
         link = self._link
         for each in self._waiting:
-            link = _linked(link, each.more)
+            link = _linked(link, _joined(each))
         content = _ENCODER.encode(_Base(head.position, head.row_hash, peaks, link, snapshot.base))
         signed = self._signer.signature(self._said(content)) + content
         c = snapshots.c
@@ -115,7 +115,7 @@ class Keeper:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
         links, link = {}, GENESIS
         for position, content in self._parts("more"):
-            link = links[position] = _linked(link, _more(content))
+            link = links[position] = _linked(link, content)
         for position, signed in reversed([*self._parts("base")]):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
@@ -187,7 +187,7 @@ def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, ob
 
 
 def _joined(snapshot: Snapshot) -> bytes:
-    """The part ``more`` as it is kept: its length, itself, and the decided proposals, for which it vouches."""
+    """The part ``more`` as it is kept: its length, itself, and the decided proposals."""
     return len(snapshot.more).to_bytes(_LENGTH) + snapshot.more + snapshot.decided
 
 
@@ -198,5 +198,5 @@ def _more(content: bytes) -> bytes:
     return content[_LENGTH : _LENGTH + int.from_bytes(content[:_LENGTH])]
 
 
-def _linked(link: bytes, more: bytes) -> bytes:
-    return sha256(link + sha256(more).digest()).digest()
+def _linked(link: bytes, content: bytes) -> bytes:
+    return sha256(link + sha256(content).digest()).digest()

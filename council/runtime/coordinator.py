@@ -30,7 +30,6 @@ from council.protocol.errors import (
     EpochFenced,
     OperatorError,
     Refused,
-    StoreCorrupt,
     StoreError,
 )
 from council.runtime import messages
@@ -208,12 +207,14 @@ class Coordinator:
             known.seen_s, now = self._clock.uptime(), self._clock.now()
             for sealed in batch:
                 while away := self._driver.receive(sealed, now, session, unfit.get(sealed)):
+                    self._settle()  # for what stands before it: the read takes a while, and may be cancelled
                     try:
                         await self._take_back(away)
-                    except StoreCorrupt as error:
+                    except StoreError as error:  # of this one alone: what stands before it was taken in
                         self._tell_sessions((session,), failure(sealed, error))
                         break
-                    now = self._clock.now()
+                    finally:
+                        now = self._clock.now()  # others may have been taken in meanwhile
                 if len(self._driver.to_seats) >= HAND_ON_AT:
                     self._settle()  # the seats begin while the rest is read
             self._settle()
@@ -241,25 +242,28 @@ class Coordinator:
                     await self._take_back(away)
                 except PASSING:
                     await asyncio.sleep(TROUBLE_CHECK_S)
-                except StoreError as error:
+                except CouncilError as error:
                     log.error("decision not read back", proposal_id=away.proposal_id, why=error.message)
                     return
                 if self._broken is not None:
                     return
                 away = self._driver.receive(sealed, self._clock.now())
-        self._settle()
+                self._settle()
 
     async def _take_back(self, away: Away) -> None:
-        """Has a decided proposal in memory that is on disk alone. Raises StoreError."""
-        decided = await asyncio.to_thread(self._journal.decided, away.position)
+        """Has a decided proposal in memory that is on disk alone. Raises StoreError, and why the council ended."""
+        try:
+            decided = await asyncio.to_thread(self._journal.decided, away.position)
+        except CouncilError:
+            self._refuse_if_broken()  # whoever ends closes the store
+            raise
         self._refuse_if_broken()
         self._driver.archive.take_back(away, decided)
 
     async def hear(self, sealed: bytes) -> None:
         """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""
         self._refuse_if_broken()
-        self._driver.receive(sealed, self._clock.now())
-        self._settle()
+        self._receive((sealed,))
         self._journal.tend()  # also where nothing else happens
 
     async def ask(self, question: Question[T]) -> T:

@@ -87,7 +87,7 @@ def other_content(kept: Kept, proposal_id: str) -> bytes:
 
 
 def by_a_human(kept: Kept, proposal_id: str) -> bytes:
-    return kept.hand.info("ada", proposal_id, "answer", "no", proposal_id=proposal_id, approve=False)
+    return kept.hand.info("ada", proposal_id, "answer", "no", approve=False)
 
 
 SAID: dict[str, Callable[[Kept, str], bytes]] = {
