@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from council import Council
 from council.core.state import Decision
-from council.protocol.errors import InternalError, Refused, StoreCorrupt
+from council.journal import writer
+from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
 from council.runtime.hash_index import BUCKETS, HashIndex, key_of
 from council.runtime.messages import Acknowledged, Failed, Told
-from tests.runtime.harness import Hand
+from tests.patience import HANG_S
+from tests.runtime.harness import Hand, run, until
+from tests.runtime.test_coordinator import Client
 from tests.runtime.test_outcomes import reported
+from tests.runtime.test_recovery import Life, life
 from tests.test_history import SEATS
 
 
@@ -307,3 +315,129 @@ def test_a_council_reads_old_decisions_from_its_store(tmp_path: Any, monkeypatch
         (entry,) = [each for each in council.history(proposal=first.msg_id) if each.decision is not None]
         assert entry.decision == decision
         assert council.status()["decided"]["approved"] == 22
+
+
+OLD = "aaaaaaaa"
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot every ten records."""
+    monkeypatch.setattr(writer, "SNAPSHOT_RECORDS", 10)
+
+
+@contextlib.asynccontextmanager
+async def aged(path: Path) -> AsyncIterator[tuple[Life, Client]]:
+    """A council on a real store, on whose disk alone the decision on ``OLD`` is."""
+    async with life(str(path / "store.db")) as living:
+        client = await living.client()
+        await client.exchange(client.proposal(OLD))
+        while living.driver.away(OLD) is None:
+            await client.exchange(client.proposal())
+        yield living, client
+
+
+def act(client: Client) -> bytes:
+    data = {"proposal_id": OLD, "stage": "act", "ok": True}
+    return client.sealed("INFO", {"kind": "outcome", "text": "done", "data": data}, parent_id=OLD)
+
+
+@pytest.mark.parametrize("error", [StoreCorrupt, StoreLocked])
+@pytest.mark.usefixtures("often")
+def test_where_an_old_decision_can_not_be_read_the_rest_of_the_call_is_taken_in(
+    error: type[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: go on with the moment from before the read, and time runs backwards."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, client):
+
+            def failing(position: int) -> bytes:
+                raise error("no decision can be read", position=position)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(living.journal, "decided", failing)
+                asked = client.exchange(client.proposal("bbbbbbbb"), act(client), client.proposal("cccccccc"))
+                first, _ = await asyncio.gather(asked, living.coordinator.hear(b"x" * 40))
+            answers = [*first]
+            while len(answers) < 3:
+                answers += await client.exchange()
+            failed = [each for each in answers if isinstance(each, Failed)]
+            assert [each.code for each in failed] == [error.code]
+            assert {each.decision.proposal_id for each in answers if isinstance(each, Told)} == {
+                "bbbbbbbb",
+                "cccccccc",
+            }
+            (answer,) = await client.exchange(act(client))
+            assert isinstance(answer, Acknowledged)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled"])
+@pytest.mark.usefixtures("often")
+def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
+    cancelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: settle after the whole call alone. What is said twice meanwhile is taken once."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, client):
+            gate, read = threading.Event(), living.journal.decided
+
+            def slow(position: int) -> bytes:
+                assert gate.wait(HANG_S)
+                return read(position)
+
+            monkeypatch.setattr(living.journal, "decided", slow)
+            other, said = await living.client(), act(client)
+            asked = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb"), said))
+            again = asyncio.ensure_future(other.exchange(said))
+            try:
+                await until(lambda: living.driver.archive.holds("bbbbbbbb"))
+                if cancelled:
+                    asked.cancel()
+                    await asyncio.wait([asked])
+            finally:
+                gate.set()
+            (answer,) = await again
+            assert isinstance(answer, Acknowledged)
+            if not cancelled:
+                assert await asked
+            reports = living.driver.archive[OLD].reports
+            assert [stage for stage, _, _ in reports] == ["act"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("through", ["hear", "reply"])
+@pytest.mark.usefixtures("often")
+def test_what_a_seat_says_of_an_old_decision_is_taken_in_once_it_is_read(
+    through: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ballot that says otherwise, while the store is away and after. Mutation: drop what is away."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, _):
+            read, failed = living.journal.decided, list[int]()
+
+            def once_locked(position: int) -> bytes:
+                if not failed:
+                    failed.append(position)
+                    raise StoreLocked("it is locked", where="here", timeout_s=0)
+                return read(position)
+
+            monkeypatch.setattr(living.journal, "decided", once_locked)
+            pens = Hand()
+            pens.ids = itertools.count(0xF000)
+            seen = living.driver.refused.total(), living.driver.position
+            vote = pens.vote("lite", OLD, "no")
+            if through == "hear":
+                await living.coordinator.hear(vote)
+            else:
+                living.coordinator._receive([vote])
+            await until(lambda: (living.driver.refused.total(), living.driver.position) != seen)
+            assert failed
+            assert living.driver.archive.holds(OLD)
+
+    run(scenario())
