@@ -383,9 +383,10 @@ def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
 
     async def scenario() -> None:
         async with aged(tmp_path) as (living, client):
-            gate, read = threading.Event(), living.journal.decided
+            gate, read, unsent = threading.Event(), living.journal.decided, list[int]()
 
             def slow(position: int) -> bytes:
+                unsent.append(len(living.driver.to_seats))
                 assert gate.wait(HANG_S)
                 return read(position)
 
@@ -395,6 +396,7 @@ def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
             again = asyncio.ensure_future(other.exchange(said))
             try:
                 await until(lambda: living.driver.archive.holds("bbbbbbbb"))
+                assert unsent[0] == 0  # a heartbeat would send it too, but later
                 if cancelled:
                     asked.cancel()
                     await asyncio.wait([asked])
