@@ -19,7 +19,7 @@ from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
 from council.core.state import Decision, Escalation, Rules
-from council.core.step import WALL_CHECK_S
+from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import PASSING, Journal
 from council.protocol import signing
@@ -476,7 +476,7 @@ class Coordinator:
     def _arm(self) -> None:
         """Sets the timer for what is due first: by time, which the driver handles, or of a write."""
         loop, (uptime_s, wall_s) = asyncio.get_running_loop(), self._clock.now()
-        wake_s = self._driver.deadlines().wake_at(uptime_s, wall_s) - uptime_s
+        wake_s = next_deadline(self._driver.state).wake_at(uptime_s, wall_s) - uptime_s
         at_s = min(loop.time() + max(wake_s, 0.0), self._commit.next_due)
         if at_s >= self._timer_at or self._broken is not None:
             return

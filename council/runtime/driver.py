@@ -18,7 +18,7 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
 from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, found
-from council.core.step import Deadlines, next_deadline, next_due, step
+from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.protocol import signing
 from council.protocol.envelope import Envelope
@@ -376,9 +376,6 @@ class Driver:
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
         return self.state.seats[name].boot
-
-    def deadlines(self) -> Deadlines:
-        return next_deadline(self.state)
 
     def _step(
         self,

@@ -22,6 +22,7 @@ from council.core.effects import (
 )
 from council.core.events import CoordinatorStarted
 from council.core.state import Rules
+from council.core.step import next_deadline
 from council.journal.packets import Packer, packet_id, unpacked
 from council.protocol.errors import EpochFenced, NameTaken
 from council.runtime.archive import Away
@@ -484,7 +485,7 @@ class Coordinators(Telling, Mortality):
             act()
 
     def _arm(self, life: Life) -> None:
-        at_s = life.time_of(life.driver.deadlines().wake_at(*self._now(life)))
+        at_s = life.time_of(next_deadline(life.driver.state).wake_at(*self._now(life)))
         at_s = min(at_s, life.commit.next_due)
         if at_s >= life.wake_at:
             return
