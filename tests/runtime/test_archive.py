@@ -203,6 +203,7 @@ def test_a_decision_stays_in_memory_while_a_call_for_it_is_under_way() -> None:
     for _ in range(3):
         kept.snapshot()
         kept.propose()
+    assert kept.hand.driver.away(envelope.msg_id) is None
     kept.restarted()
     kept.receive(
         kept.hand.info("codemind", envelope.msg_id, "settle", call=call_id, tokens=4, microusd=0), None

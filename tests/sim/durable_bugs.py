@@ -231,12 +231,14 @@ DURABLE_BUGS = (
         "runtime.driver:Driver.let_go",
         "self._called_for()",
         "()",
+        "tests/runtime/test_archive.py::test_a_decision_stays_in_memory_while_a_call_for_it_is_under_way",
     ),
     Bug(
         "a decision is read from an earlier snapshot",
         "runtime.archive:Archive.let_go",
         "position.to_bytes(_PLACE_BYTES)",
         "(position if proposal_id not in self._away else int.from_bytes(self._away.get(proposal_id))).to_bytes(6)",
+        "tests/runtime/test_archive.py::test_a_report_on_an_old_decision_is_taken_once_and_outlives_the_next_snapshots",
     ),
     Bug(
         "a restored flood begins anew", "runtime.driver:Driver.restore", "Flood(*now.refusals)", "Flood(0.0)"
