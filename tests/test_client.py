@@ -58,6 +58,7 @@ from council.protocol.errors import (
     TooManyOpen,
 )
 from council.runtime.feed import EVENT_KINDS
+from council.runtime.session import Session
 from council.telemetry.tracing import traces_of
 from tests.patience import HANG_S, until
 from tests.runtime.harness import run
@@ -595,6 +596,25 @@ def test_no_key_is_kept_of_who_does_not_come_back(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no sender's name"):
         Council.inline(seats=some, store=store, sender="../../agent")
     assert not list(state_dir().rglob("*.senders"))
+
+
+def test_an_answer_that_the_council_took_is_told_though_a_close_began(
+    split: Council, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told as CallerError, "this council was closed", as if nothing had been answered."""
+    handle, inform = handle_of(split), Session.inform
+    escalation = split.propose("Delete it").escalation_id
+    assert escalation is not None
+
+    async def then_closed(self: Session, *given: Any) -> None:
+        await inform(self, *given)
+        handle._closed = True
+
+    monkeypatch.setattr(Session, "inform", then_closed)
+    try:
+        assert split.answer(escalation, approve=True, human="ada").outcome == "approved"
+    finally:
+        handle._closed = False
 
 
 def test_whoever_launches_it_may_answer_and_nobody_else(

@@ -82,13 +82,13 @@ def test_every_key_reaches_the_model(tmp_path: Path) -> None:
         usd_per_million_output=0.6,
     )
     prompter = mind.prompter
-    assert (prompter.role, prompter.mtu, prompter.count.tokenizer) == (
+    assert (prompter.common.role, prompter.common.mtu, prompter.common.count.tokenizer) == (
         "codemind",
         1867,
         "o200k_base",
     )  # rules 2
-    assert (prompter.special_tokens, prompter.time_s) == ("text", 11.0)
-    assert prompter.shows_schema is False
+    assert (prompter.common.special_tokens, prompter.common.time_s) == ("text", 11.0)
+    assert prompter.common.shows_schema is False
     assert (mind.stages, pickle.loads(pickle.dumps(mind)).stages) == ("two", "two")
     assert pickle.loads(pickle.dumps(mind)).endpoint == mind.endpoint
 
@@ -120,7 +120,7 @@ def test_prompts_of_ones_own_go_before_those_that_ship(tmp_path: Path) -> None:
         tmp_path, f'[seats.jurist]\nmodel = "gpt-4o"\nbase_url = "{URL}"\nprompts = "{folder}"', "jurist"
     )
     mind: Any = build_mind(found)
-    assert mind.prompter.texts.fill("jurist") == "You know the law."
+    assert mind.prompter.common.texts.fill("jurist") == "You know the law."
 
 
 @pytest.mark.parametrize(

@@ -348,3 +348,11 @@ def test_a_sender_comes_back_to_every_council(tmp_path: Path, key: bytes | None)
 def test_a_pools_client_without_a_name_leaves_no_keys(tmp_path: Path) -> None:
     pool_of(2, store=str(tmp_path / "s.db")).close()
     assert not list(state_dir().rglob("*.senders"))
+
+
+def test_an_iterator_of_the_callers_runs_on_the_callers_thread() -> None:
+    """Mutation: draw from it on a council's loop, which then waits for itself."""
+    with CouncilPool.inline(2) as pool, Council.inline() as council:
+        for each in (pool, council):
+            found = each.propose_many(str(each.propose(f"Do {number}").outcome) for number in range(2))
+            assert [str(one.outcome) for one in found if isinstance(one, Decision)] == ["approved"] * 2

@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from council.agents.scan.python_checks import dotted
@@ -234,7 +235,7 @@ _RUNNERS = {
     "os": "system popen", "subprocess": "run call check_call check_output Popen getoutput getstatusoutput",
     "asyncio": "create_subprocess_shell", "commands": "getoutput",
 }  # fmt: skip
-_RUNNER = re.compile(rf"\b(?:{'|'.join(' '.join(_RUNNERS.values()).split())})\s{{0,4}}\(")
+_RUNNER = re.compile("|".join(" ".join(_RUNNERS.values()).split()))
 
 
 def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
@@ -251,7 +252,8 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
                 yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
         return
     for number, line in lines:
-        if len(line) < 2_000 and _RUNNER.search(line):
+        # Python reads names in that form, so that "os.\U0001d4c8ystem" is os.system.
+        if "(" in line and len(line) < 2_000 and _RUNNER.search(unicodedata.normalize("NFKC", line)):
             bare = line.strip()
             trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
             first = next((tree for tree in trees if isinstance(tree, ast.Module)), None)

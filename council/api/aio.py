@@ -197,7 +197,8 @@ class AsyncCouncil:
         session = await self._handle.human(me() if human is None else human)
         proposal_id = escalation_id.removeprefix("esc-")
         await session.inform(proposal_id, "answer", reason, {"approve": approve})
-        decision = await self.decision(proposal_id)
+        # Not by ``decision``, which a close that began meanwhile would refuse.
+        decision = await self._handle.session.ask(AskDecision(proposal_id))
         assert decision is not None  # the council has taken the answer, which is the decision
         return decision
 

@@ -19,7 +19,7 @@ from council.api.aio import AsyncCouncil
 from council.api.events import Events
 from council.api.guard import Guard
 from council.api.handle import Handle
-from council.api.keywords import ClientSettings, Details, Guarding, History, Settings
+from council.api.keywords import ClientSettings, Details, Guarding, History, Settings, check_many
 from council.core.state import ActionStage, Decision, Escalation, RiskLevel
 from council.journal.entries import Asked, HistoryPage
 from council.protocol.envelope import Envelope
@@ -175,7 +175,9 @@ class Council:
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """Submits many proposals at once; a decision for each, in order, or the error it came to."""
-        return self._wait(self.aio.propose_many(proposals, wait_for_human=wait_for_human, **details))
+        check_many(proposals)
+        given = [*proposals]  # an iterator of the caller's runs here
+        return self._wait(self.aio.propose_many(given, wait_for_human=wait_for_human, **details))
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
         """Takes back a proposal of this client's. Raises Refused: not its own, unknown, or decided."""

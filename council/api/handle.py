@@ -105,11 +105,13 @@ class Handle:
         self.close()
 
     async def _close(self) -> None:
-        for human in self._humans.values():
-            await human.close()
-        await self.session.close()
-        if self._owned:
-            await self.port.close()
+        try:
+            for human in [*self._humans.values()]:  # an answer under way may bring another
+                await human.close()
+            await self.session.close()
+        finally:
+            if self._owned:
+                await self.port.close()
 
     def __repr__(self) -> str:
         return f"{self.config.name} as {self.session.name}{' (closed)' if self._closed else ''}"

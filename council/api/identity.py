@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from council.agents.messaging.ids import new_id
 from council.api.client import Council, handle_of
 from council.core.state import Decision
+from council.journal.entries import wanted
 from council.protocol.envelope import Envelope
 from council.runtime import identity
+from council.runtime.questions import AskHistory
 
 if TYPE_CHECKING:
     from council.api.aio import AsyncCouncil
@@ -68,6 +70,7 @@ async def _changed(
             content={"kind": identity.KIND, "text": why, "data": data},
         )
     )
-    (entry,) = await council.history(types=["identity_change"], limit=1)
+    # Not by ``council.history``, which a close that began meanwhile would refuse.
+    (entry,) = await handle.session.ask(AskHistory(wanted({"types": ["identity_change"], "limit": 1})))
     found: dict[str, Any] = entry.data["change"]
     return found

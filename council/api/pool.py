@@ -96,12 +96,23 @@ def placed(
     return proposal
 
 
+def all_placed(
+    councils: Sequence[AsyncCouncil], proposals: Iterable[str | Envelope], details: Details
+) -> list[Envelope]:
+    """All of them as drafts, before any is proposed: one that is no proposal proposes none."""
+    check_many(proposals)
+    return [
+        placed(councils, each, "", None, {} if isinstance(each, Envelope) else details) for each in proposals
+    ]
+
+
 class AsyncPool:
     """A pool's methods as coroutines, for any event loop: each goes to the council that it concerns."""
 
-    def __init__(self, name: str, councils: Sequence[AsyncCouncil]) -> None:
+    def __init__(self, name: str, councils: Sequence[AsyncCouncil], close: Callable[[], None]) -> None:
         self._name = name
         self._councils = councils
+        self._close = close
 
     def _of(self, proposal_id: str) -> AsyncCouncil:
         return self._councils[council_of(proposal_id, len(self._councils))]
@@ -128,12 +139,7 @@ class AsyncPool:
         wait_for_human: bool = False,
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
-        check_many(proposals)
-        # All of them are placed before any is proposed: one that is no proposal proposes none.
-        envelopes = [
-            placed(self._councils, each, "", None, {} if isinstance(each, Envelope) else details)
-            for each in proposals
-        ]
+        envelopes = all_placed(self._councils, proposals, details)
         shares: dict[AsyncCouncil, list[int]] = {}
         for number, envelope in enumerate(envelopes):
             shares.setdefault(self._of(envelope.msg_id), []).append(number)
@@ -174,9 +180,7 @@ class AsyncPool:
 
     async def close(self) -> None:
         """Closes all of them, whatever one raises; the first one last: Ray may have been started for that one."""
-        async with contextlib.AsyncExitStack() as closing:
-            for council in self._councils:
-                closing.push_async_callback(council.close)
+        await asyncio.to_thread(self._close)
 
 
 class CouncilPool:
@@ -191,7 +195,7 @@ class CouncilPool:
         self.councils = tuple(Council(handle) for handle in handles)
         self._handles = handles
         self._councils = [council.aio for council in self.councils]
-        self.aio = AsyncPool(name, self._councils)
+        self.aio = AsyncPool(name, self._councils, self.close)
 
     @classmethod
     def launch(
@@ -318,9 +322,8 @@ class CouncilPool:
         **details: Unpack[Details],
     ) -> list[Decision | CouncilError]:
         """As ``Council.propose_many``; ``draft`` those that have a key."""
-        return self._handles[0].wait(
-            self.aio.propose_many(proposals, wait_for_human=wait_for_human, **details)
-        )
+        envelopes = all_placed(self._councils, proposals, details)  # an iterator of the caller's runs here
+        return self._handles[0].wait(self.aio.propose_many(envelopes, wait_for_human=wait_for_human))
 
     def cancel(self, proposal_id: str, reason: str = "") -> None:
         self._wait(proposal_id, self.aio.cancel(proposal_id, reason))

@@ -32,6 +32,7 @@ from council.cluster import admission, reaper
 from council.cluster.placement import Node, look_around, refuse_unequal
 from council.protocol.errors import ConfigError, CouncilDied, OperatorError, Unreachable, VersionMismatch
 
+ACTORS = "council.cluster.actors"  # what each node must be able to import
 # Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
 # it as an error instead, so Ray is given a week. It keeps this in milliseconds.
 RECONNECT_S = 7 * 86_400
@@ -390,7 +391,7 @@ def alive() -> list[Node]:
 
 def look_at_nodes(limit_s: float) -> None:
     """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run."""
-    looking: Any = ray.remote(num_cpus=0, max_retries=0)(look_around())
+    looking: Any = ray.remote(num_cpus=0, max_retries=0)(look_around(ACTORS))
     found: dict[str, tuple[str | None, str]] = {}
     ends_s = time.monotonic() + limit_s
     while left := [node for node in alive() if node.told not in found]:

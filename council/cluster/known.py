@@ -28,8 +28,8 @@ FILE_BYTES_MAX = 64 * 2**10  # ours have some 500
 class Known:
     """A council that was brought up. ``pid`` and ``started`` name its host process; None on a foreign cluster.
 
-    ``panel`` and ``dashboard`` are addresses of pages to look at. ``ray`` has the id of the raylet of a Ray of our
-    own, whose agents and workers may outlive the host, and when it began.
+    ``panel`` and ``dashboard`` are addresses of pages to look at. ``ray`` has processes of a Ray of our own that
+    may outlive the host: the raylet, its agents and its workers, by id, and when each began.
     ``token`` is that of a Ray of our own; the token of somebody else's cluster stays in the environment.
     """
 

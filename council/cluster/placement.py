@@ -67,8 +67,8 @@ def pinned(config: CouncilConfig) -> bool:
     return config.store != MEMORY and not (config.store or "").startswith("postgres")
 
 
-def look_around() -> Callable[[], tuple[str | None, str]]:
-    """What a node is asked: the module that is missing there, or None, and the version of this package.
+def look_around(needed: str) -> Callable[[], tuple[str | None, str]]:
+    """What a node is asked: the module that ``needed`` lacks there, or None, and the version of this package.
 
     A function of a function, for such are sent by value: where the package is not, nothing of it could be named.
     """
@@ -77,7 +77,7 @@ def look_around() -> Callable[[], tuple[str | None, str]]:
         import importlib
 
         try:
-            importlib.import_module("council.cluster.actors")
+            importlib.import_module(needed)
             return None, str(importlib.import_module("council").__version__)
         except ModuleNotFoundError as error:
             return error.name, ""

@@ -101,7 +101,7 @@ def opened(told: bytes, kind: type[T]) -> T:
             error = msgspec.msgpack.decode(told[1:], type=tuple[str, str, str, dict[str, Any]])
         else:
             raise msgspec.DecodeError("it begins with neither + nor -")
-    except (msgspec.MsgspecError, RecursionError) as problem:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
         raise Unreachable(
             f"the coordinator's answer can't be read ({problem}): is it of another version of this package?"
         ) from None

@@ -41,7 +41,8 @@ def watch(raylet: int | None, stop: Callable[[], object]) -> None:
     try:
         if not sys.executable:
             raise OSError("this Python does not know where it is (sys.executable is empty)")
-        command = [sys.executable, "-I", "-S", __file__, str(raylet), process_started(raylet) or ""]
+        words = [f"{pid} {began}" for pid, began in noted(raylet).items()]
+        command = [sys.executable, "-I", "-S", __file__, *words]
         subprocess.run(command, check=True, timeout=START_S, cwd="/", **quiet)
     except BaseException as error:
         stop()
@@ -55,19 +56,21 @@ def watch(raylet: int | None, stop: Callable[[], object]) -> None:
 
 
 def noted(raylet: int | None) -> dict[int, str]:
-    """What ``end`` needs: the id of ``raylet``, and when it began; nothing elsewhere than on Linux."""
+    """What ``end`` needs: the ids of ``raylet``, its agents and its workers so far, and when each began.
+
+    Nothing elsewhere than on Linux.
+    """
     if raylet is None or not sys.platform.startswith("linux"):
         return {}
-    began = process_started(raylet)
-    return {} if began is None else {raylet: began}
+    return {pid: began for pid in [raylet, *_children(raylet)] if (began := process_started(pid)) is not None}
 
 
-def end(raylets: Mapping[int, str]) -> list[int]:
-    """Ends those raylets, and their agents and workers; gives the ids of any that stay.
+def end(noted: Mapping[int, str]) -> list[int]:
+    """Ends what ``noted`` gave, and the workers that began later; gives the ids of any that stay.
 
     It asks them to end, and kills those that don't. An id that has become another process's is left alone.
     """
-    processes = {**raylets, **_workers(raylets)}
+    processes = {**noted, **_workers(noted)}
     left = _there(processes)
     for number, limit_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, KILL_S)):
         ends_s = time.monotonic() + limit_s
@@ -104,24 +107,39 @@ def _started_by_ps(pid: int) -> str | None:
     return done.stdout.strip() or None
 
 
-def _workers(raylets: Mapping[int, str]) -> dict[int, str]:
-    """The agents and workers of those raylets, found by the title that Ray gives them and the raylet's id that it
-    hands them. What they have started has that id too, but not the title.
+def _children(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it may have ended
+            if int(path.read_bytes().rpartition(b")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _workers(noted: Mapping[int, str]) -> dict[int, str]:
+    """The workers of a raylet, found by the title that Ray gives them and the raylet's id that it hands them.
+
+    What they have started inherits that id, but has another title. An agent may have lost it from its environment.
     """
     theirs = {
         f"RAY_RAYLET_PID={pid}".encode()
-        for pid, began in raylets.items()
+        for pid, began in noted.items()
         if process_started(pid) in (None, began)
     }
     found = {}
+    namespace = os.readlink("/proc/self/ns/pid") if theirs else ""  # ids of a container are its own
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
+            began = process_started(pid := int(path.name))
             title = (path / "cmdline").read_bytes()
-            is_of_ray = title.startswith(b"ray::") or b"/ray/_private/workers/default_worker.py\0" in title
-            if is_of_ray and not theirs.isdisjoint((path / "environ").read_bytes().split(b"\0")):
-                pid = int(path.name)
-                if began := process_started(pid):
-                    found[pid] = began
+            if (
+                (title.startswith(b"ray::") or b"/ray/_private/workers/default_worker.py\0" in title)
+                and not theirs.isdisjoint((path / "environ").read_bytes().split(b"\0"))
+                and os.readlink(path / "ns/pid") == namespace
+                and began is not None
+                and process_started(pid) == began
+            ):
+                found[pid] = began
     return found
 
 
@@ -129,15 +147,15 @@ def _there(processes: Mapping[int, str]) -> list[int]:
     return [pid for pid, began in processes.items() if process_started(pid) == began]
 
 
-def _main(raylet: str, began: str) -> None:
+def _main(raylet: str, *children: str) -> None:
     """Goes on as a daemon, for which whoever started Ray need not wait."""
     os.setsid()
     if os.fork():
         os._exit(0)
-    raylets = {int(raylet): began}
-    while _there(raylets):
+    first, *others = (word.split(" ", 1) for word in (raylet, *children))
+    while _there({int(first[0]): first[1]}):
         time.sleep(LOOK_S)
-    end(raylets)
+    end({int(pid): began for pid, began in (first, *others)})
 
 
 if __name__ == "__main__":

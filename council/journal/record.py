@@ -1,12 +1,10 @@
-"""One record of the journal, the interface of what keeps them, and a journal in memory.
+"""One record of the journal, and the interface of what keeps records.
 
-The driver appends every event before any effect that tells somebody of it is performed (rules 4.7). The
-journal in memory lasts as long as its coordinator; a durable one satisfies the same interface.
+The driver appends every event before any effect that tells somebody of it is performed (rules 4.7).
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +18,6 @@ from council.core.events import Event
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
 from council.protocol.errors import (
-    InternalError,
     ReplayDiverged,
     StoreError,
     StoreFull,
@@ -191,60 +188,3 @@ class Journal(Protocol):
 
     def close_now(self) -> None:
         """``close`` for a thread that may wait."""
-
-
-# Of the envelopes in it a journal in memory keeps so much: a proposal may hold most of a megabyte.
-MEMORY_BYTES_MAX = 64 * 2**20
-
-
-class MemoryJournal:
-    """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
-
-    epoch = 1
-    linger_s = 0.0
-    durable = False
-    trouble: StoreError | None = None
-    unsigned: str | None = None
-    snapshot_kept = 0
-
-    def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
-        self.records: deque[Record] = deque()
-        self.commits: deque[tuple[int, float]] = deque()  # none takes time
-        self._kept_max = kept_max
-        self._bytes_left = bytes_max
-
-    def append(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self.records.append(record)
-            self._bytes_left -= len(record.sealed or b"")
-        while len(self.records) > self._kept_max or (self._bytes_left < 0 and self.records):
-            self._bytes_left += len(self.records.popleft().sealed or b"")
-
-    def recover(self, writer: Restorable) -> None:
-        """There was nobody before."""
-
-    def snapshot_due(self, position: int) -> bool:
-        return False  # nothing of it outlives its coordinator
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """None is due."""
-
-    def decided(self, position: int) -> bytes:
-        raise InternalError(f"a snapshot at {position} was asked for, and none is kept in memory")
-
-    def tend(self) -> None:
-        """Nothing is."""
-
-    def close_now(self) -> None:
-        return
-
-    async def history(self, asked: Wanted) -> HistoryPage:
-        from council.journal.history import in_memory  # which loads SQLAlchemy
-
-        return await asyncio.to_thread(in_memory, list(self.records), asked)
-
-    async def close(
-        self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None
-    ) -> None:
-        if last:
-            self.append(last)

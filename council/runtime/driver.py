@@ -103,7 +103,7 @@ class Driver:
         self._held: deque[_Held] = deque()
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
-        self.kept = self._taken = Kept.of(self)
+        self.kept = self._taken = self._stands()
         self._outbox = Outbox(council_id, self.keyring, new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
@@ -120,9 +120,20 @@ class Driver:
         """The rules that the council is governed by."""
         return self.state.rules
 
+    def _stands(self) -> Kept:
+        """How the council stands by the newest record."""
+        return Kept(
+            self.position,
+            dict(self.state.open),
+            self.archive.frozen(),
+            dict(self.counts),
+            dict(self.ways),
+            self.state.identity_change,
+        )
+
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
         """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
-        self._woken_at, self.kept = now, Kept.of(self)
+        self._woken_at, self.kept = now, self._stands()
         self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
         self.wake(now)
 
@@ -497,7 +508,7 @@ class Driver:
     def take(self) -> list[Record]:
         """The records to be kept now. Once they are, ``kept`` is how the council stands as of now."""
         records, self.unsaved = self.unsaved, []
-        self._taken = Kept.of(self)
+        self._taken = self._stands()
         return records
 
     def saved(self, position: int) -> None:

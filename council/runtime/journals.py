@@ -9,7 +9,8 @@ from pathlib import Path
 
 from council.config.human_keys import kept_key, state_dir
 from council.config.settings import MEMORY, CouncilConfig
-from council.journal.record import Journal, MemoryJournal
+from council.journal.memory import MemoryJournal
+from council.journal.record import Journal
 from council.protocol import signing
 from council.protocol.errors import OperatorError, PoolMismatch, StoreOutdated, StoreUnreachable
 

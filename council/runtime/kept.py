@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple
 
 from council.core.proposals import stands
 from council.core.state import Decision, Escalation, IdentityChange, Proposal
 from council.protocol.errors import StoreError
 from council.runtime.archive import Earlier
-
-if TYPE_CHECKING:
-    from council.runtime.driver import Driver
 
 
 class Kept(NamedTuple):
@@ -23,19 +20,6 @@ class Kept(NamedTuple):
     counts: Mapping[str, int]
     ways: Mapping[str, int]
     identity_change: IdentityChange | None
-
-    @classmethod
-    def of(cls, driver: Driver) -> Self:
-        """How the council stands by the newest record."""
-        state = driver.state
-        return cls(
-            driver.position,
-            dict(state.open),
-            driver.archive.frozen(),
-            dict(driver.counts),
-            dict(driver.ways),
-            state.identity_change,
-        )
 
     def decision(self, proposal_id: str, now: Decision | None, stalled: StoreError) -> Decision | None:
         """The decision on a proposal or how it stood; ``now`` is how it stands by what is not kept.

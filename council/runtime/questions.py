@@ -13,7 +13,7 @@ import msgspec
 
 from council.core.state import Decision, Escalation, Value
 from council.journal.entries import HistoryPage, Wanted
-from council.protocol.errors import EnvelopeError
+from council.protocol.errors import CallerError, EnvelopeError
 
 T = TypeVar("T")
 
@@ -66,14 +66,17 @@ def answer_type(question: Question[T]) -> type[T]:
 
 
 def to_bytes(question: Question[T]) -> bytes:
-    """``question``, to be carried to another process."""
-    return msgspec.msgpack.encode(question)
+    """``question``, to be carried to another process. Raises CallerError where it can't be written."""
+    try:
+        return msgspec.msgpack.encode(question)
+    except (UnicodeError, OverflowError, TypeError) as error:
+        raise CallerError(f"the question {name_of(question)!r} can't be sent: {error}") from None
 
 
 def from_bytes(data: bytes) -> Question[Any]:
     """The question that ``to_bytes`` packed. Raises EnvelopeError for anything else."""
     try:
         found: Question[Any] = _QUESTIONS.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise EnvelopeError(f"question: not one of this version's: {error}", field="question") from None
     return found

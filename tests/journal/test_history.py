@@ -17,8 +17,9 @@ from council.core.state import plain
 from council.journal import history, packets
 from council.journal.chain import content_hash
 from council.journal.entries import DAMAGED, Asked, Entry, HistoryPage, wanted
+from council.journal.memory import MemoryJournal
 from council.journal.packets import agent_of
-from council.journal.record import KINDS, MemoryJournal, Record
+from council.journal.record import KINDS, Record
 from council.journal.store import PacketStore
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal

@@ -187,7 +187,7 @@ def test_a_coordinator_that_goes_on_unpickles_nothing_of_foreign_actors_in_the_p
             pass
         assert "NotBytes" in told["notice"]
 
-    run(find(), HANG_S)
+    run(find())
     assert not (tmp_path / str(os.getpid())).exists()
 
 

@@ -59,14 +59,14 @@ def a_ray() -> None:
 
 def daemons(raylet: int) -> set[int]:
     """The processes that wait for the end of a raylet."""
-    wanted = {reaper.__file__.encode(), str(raylet).encode()}
+    wanted = [reaper.__file__.encode(), f"{raylet} ".encode()]
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:  # it has ended meanwhile
             continue
-        if wanted <= set(words):
+        if all(any(word.startswith(begins) for word in words) for begins in wanted):
             found.add(int(path.parent.name))
     return found
 

@@ -25,7 +25,7 @@ THREE = ("prime", "lite", "codemind")
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def run(coroutine: Coroutine[Any, Any, T], in_virtual_time: bool = False) -> T:
+def run(coroutine: Coroutine[Any, Any, T], *, in_virtual_time: bool = False) -> T:
     """The coroutine's result on a loop of its own; hanging is a failure, not a wait.
 
     ``in_virtual_time`` the loop's timers pass at once, one after another: for what uses no thread.

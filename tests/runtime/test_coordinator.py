@@ -17,7 +17,8 @@ from council.agents.seat.host import SeatHost
 from council.api.inline import InlineTransport
 from council.core.events import DeadlinePassed
 from council.core.state import Moment, Rules, Tally
-from council.journal.record import MemoryJournal, Record
+from council.journal.memory import MemoryJournal
+from council.journal.record import Record
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import (

@@ -9,7 +9,7 @@ import pytest
 from council.api.inline import start
 from council.config.human_keys import state_dir
 from council.config.settings import MEMORY, CouncilConfig
-from council.journal.record import MemoryJournal
+from council.journal.memory import MemoryJournal
 from council.journal.store import PacketStore
 from council.journal.writer import DurableJournal
 from council.protocol.errors import JournalHeld, OperatorError, Refused

@@ -9,7 +9,7 @@ import pytest
 
 from council.core.state import Value
 from council.journal.entries import Wanted
-from council.protocol.errors import EnvelopeError, OperatorError
+from council.protocol.errors import CallerError, EnvelopeError, OperatorError
 from council.runtime.questions import (
     AskDecision,
     AskEscalations,
@@ -81,3 +81,15 @@ def test_a_message_that_is_no_question_gets_no_answer() -> None:
                 await bench.coordinator.ask(wrong)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("data", [b"", b"\x81\xa4type\xa2\xff\xff", b"\x81\xa4type\xa4none"])
+def test_bytes_that_are_no_question_are_an_error_of_the_envelope(data: bytes) -> None:
+    with pytest.raises(EnvelopeError, match="not one of this version's"):
+        from_bytes(data)
+
+
+@pytest.mark.parametrize("question", [AskDecision("\ud800"), AskEvents(2**70, 1, 0.0)])
+def test_a_question_that_cannot_be_written_is_an_error_of_the_caller(question: Question[Any]) -> None:
+    with pytest.raises(CallerError, match="can't be sent"):
+        to_bytes(question)

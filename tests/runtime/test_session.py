@@ -146,7 +146,7 @@ def on_a_wire(
             session._call_timeout_s = 60.0
             await session.close()
 
-    run(whole(), in_virtual_time)
+    run(whole(), in_virtual_time=in_virtual_time)
 
 
 SILENT = {"prime": Chair, "lite": hang, "codemind": hang}

@@ -79,14 +79,14 @@ DURABLE_BUGS = (
     Bug(
         "what is written counts as kept",
         "runtime.driver:Driver.take",
-        "self._taken = Kept.of(self)",
-        "self.kept = self._taken = Kept.of(self)",
+        "self._taken = self._stands()",
+        "self.kept = self._taken = self._stands()",
     ),
     Bug(
         "what is open is told before it is kept",
         "runtime.driver:Driver.take",
-        "Kept.of(self)",
-        "Kept.of(self)._replace(open=self.state.open)",
+        "self._stands()",
+        "self._stands()._replace(open=self.state.open)",
     ),
     Bug(
         "what came later to a decision is told before it is kept",

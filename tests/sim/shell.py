@@ -17,7 +17,8 @@ from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot,
 from council.agents.seat.host import SeatHost
 from council.core.events import StreamObserved
 from council.core.state import Rules
-from council.journal.record import MemoryJournal, Record
+from council.journal.memory import MemoryJournal
+from council.journal.record import Record
 from council.protocol.errors import Unreachable
 from council.runtime.coordinator import Coordinator
 from council.runtime.session import Session
