@@ -20,7 +20,7 @@ from council.journal.engines import Database
 from council.journal.record import Snapshot
 from council.journal.rows import fenced, standing
 from council.journal.schema import snapshots
-from council.protocol.errors import JournalCorrupt, StoreCorrupt
+from council.protocol.errors import JournalCorrupt
 
 log = get_logger("council.journal")
 
@@ -152,14 +152,8 @@ class Keeper:
         return content if type(content) is bytes else None
 
     def decided(self, position: int) -> bytes:
-        """The decided proposals that a snapshot holds. Raises StoreCorrupt where it is gone."""
-        content = self._content(position, "more")
-        if content is None:
-            raise StoreCorrupt(
-                f"the snapshot of record {position} of journal {self._journal} in {self._database.where} is gone, "
-                "and decisions with it; see council verify, and go back to a copy",
-                position=position,
-            )
+        """The decided proposals that a snapshot holds; empty where it is gone."""
+        content = self._content(position, "more") or b""
         return content if content[:1] >= _UNFRAMED else content[_LENGTH + len(_more(content)) :]
 
     def pass_over(self, position: int, why: str) -> None:

@@ -22,6 +22,8 @@ from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of, keys_of
 # The position of the snapshot that holds a decided proposal; 0 where none does, as it is forgotten.
 _PLACE_BYTES = 6
 FORGOTTEN = 0
+# Decided proposals that are read back stay in memory until there are so many, or a snapshot is kept.
+TAKEN_BACK_MAX = 1_000
 
 
 class Decided(msgspec.Struct):
@@ -61,6 +63,7 @@ class Archive(MutableMapping[str, Closed]):
         self._packed: dict[str, tuple[int, bytes]] = {}
         self._away = HashIndex(_PLACE_BYTES)
         self._hashes: dict[int, bytes] = {}
+        self._taken_back = 0
         self.kept_to = 0
         self._earlier: Earlier | None = None
 
@@ -120,16 +123,16 @@ class Archive(MutableMapping[str, Closed]):
         self._hashes[position] = part.hash
         return part
 
-    def add(self, position: int, part: Part) -> None:
+    def add(self, position: int, keys: bytes, hash: bytes) -> None:
         """Takes in what a snapshot of an earlier run added; later ones win. All of it is away."""
         place = position.to_bytes(_PLACE_BYTES)
-        for at in range(0, len(part.keys), KEY_BYTES):
-            self._away.put(part.keys[at : at + KEY_BYTES], place)
-        self._hashes[position] = part.hash
+        each = (keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES))
+        self._away.add(b"".join(key + place for key in each))
+        self._hashes[position] = hash
 
     def let_go(self, kept_to: int, pinned: Collection[str]) -> None:
         """The snapshot at ``kept_to`` is on disk: lets go of what older ones hold, but for what is ``pinned``."""
-        self.kept_to = kept_to
+        self.kept_to, self._taken_back = kept_to, 0
         for proposal_id, (position, _) in list(self._packed.items()):
             if position < kept_to and proposal_id not in pinned:
                 del self._packed[proposal_id]
@@ -153,17 +156,23 @@ class Archive(MutableMapping[str, Closed]):
         place = self._away.get(proposal_id)
         return None if place is None else Away(proposal_id, int.from_bytes(place))
 
-    def take_back(self, away: Away, decided: bytes) -> None:
-        """Has it in memory again, until the next snapshot. Raises StoreCorrupt where ``decided`` is not as it was."""
+    def take_back(self, away: Away, decided: bytes, pinned: Collection[str]) -> None:
+        """Has it in memory again, for a while. ``decided`` is what the snapshot holds, ``pinned`` as in ``let_go``.
+
+        Raises StoreCorrupt where ``decided`` is not as it was.
+        """
         proposal_id, position = away
         if sha256(decided).digest() != self._hashes[position]:
             raise StoreCorrupt(
-                f"the decision on {proposal_id} can't be read back: the snapshot of record {position} was changed; "
-                "see council verify, and go back to a copy",
+                f"the decision on {proposal_id} can't be read back: the snapshot of record {position} is gone or was "
+                "changed; start the council again, which then reads the journal's records instead",
                 position=position,
             )
+        if self._taken_back >= TAKEN_BACK_MAX:
+            self.let_go(self.kept_to, pinned)
         if self.away(proposal_id) == away:  # or somebody else took it back, and it may have changed since
             self._packed[proposal_id] = position, _DECIDED.decode(decided).closed[proposal_id]
+            self._taken_back += 1
 
 
 class Earlier:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import math
 import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -73,6 +75,16 @@ class _Session:
     mailbox: Mailbox
     seen_s: float
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@cache
+def _freeze_loaded() -> None:
+    """Has the garbage collector pass over what this process has loaded, at which a collection looks for 50 ms.
+
+    Once in a process, for a council that has ended must be freed.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 class Coordinator:
@@ -137,6 +149,7 @@ class Coordinator:
 
     async def open(self) -> None:
         """Begins, or goes on where an earlier coordinator ended, and attends to the seats, which must exist."""
+        _freeze_loaded()
         self._driver.begin(self._journal.epoch, self._rules, self._clock.now())
         self._seats.begin()
         self._settle()
@@ -258,7 +271,7 @@ class Coordinator:
             self._refuse_if_broken()  # whoever ends closes the store
             raise
         self._refuse_if_broken()
-        self._driver.archive.take_back(away, decided)
+        self._driver.take_back(away, decided)
 
     async def hear(self, sealed: bytes) -> None:
         """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""

@@ -24,7 +24,7 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
-from council.runtime.archive import FORGOTTEN, Archive, Away, Part
+from council.runtime.archive import FORGOTTEN, Archive, Away
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.hash_index import HashIndex, key_of
 from council.runtime.identity import judged
@@ -147,7 +147,7 @@ class Driver:
             self.state = found(event.rules, moment)
             self.archive = self.state.closed = Archive()
         for away in filter(None, map(self.archive.away, ev.names(event))):
-            self.archive.take_back(away, self._decided(away.position))
+            self.take_back(away, self._decided(away.position))
         self._woken_at = now = moment.uptime_s, moment.wall_s
         try:
             self.state, effects = step(self.state, event, moment)
@@ -204,12 +204,12 @@ class Driver:
             raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
         for at, packed_more in mores:
             more = more_of(packed_more)
-            archive.add(at, Part(more.keys, more.hash, b""))
+            archive.add(at, more.keys, more.hash)
             ids.add(more.ids)
             proposers = more.proposers | proposers
-        for call in now.calls:  # what it comes to in the end changes the decision
-            if (away := archive.away(call.call.proposal_id)) is not None:
-                archive.take_back(away, decided(away.position))
+        called_for = {call.call.proposal_id for call in now.calls}
+        for away in filter(None, map(archive.away, called_for)):
+            archive.take_back(away, decided(away.position), called_for)
         for name, mark in proposers.items():
             self.senders.proposed(name, mark)
         self._in_snapshots = len(self.senders.proposers)
@@ -318,7 +318,7 @@ class Driver:
         return next(filter(None, map(self.away, ev.names(event))), None)
 
     def away(self, proposal_id: str) -> Away | None:
-        """Where a decided proposal is that is to be taken back (``Archive.take_back``) before it is looked up."""
+        """Where a decided proposal is that is to be taken back before it is looked up."""
         if proposal_id in self.state.open:
             return None
         found = self.archive.away(proposal_id)
@@ -528,6 +528,10 @@ class Driver:
         """The snapshot at ``kept_to`` is on disk, and all up to there is told: what it follows leaves memory."""
         if kept_to > self.archive.kept_to:
             self.archive.let_go(kept_to, self._called_for())
+
+    def take_back(self, away: Away, decided: bytes) -> None:
+        """See ``Archive.take_back``."""
+        self.archive.take_back(away, decided, self._called_for())
 
     def _called_for(self) -> set[str]:
         """The proposals for which calls are under way: what these come to changes the decisions."""

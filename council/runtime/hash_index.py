@@ -42,16 +42,17 @@ class HashIndex:
             bucket[at + KEY_BYTES : at + self._size] = value
 
     def add(self, packed: bytes) -> None:
-        """Puts entries that stand in a row: each a key and its value."""
-        for at in range(0, len(packed), self._size):
-            self.put(packed[at : at + KEY_BYTES], packed[at + KEY_BYTES : at + self._size])
+        """Adds entries that stand in a row, each a key and its value; of one key the last one counts."""
+        buckets, size = self._buckets, self._size
+        for at in range(0, len(packed), size):
+            buckets[int.from_bytes(packed[at : at + 2]) % BUCKETS] += packed[at : at + size]
 
     def _place(self, key: bytes) -> tuple[bytearray, int]:
-        """The bucket of a key, and where its entry begins in it; -1 where it has none."""
+        """The bucket of a key, and where its last entry begins in it; -1 where it has none."""
         bucket = self._buckets[int.from_bytes(key[:2]) % BUCKETS]
-        at = bucket.find(key)
+        at = bucket.rfind(key)
         while at >= 0 and at % self._size:  # a part of one entry and the next
-            at = bucket.find(key, at + 1)
+            at = bucket.rfind(key, 0, at + KEY_BYTES - 1)
         return bucket, at
 
 

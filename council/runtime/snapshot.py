@@ -74,8 +74,8 @@ class _Versioned(msgspec.Struct):
 
 
 VERSION = 3
-# Of a digest so much is kept with an id: it tells one message that uses it from another.
-DIGEST_BYTES = 8
+# Of a digest so much is kept with an id: no sender can make two messages that have it in common (rules 1.15).
+DIGEST_BYTES = 16
 
 _ENCODER = msgspec.msgpack.Encoder()
 _BASE = msgspec.msgpack.Decoder(Base)

@@ -66,7 +66,7 @@ def recovered(address: str, rules: Any, **options: Any) -> Driver:
         for row in journal._store.records(NAME, 0, 10_000):
             for proposal_id in names(unpacked(row.content, row.position).record.event):
                 if (away := driver.away(proposal_id)) is not None:
-                    driver.archive.take_back(away, journal.decided(away.position))
+                    driver.take_back(away, journal.decided(away.position))
     return driver
 
 

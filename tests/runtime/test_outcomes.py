@@ -110,7 +110,7 @@ def test_what_was_told_outlives_the_coordinator(by_snapshot: bool) -> None:
         other.driver.restore(second.position, second.base, mores, lambda ids: {}, decided.__getitem__)
         away = other.driver.away(proposal_id)
         assert away == (proposal_id, second.position)
-        other.driver.archive.take_back(away, decided[away.position])
+        other.driver.take_back(away, decided[away.position])
     else:
         for record in hand.records:
             other.driver.replay(record)

@@ -286,7 +286,7 @@ class Coordinators(Telling, Mortality):
 
     def _take_back(self, driver: Driver, away: Away) -> None:
         self.oracle.reached.add("taken back")
-        driver.archive.take_back(away, self.disk.decided(away.position))
+        driver.take_back(away, self.disk.decided(away.position))
 
     def _is_alive(self, life: Life, said: Said, *, taken: bool) -> None:
         """A sign of life, whatever the council makes of it: one of a seat as this coordinator attends to it."""
