@@ -17,6 +17,7 @@ from council import Council
 from council.core.state import Decision
 from council.journal import writer
 from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
+from council.runtime import archive
 from council.runtime.hash_index import BUCKETS, HashIndex, key_of
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.patience import HANG_S
@@ -224,6 +225,22 @@ def test_whole_proposals_in_memory_are_few_however_many_were_decided() -> None:
     assert sum(kept.hand.driver.counts.values()) == 200
     kept.restarted()
     assert len(kept.hand.driver.archive) == 0
+
+
+def test_of_what_is_read_back_a_bounded_number_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: let it go with the next snapshot alone, and who asks for all of them has them all in memory."""
+    monkeypatch.setattr(archive, "TAKEN_BACK_MAX", 3)
+    kept = Kept()
+    made = [kept.propose() for _ in range(10)]
+    for _ in range(2):
+        kept.snapshot()
+        kept.propose()
+    driver = kept.hand.driver
+    within = len(driver.archive)
+    for _, sealed in made:
+        assert isinstance(kept.answer(sealed), Decision)
+        assert len(driver.archive) <= within + 3
+    assert kept.taken_back == len(made)
 
 
 def test_what_is_away_is_an_error_where_it_was_not_taken_back() -> None:

@@ -38,6 +38,8 @@ from tests.sim.telling import Telling
 from tests.sim.truth import Said, Violation
 
 DISK_FULL_RETRY_S = 0.3
+# The part of the snapshots that can't be kept when they are taken, and go to the disk with the next one.
+SNAPSHOT_WAITS = 0.3
 # Of what is told once it is kept, that which a client, a human, Prime or another seat waits for, or should look at.
 WAITED_FOR = (
     AnnounceDecision,
@@ -456,8 +458,11 @@ class Coordinators(Telling, Mortality):
                     compare.hold("4.6", record.event.epoch == row.epoch, f"{record.event} is of {row.epoch}")
                 self.shadow.replay(kept.record)
         if writing.snapshot is not None and writing.done == len(writing.transactions):
-            self.disk.snapshots.append(writing.snapshot)
+            life.waiting.append(writing.snapshot)
             writing.snapshot = None
+            if self.u("keeps the snapshot", writing.label) >= SNAPSHOT_WAITS:
+                self.disk.snapshots += life.waiting
+                life.waiting = []
 
     def _told_of(self, life: Life, writing: Writing) -> None:
         driver, life.idle_s = life.driver, self.t

@@ -100,8 +100,11 @@ class Disk:
 
     def decided(self, position: int) -> bytes:
         """The decided proposals that a snapshot holds."""
-        (found,) = [each.decided for each, _ in self.snapshots if each.position == position]
-        return found
+        found = [each.decided for each, _ in self.snapshots if each.position == position]
+        hold(
+            "1.12", len(found) == 1, f"a decision left memory for a snapshot at {position}, which is not kept"
+        )
+        return found[0]
 
     def lines(self, ids: Collection[str]) -> dict[str, Line]:
         """Where packets that are kept stand in their lines."""

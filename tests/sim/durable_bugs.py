@@ -215,6 +215,12 @@ DURABLE_BUGS = (
         "pass",
     ),
     Bug(
+        "what leaves memory is not on disk yet",
+        "runtime.driver:Driver.let_go",
+        "if kept_to > self.archive.kept_to:",
+        "if kept_to := self._position + 1:",
+    ),
+    Bug(
         "what is away counts as unknown",
         "runtime.archive:Archive.away",
         "if self.holds(proposal_id):",
