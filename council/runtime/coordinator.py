@@ -79,9 +79,9 @@ class _Session:
 
 @cache
 def _freeze_loaded() -> None:
-    """Has the garbage collector pass over what this process has loaded, at which a collection looks for 50 ms.
+    """Exempts what this process has loaded from garbage collection, which takes 50 ms to look at it.
 
-    Once in a process, for a council that has ended must be freed.
+    Once in a process: objects of a council that has ended must be freed.
     """
     gc.collect()
     gc.freeze()
