@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,19 @@ def test_a_proposal_is_taken_back_where_it_is() -> None:
         decision = pool.decision(standing.proposal_id)
         assert decision is not None
         assert decision.outcome == "cancelled"
+
+
+@pytest.mark.parametrize("about", [None, 7, b"esc-"])
+def test_what_is_no_id_is_refused(about: Any) -> None:
+    with CouncilPool.inline(2) as pool:
+        for ask in (
+            pool.cancel,
+            pool.decision,
+            functools.partial(pool.report, ok=True),
+            functools.partial(pool.answer, approve=True),
+        ):
+            with pytest.raises(CallerError, match="is no id: expected a decision, or the id of a proposal"):
+                ask(about)
 
 
 def test_coroutines_do_the_same_from_any_loop() -> None:

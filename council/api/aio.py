@@ -223,7 +223,7 @@ class AsyncCouncil:
             raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
 
         async def page(after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-            return await self._handle.port.ask(AskEvents(after, limit, wait_s))
+            return await self._handle.session.ask(AskEvents(after, limit, wait_s), wait_s)
 
         return Events(page, self._handle.wait, self._handle.run, after, follow=follow)
 

@@ -64,8 +64,17 @@ def part_of(config: CouncilConfig, number: int, count: int) -> CouncilConfig:
 
 
 def id_of(decision: Decision | str) -> str:
-    """The id of the proposal that a decision, an escalation's id or a proposal's own id is about."""
-    return decision.proposal_id if isinstance(decision, Decision) else decision.removeprefix("esc-")
+    """The id of the proposal that a decision, an escalation's id or a proposal's own id is about.
+
+    Raises CallerError for anything else.
+    """
+    if isinstance(decision, Decision):
+        return decision.proposal_id
+    if not isinstance(decision, str):
+        raise CallerError(
+            f"{decision!r:.80} is no id: expected a decision, or the id of a proposal or escalation"
+        )
+    return decision.removeprefix("esc-")
 
 
 def drafted(
@@ -114,8 +123,8 @@ class AsyncPool:
         self._councils = councils
         self._close = close
 
-    def _of(self, proposal_id: str) -> AsyncCouncil:
-        return self._councils[council_of(proposal_id, len(self._councils))]
+    def _of(self, about: Decision | str) -> AsyncCouncil:
+        return self._councils[council_of(id_of(about), len(self._councils))]
 
     async def propose(
         self,
@@ -159,12 +168,12 @@ class AsyncPool:
     async def report(
         self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
     ) -> None:
-        await self._of(id_of(decision)).report(decision, stage=stage, ok=ok, text=text)
+        await self._of(decision).report(decision, stage=stage, ok=ok, text=text)
 
     async def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
     ) -> Decision:
-        council = self._of(id_of(escalation_id))
+        council = self._of(escalation_id)
         return await council.answer(escalation_id, approve=approve, reason=reason, human=human)
 
     async def decision(self, proposal_id: str) -> Decision | None:
@@ -284,9 +293,14 @@ class CouncilPool:
         """The council that a proposal belongs to, by its id."""
         return self.councils[council_of(proposal_id, len(self.councils))]
 
-    def _wait(self, proposal_id: str, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, about: Decision | str, coroutine: Coroutine[Any, Any, T]) -> T:
         """Waits on the loop of the council that a proposal belongs to: so no council waits for another."""
-        return self._handles[council_of(proposal_id, len(self._handles))].wait(coroutine)
+        try:
+            handle = self._handles[council_of(id_of(about), len(self._handles))]
+        except CallerError:
+            coroutine.close()
+            raise
+        return handle.wait(coroutine)
 
     # Each as the method of Council of that name
 
@@ -331,13 +345,13 @@ class CouncilPool:
     def report(
         self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
     ) -> None:
-        self._wait(id_of(decision), self.aio.report(decision, stage=stage, ok=ok, text=text))
+        self._wait(decision, self.aio.report(decision, stage=stage, ok=ok, text=text))
 
     def answer(
         self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
     ) -> Decision:
         answering = self.aio.answer(escalation_id, approve=approve, reason=reason, human=human)
-        return self._wait(id_of(escalation_id), answering)
+        return self._wait(escalation_id, answering)
 
     def decision(self, proposal_id: str) -> Decision | None:
         return self._wait(proposal_id, self.aio.decision(proposal_id))

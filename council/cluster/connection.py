@@ -284,12 +284,18 @@ def _start(dashboard: bool) -> None:
         _temp_dir=_temp_dir(),
         **_QUIET,
     )
-    with _quiet():
-        _read_again()
-        if threading.current_thread() is threading.main_thread():
-            begin()
-        else:
-            _starter.submit(begin).result()
+    try:
+        with _quiet():
+            _read_again()
+            if threading.current_thread() is threading.main_thread():
+                begin()
+            else:
+                _starter.submit(begin).result()
+    except Exception as error:  # Ray raises Exception itself where a process of its own is not up in its 30 s
+        raise Unreachable(
+            f"Ray did not start on this machine: {error}. If it ran out of time, try again when the machine is less "
+            f"busy. Ray's logs are in {_temp_dir()}/session_latest/logs"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -368,7 +374,7 @@ def _resolved(address: str) -> str:
         ) from error
 
 
-def _temp_dir() -> str | None:
+def _temp_dir() -> str:
     """Ray's folder for sockets must have a short name; the system's own temporary folder mostly has."""
     folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return os.path.join(folder, "ray")

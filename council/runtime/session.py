@@ -348,18 +348,21 @@ class Session:
         self._acts.clear()
         self._refs.clear()
 
-    async def ask(self, question: Question[T]) -> T:
-        """The council's answer. Raises NoAnswer, and what the council refuses the question with."""
-        return await self.within(self._port.ask(question), name_of(question))
+    async def ask(self, question: Question[T], wait_s: float = 0.0) -> T:
+        """The council's answer; ``wait_s`` is how long the council may wait before it answers.
 
-    async def within(self, call: Awaitable[T], what: str) -> T:
+        Raises NoAnswer, and what the council refuses the question with.
+        """
+        return await self.within(self._port.ask(question), name_of(question), wait_s)
+
+    async def within(self, call: Awaitable[T], what: str, wait_s: float = 0.0) -> T:
         """What a call to the council came to, within the time that one may take. Raises NoAnswer."""
+        limit_s = wait_s + self._call_timeout_s
         try:
-            return await asyncio.wait_for(asyncio.ensure_future(call), self._call_timeout_s)
+            return await asyncio.wait_for(asyncio.ensure_future(call), limit_s)
         except TimeoutError:
             raise NoAnswer(
-                f"the council did not answer within {self._call_timeout_s:g} s (call: {what})",
-                waited_s=self._call_timeout_s,
+                f"the council did not answer within {limit_s:g} s (call: {what})", waited_s=limit_s
             ) from None
 
 

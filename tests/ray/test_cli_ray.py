@@ -198,6 +198,14 @@ def test_what_keeps_a_council_on_a_ray_of_its_own_from_starting_is_said(shell: S
     kept_from_starting(shell)
 
 
+def test_a_ray_that_does_not_start_is_said(shell: Shell) -> None:
+    shell.env |= {"RAY_TMPDIR": "/dev/null"}
+    found = shell.run("up")
+    assert found.returncode == 4, found.stderr
+    assert "Ray did not start on this machine: " in found.stderr
+    assert "internal error" not in found.stderr
+
+
 def test_it_comes_down_whole_and_who_watches_is_told(ended: Ended) -> None:
     assert [each.exit_code for each in ended.documents[-2:]] == [0, 4]
     assert not ended.first.path.exists()

@@ -35,6 +35,7 @@ from council.protocol.errors import (
 )
 from council.runtime import session as session_module
 from council.runtime.coordinator import Coordinator
+from council.runtime.questions import AskEvents
 from council.runtime.session import Session
 from tests.examples import tried
 from tests.patience import HANG_S
@@ -294,6 +295,18 @@ def test_an_act_without_answer_ends_too_and_leaves_nothing() -> None:
         assert not wire.session._refs
 
     on_a_wire(scenario, call_timeout_s=0.1)
+
+
+def test_a_question_that_waits_ends_when_its_wait_and_the_time_of_a_call_are_over() -> None:
+    async def scenario(wire: Wire) -> None:
+        def hang(question: object) -> asyncio.Future[None]:
+            return asyncio.get_running_loop().create_future()
+
+        wire.line.ask = hang  # type: ignore[attr-defined]
+        with pytest.raises(NoAnswer, match=r"did not answer within 40 s \(call: events\)"):
+            await wire.session.ask(AskEvents(0, 1, 10.0), 10.0)
+
+    on_a_wire(scenario, call_timeout_s=30.0, in_virtual_time=True)
 
 
 def test_joining_a_council_that_hangs_is_no_answer() -> None:
