@@ -1,40 +1,34 @@
-"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack.
+"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack, which reads within limits.
 
 An envelope is an array by position, so that names cost nothing and bytes have one form:
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-and, where the message has any, metadata behind these: an array of ``traceparent`` and ``tracestate``.
-Ids are their bytes (as text where they have an odd number of digits), the timestamp is an integer of
-microseconds since 1970 in UTC, content an array by position too (``bodies``), and the keys of JSON objects stand in
-order of their code points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+and, where the message has any, metadata behind these. Content, action, turn and metadata are arrays of the fields of
+their class in ``envelope``, in its order. Ids are their bytes (as text where they have an odd number of digits), the
+timestamp is an integer of microseconds since 1970 in UTC, and the keys of JSON objects stand in order of their code
+points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+
+A later minor version appends to an array, and what it appended is left out here. 1.1 added a proposal's history
+and an envelope's metadata, behind all else: what has neither has the array it always had, and is written as 1.0.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn, cast
 
 import msgpack  # type: ignore[import-untyped]
+import msgspec
 
-from council.protocol.bodies import (
-    CONTENT_FIELDS,
-    CONTENT_IN,
-    CONTENT_OUT,
-    METADATA_FIELDS,
-    OWN_VERSIONS,
-    WIRE_VERSION,
-    counted,
-    id_in,
-    id_out,
-    version_of,
-)
-from council.protocol.envelope import Envelope
+from council.protocol.envelope import BODIES, HISTORY_TURNS_MAX, Action, Envelope, MessageType, Proposal, Turn
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
+from council.protocol.metadata import Metadata
+from council.protocol.models import Model
 from council.protocol.values import ITEMS_MAX, FrozenDict, items_of, kind_of, quoted
 
 # A change to review fits (bodies hold 900,000 characters); a council's inbox of 1,000 of them fits a laptop.
@@ -58,6 +52,11 @@ _LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+WIRE_VERSION = (1, 1)
+_FIRST_VERSION = (1, 0)
+_READABLE = (1,)  # rules 7.4 ask for the MAJOR that is ours and the one before it, and there is none before 1
+# Beside those of the envelope itself; a class has one at most.
+_ID_NAMES = ("proposal_id", "supersedes")
 _FIELDS = (
     "msg_id",
     "parent_id",
@@ -71,6 +70,10 @@ _FIELDS = (
 )
 _ALL_FIELDS = ("major", "minor", *_FIELDS)
 _WITH_METADATA = (*_ALL_FIELDS, "metadata")
+_ARRAYS: tuple[type[Model], ...] = (*BODIES.values(), Action, Turn, Metadata)
+_NAMES = {each: tuple(each.model_fields) for each in _ARRAYS}
+_VALUES = {each: attrgetter(*names) for each, names in _NAMES.items()}
+_ID_AT = {each: names.index(name) for each, names in _NAMES.items() for name in _ID_NAMES if name in names}
 _TYPE_AT = _ALL_FIELDS.index("type")
 _SENDER_AT = _ALL_FIELDS.index("sender")
 
@@ -149,7 +152,7 @@ def small(data: bytes) -> tuple[Any, str | None]:
     except EnvelopeError:
         return None, None  # decode says what is wrong, once it is known whose fault it is
     lengths = (len(_ALL_FIELDS), len(_WITH_METADATA))
-    if type(found) is tuple and len(found) in lengths and found[:2] in OWN_VERSIONS:
+    if type(found) is tuple and len(found) in lengths and found[:2] in (_FIRST_VERSION, WIRE_VERSION):
         sender = found[_SENDER_AT]
         if type(sender) is str:
             return found, sender
@@ -161,8 +164,8 @@ def read(found: Any, data: bytes, *, checked: bool = False) -> Envelope:
 
     ``checked``: somebody whom we trust has seen already that the bytes are canonical.
     """
-    major, minor = _version(found)
-    envelope = _READERS[major](cast(tuple[Any, ...], found), minor)
+    _, minor = _version(found)
+    envelope = _envelope(found, minor)
     if not checked and minor <= WIRE_VERSION[1] and encode(envelope) != data:
         _refuse_form(envelope, cast(tuple[Any, ...], found))
     return envelope
@@ -176,7 +179,7 @@ def peek(data: bytes) -> Head:
     Raises EnvelopeError, EnvelopeTooLarge or VersionError.
     """
     found = _head(data, with_type=True)
-    msg_id, parent_id = id_in(found[2]), id_in(found[3])
+    msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
     return Head(
         (found[0], found[1]),
         msg_id if isinstance(msg_id, str) else None,
@@ -196,31 +199,48 @@ def sender_of(data: bytes) -> str:
 
 def _wire(envelope: Envelope) -> tuple[Any, ...]:
     content, metadata = envelope.content, envelope.metadata
+    kind = type(content)
+    values = list(_VALUES[kind](content))
+    if kind in _ID_AT:
+        values[_ID_AT[kind]] = _id_out(values[_ID_AT[kind]])
+    newer = metadata is not None
+    if isinstance(content, Proposal):
+        if content.history:
+            newer = True
+        else:
+            del values[-1]
+    # The lowest version that can say it, so that each envelope has one form.
     return (
-        *version_of(content, metadata),
-        id_out(envelope.msg_id),
-        id_out(envelope.parent_id),
+        *(WIRE_VERSION if newer else _FIRST_VERSION),
+        _id_out(envelope.msg_id),
+        _id_out(envelope.parent_id),
         envelope.sender,
         envelope.role,
         envelope.type,
         (envelope.timestamp - _EPOCH) // _MICROSECOND,
         envelope.confidence,
         envelope.risk_level,
-        CONTENT_OUT[type(content)](content),
-        *(() if metadata is None else ((metadata.traceparent, metadata.tracestate),)),
+        values,
+        *(() if metadata is None else (metadata,)),
     )
 
 
-def _packed(value: object) -> bytes:
-    # A packer for each call: one that is shared would mix what two threads write.
-    return cast(bytes, msgpack.Packer(default=_unfrozen).pack(value))
+def _id_out(value: str | None) -> bytes | str | None:
+    if value is None or len(value) & 1:  # Half a byte has no bytes: an id of odd length stays text.
+        return value
+    return bytes.fromhex(value)
 
 
-def _unfrozen(value: object) -> dict[str, Any]:
-    """What msgpack can write of the one type of ours that it meets."""
+def _unfrozen(value: object) -> Any:
+    """What can be written of the types of ours."""
     if isinstance(value, FrozenDict):
         return items_of(value)
+    if isinstance(value, Model):
+        return _VALUES[type(value)](value)
     raise TypeError(f"{type(value).__name__} reached the wire, which a valid envelope never lets it")
+
+
+_packed = msgspec.msgpack.Encoder(enc_hook=_unfrozen).encode
 
 
 # From the wire
@@ -232,44 +252,58 @@ class _MsgpackExtension:
     __slots__ = ()
 
 
-def _read_1(found: tuple[Any, ...], minor: int) -> Envelope:
-    """The layout of MAJOR 1. Positions become names here, so that each fault is told by its name."""
+def _envelope(found: tuple[Any, ...], minor: int) -> Envelope:
+    """Positions become names here, so that each fault is told by its name."""
     metadata = None
     if minor >= WIRE_VERSION[1] and len(found) > len(_ALL_FIELDS):
-        *fields, metadata = counted(found, _WITH_METADATA, minor, "")
-        found, metadata = tuple(fields), _metadata_in(metadata, minor)
-    _, _, msg_id, parent_id, sender, role, word, time, confidence, risk_level, content = counted(
-        found, _ALL_FIELDS, minor, ""
-    )
-    read_content = CONTENT_IN.get(word) if type(word) is str else None
-    if read_content is not None:
-        content = read_content(content, minor)
-    return Envelope.checked(
-        {
-            "msg_id": msg_id.hex() if type(msg_id) is bytes else msg_id,
-            "parent_id": parent_id.hex() if type(parent_id) is bytes else parent_id,
-            "timestamp": _time_in(time),
-            "sender": sender,
-            "role": role,
-            "type": word,
-            "confidence": confidence,
-            "risk_level": risk_level,
-            "content": content,
-            "metadata": metadata,
-        }
-    )
+        *others, metadata = _counted(found, _WITH_METADATA, minor, "")
+        found = tuple(others)
+        if metadata is not None or minor == WIRE_VERSION[1]:  # later, in the place of what it has not
+            metadata = _named(metadata, Metadata, minor, "metadata.")
+    fields = dict(zip(_FIELDS, _counted(found, _ALL_FIELDS, minor, "")[2:], strict=True))
+    word = fields["type"]
+    body = BODIES.get(cast(MessageType, word)) if type(word) is str else None
+    if body is not None:  # of an unknown type the content stays as it is, and the type is refused
+        fields["content"] = _named(fields["content"], body, minor, "content.")
+    fields["msg_id"], fields["parent_id"] = _id_in(fields["msg_id"]), _id_in(fields["parent_id"])
+    fields["timestamp"], fields["metadata"] = _time_in(fields["timestamp"]), metadata
+    return Envelope.checked(fields)
 
 
-def _metadata_in(values: Any, minor: int) -> dict[str, Any] | None:
-    if values is None and minor > WIRE_VERSION[1]:
-        return None  # in the place of what it has not, before what it has more
-    found = counted(values, METADATA_FIELDS, minor, "metadata.")
-    return dict(zip(METADATA_FIELDS, found, strict=True))
+def _id_in(value: Any) -> Any:
+    return value.hex() if type(value) is bytes else value
 
 
-# One reader for each MAJOR that is understood: rules 7.4 ask for ours and the one before it. There is none
-# before 1; when there is a 2, its reader joins this table and 1's stays until there is a 3.
-_READERS: dict[int, Callable[[tuple[Any, ...], int], Envelope]] = {1: _read_1}
+def _named(values: Any, kind: type[Model], minor: int, where: str) -> dict[str, Any]:
+    """The fields of a class by their names, and of those inside it. What has not its form stays as it is."""
+    names = _NAMES[kind]
+    if kind is Proposal and (minor < WIRE_VERSION[1] or (type(values) is tuple and len(values) < len(names))):
+        names = names[:-1]  # without a history, which not even later versions need to have
+    fields = dict(zip(names, _counted(values, names, minor, where), strict=True))
+    if kind in _ID_AT:
+        name = names[_ID_AT[kind]]
+        fields[name] = _id_in(fields[name])
+    if kind is Proposal:
+        if fields["action"] is not None:
+            fields["action"] = _named(fields["action"], Action, minor, "content.action.")
+        turns = fields.get("history")
+        if type(turns) is tuple and len(turns) <= HISTORY_TURNS_MAX:
+            told = ((turn, f"content.history[{at}].") for at, turn in enumerate(turns))
+            fields["history"] = [_named(turn, Turn, minor, place) for turn, place in told]
+    return fields
+
+
+def _counted(values: Any, names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
+    """As many values as there are names; those that a higher minor version appended are left out."""
+    if type(values) is not tuple:
+        problem = f"expected an array of its fields, found {kind_of(values)}"
+        raise EnvelopeError.at(where.removesuffix("."), problem)
+    if len(values) < len(names):
+        raise EnvelopeError.at(where + names[len(values)], "is missing, and so is all that comes after it")
+    if len(values) > len(names) and minor <= WIRE_VERSION[1]:
+        problem = f"has {len(values)} fields where this version has {len(names)}"
+        raise EnvelopeError.at(where.removesuffix(".") or "envelope", problem)
+    return values[: len(names)]
 
 
 def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
@@ -323,20 +357,19 @@ def _extension(code: int, data: bytes) -> _MsgpackExtension:
 
 
 def _version(found: Any) -> tuple[int, int]:
-    if not isinstance(found, tuple | list) or len(found) < 2:
+    if not isinstance(found, (tuple, list)) or len(found) < 2:
         problem = f"expected an array that begins with two numbers of a version, found {kind_of(found)}"
         raise EnvelopeError.at("envelope", problem)
     major, minor = found[:2]
     if type(major) is not int or type(minor) is not int or minor < 0:
         raise EnvelopeError.at("version", "expected two whole numbers")
-    if major not in _READERS:
-        readable = tuple(sorted(_READERS))
+    if major not in _READABLE:
         raise VersionError.at(
             "version",
             f"written in {major}.{minor} of the protocol; this reader knows "
-            f"{', '.join(f'{known}.x' for known in readable)}: bring both sides to the same release",
+            f"{', '.join(f'{known}.x' for known in _READABLE)}: bring both sides to the same release",
             found=(major, minor),
-            readable=readable,
+            readable=_READABLE,
         )
     return major, minor
 
@@ -358,7 +391,7 @@ def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
         _refuse("version")
     for name, ours, theirs in zip(_WITH_METADATA[2 : len(wire)], wire[2:], found[2:], strict=True):
         if name == "content":
-            names = CONTENT_FIELDS[envelope.type][: len(ours)]
+            names = _NAMES[type(envelope.content)][: len(ours)]
             pairs = [(f"content.{n}", a, b) for n, a, b in zip(names, ours, theirs, strict=True)]
         else:
             pairs = [(name, ours, theirs)]

@@ -74,6 +74,9 @@ Name = Annotated[str, Length(NAME_CHARS_MAX, 1)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX)]
 
 
+# The order of a class's fields is that of its array on the wire (``codec``): a new field goes last.
+
+
 class Action(Model):
     """A call of a tool that a proposal asks for."""
 

@@ -2,17 +2,22 @@
 
 Knows nothing of stores, clocks or ids: whoever keeps a packet hands in the moment, the id, and its parents.
 A packet is frozen all the way down; equal packets have equal bytes and so one hash, in every process.
+
+Users' packets are ``PacketEnvelope``, which checks each field and names its fault. What the journal writes and
+verifies by the million is ``StoredPacket``: the same fields, read and written by msgspec.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
+import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
@@ -207,23 +212,6 @@ class PacketEnvelope(_Packet):
         """Whether its ``ttl``, a moment in time, has come (rules 4.4)."""
         return self.ttl is not None and self.ttl <= now
 
-    def row(self) -> PacketStoreRow:
-        """The columns of ``packet_store`` for it."""
-        shown = json.loads(self.canonical())
-        routing = {name: getattr(self.metadata, name, None) for name in ("agent", "domain")}
-        return PacketStoreRow(
-            packet_id=self.packet_id,
-            packet_type=self.packet_type,
-            envelope=shown,
-            timestamp=self.timestamp,
-            routing={name: value for name, value in routing.items() if value is not None},
-            provenance=shown.get("provenance"),
-            thread_id=self.thread_id,
-            parent_ids=() if self.lineage is None else self.lineage.parent_ids,
-            tags=self.tags,
-            ttl=self.ttl,
-        )
-
 
 class PacketWriteResult(Model):
     """What became of a write: the tables it reached, or what went wrong."""
@@ -232,21 +220,6 @@ class PacketWriteResult(Model):
     written_tables: Words = ()
     status: Literal["ok", "error"] = "ok"
     error_message: Text | None = None
-
-
-class PacketStoreRow(Model):
-    """One row of ``packet_store``, by the document's columns."""
-
-    packet_id: Id
-    packet_type: Word
-    envelope: Payload
-    timestamp: Moment
-    routing: JsonObject | None = None
-    provenance: JsonObject | None = None
-    thread_id: Id | None = None
-    parent_ids: ParentIds = ()
-    tags: Words = ()
-    ttl: Moment | None = None
 
 
 def completed_lineage(
@@ -304,3 +277,111 @@ def _value(value: object) -> Any:
 canonical_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_value
 ).encode
+
+
+# Packets by the million
+
+
+P = TypeVar("P")
+_Filled = Annotated[str, msgspec.Meta(min_length=1)]
+_ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+# Where a number may stand that msgspec and Python write in two forms: with an exponent, or as small as 0.00001.
+_TWO_FORMS = re.compile(rb"e-?[0-9]{1,3}[,}\]]")
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class _Stored(msgspec.Struct, omit_defaults=True, gc=False):
+    """What is left at its default is left out, as in the canonical bytes."""
+
+
+class StoredMetadata(_Stored):
+    """See PacketMetadata."""
+
+    schema_version: _Filled
+    reasoning_mode: _Filled | None = None
+    agent: _Filled | None = None
+    domain: _Filled | None = None
+
+
+class StoredProvenance(_Stored):
+    """See PacketProvenance."""
+
+    parent_packet: str | None = None
+    source: _Filled | None = None
+    tool: _Filled | None = None
+
+
+class StoredConfidence(_Stored):
+    """See PacketConfidence."""
+
+    score: Any  # an integer would be read as a number, and written as one
+    rationale: str | None = None
+
+
+class StoredLineage(_Stored):
+    """See PacketLineage."""
+
+    parent_ids: tuple[str, ...] = ()
+    derivation_type: DerivationType | None = None
+    generation: int | None = None
+    root_packet_id: str | None = None
+
+
+class StoredPacket(_Stored, Generic[P]):
+    """See PacketEnvelope. Ids are texts, as in the bytes; ``payload`` is of whatever type is decoded."""
+
+    packet_id: str
+    packet_type: _Filled
+    timestamp: datetime
+    payload: P
+    metadata: StoredMetadata | None = None
+    provenance: StoredProvenance | None = None
+    confidence: StoredConfidence | None = None
+    reasoning_block: dict[str, Any] | None = None
+    thread_id: str | None = None
+    lineage: StoredLineage | None = None
+    tags: tuple[_Filled, ...] = ()
+    ttl: datetime | None = None
+
+    def canonical(self) -> bytes:
+        """The bytes of ``PacketEnvelope.canonical``; limits on sizes are not looked at."""
+        data = _encode(self)
+        if b"0.0000" in data or _TWO_FORMS.search(data):
+            return canonical_json(json.loads(data)).encode()
+        return data
+
+    def _has_ids(self) -> bool:
+        ids = [self.packet_id, self.thread_id]
+        if self.provenance is not None:
+            ids.append(self.provenance.parent_packet)
+        if self.lineage is not None:
+            ids += (self.lineage.root_packet_id, *self.lineage.parent_ids)
+        return all(each is None or _ID.fullmatch(each) for each in ids)
+
+
+def _number(digits: str) -> float:
+    number = float(digits)
+    if repr(number) != digits or digits == "-0.0":
+        raise ValueError(digits)  # written otherwise than Python does
+    return number
+
+
+_decode = msgspec.json.Decoder(StoredPacket[dict[str, Any]], float_hook=_number).decode
+
+
+def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
+    """The packet whose canonical bytes these are. Raises EnvelopeError where they are none.
+
+    Limits on sizes, which were kept when a packet was written, are not looked at again.
+    """
+    try:
+        packet = _decode(content)
+        score = 0.0 if packet.confidence is None else packet.confidence.score
+        plain = packet.reasoning_block is None and type(score) is float and packet._has_ids()
+        if plain and _encode(packet) == content:
+            return packet
+    except (ValueError, RecursionError):
+        pass  # what this can't read PacketEnvelope may, and says what is wrong where it can't either
+    if PacketEnvelope.from_json(content).canonical() != content:
+        raise EnvelopeError("packet: not in its canonical form", field="packet")
+    return msgspec.json.decode(content, type=StoredPacket[dict[str, Any]])

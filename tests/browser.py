@@ -115,7 +115,11 @@ class Browser:
 
     async def see(self, script: str) -> Any:
         """What an expression comes to, once that is true."""
-        return await until(lambda: self.run(script), script)
+        try:
+            return await until(lambda: self.run(script), script)
+        except AssertionError as error:
+            shown = await self.run("document.body.innerText")
+            raise AssertionError(f"{error}; the page shows: {shown}") from error
 
     async def see_in_frame(self, url: str, script: str) -> Any:
         """As ``see``, in the frame that shows ``url``; nothing is seen in one that was not let load."""

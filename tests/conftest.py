@@ -82,17 +82,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Scheduling(config, log)
 
 
-_begun: list[str] = []
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Of several processes, the one that has Ray's tests goes first: it has the longest way, and its limits pass."""
-    if hasattr(item.config, "workerinput") and not _begun:
-        _begun.append(item.nodeid)
-        if not item.nodeid.startswith("tests/ray/"):
-            os.nice(10)
-
-
 def _ray_runs() -> bool:
     """Whether Ray is initialised in this process; never imports it."""
     ray = sys.modules.get("ray")

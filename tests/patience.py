@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-HANG_S = 900.0
+HANG_S = 300.0
+ROUND_S = 3 * HANG_S  # for a program of many waits, each of which has its limit
 GROWTH_MAX = 32.0  # of ``growth``: four times that of a single pass, half that of one pass for each character
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ def until(what: Callable[[], T], said: str = "it did not come about") -> T:
     """What ``what`` gives, once that is true; asks again and again."""
     ends_s, pause_s = time.monotonic() + HANG_S, 0.002
     while not (found := what()):
-        assert time.monotonic() < ends_s, said
+        assert time.monotonic() < ends_s, f"{said}; at last it was {found!r}"
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, 0.05)
     return found

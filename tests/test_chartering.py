@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from council.agents.mind import Case
 from council.api.keywords import Settings
-from council.config.charter_files import chartered, line_of, papers_of, read_papers, shares, with_papers
+from council.config.charter_files import chartered, line_of, papers_of, read_papers, shares
 from council.config.load import CouncilConfig, SeatConfig, build_mind, load
-from council.config.settings import COUNCIL_KEYS, MODEL_KEYS
+from council.config.settings import COUNCIL_KEYS, MODEL_KEYS, with_charter_files
 from council.protocol.answer import read
 from council.protocol.errors import ConfigError, EnvelopeError
 from council.protocol.identity.charter import Charter, Persona
@@ -468,6 +468,6 @@ def test_a_line_is_found(text: str, key: str, value: str, line: int | None) -> N
 
 def test_papers_go_along_and_leave_the_configuration_as_it_was() -> None:
     config = CouncilConfig()
-    taken = with_papers(config, papers_of(config))
+    taken = with_charter_files(config, papers_of(config))
     assert taken.model_dump() == config.model_dump()
     assert config._papers is None

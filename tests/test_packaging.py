@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import HANG_S
+from tests.patience import ROUND_S
 
 pytestmark = [pytest.mark.packaging, pytest.mark.long]
 
@@ -57,7 +57,7 @@ print(json.dumps({
 
 def run(*command: str | Path, cwd: Path) -> str:
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=HANG_S
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=ROUND_S
     )
     assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout

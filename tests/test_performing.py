@@ -227,7 +227,7 @@ def test_a_council_that_is_gone_hides_no_result(council: Council) -> None:
         assert act() == "done"
     (said,) = logs  # one: what comes after it could not be told either
     assert (said["event"], said["stage"], said["ok"]) == (
-        "what became of an action was not told",
+        "the result of an action was not reported",
         "act",
         True,
     )

@@ -148,7 +148,7 @@ def test_what_is_drawn_says_who_spent_what() -> None:
     assert "10,580" in lines  # of the council's 12,000
     assert "at most 3,000 tokens on one proposal" in lines
     assert "1,420 tokens, $0.000070 (codemind 120, lite 300, prime 1,000)" in lines
-    assert "for nobody told the usage" in " ".join(lines.replace("│", " ").split())
+    assert "because the usage is unknown" in " ".join(lines.replace("│", " ").split())
     assert all(len(line) <= 80 for line in lines.splitlines())
 
 

@@ -517,7 +517,7 @@ def test_a_variable_that_can_t_be_read_is_named(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
-    with pytest.raises(ConfigError, match=r"traces = 'otlp' can't be had: .*queue.*see the variables OTEL_"):
+    with pytest.raises(ConfigError, match=r"traces = 'otlp' can't be used: .*queue.*see the variables OTEL_"):
         Council.inline(seats=seats(), traces="otlp")
 
 

@@ -1,6 +1,6 @@
-"""What an answer must be to count as a ballot or a ruling: what the model said, whole, or none. Asks no model.
+"""Accepts a model's answer as a ballot or a ruling, whole or not at all.
 
-How an answer is read says ``council.protocol.answer.read``; what the other stages' must be, ``stages``.
+``council.protocol.answer.read`` reads an answer; ``stages`` says what the answers of the other stages must be.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from council.agents.llm.calls import Answer
+from council.agents.llm.received import Answer
 from council.agents.mind import Case, Opinion, Ruling, RulingWord
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read
@@ -97,7 +97,7 @@ def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -
     value = dict(found[0].value)
     shown = (message.text for message in prompt.messages if message.role != "system")
     if not may_echo and any(_holds(text, value) for text in shown):
-        raise Unusable("it is word for word an answer that stands in what it was shown")
+        raise Unusable("it repeats word for word an answer in the text that it was shown")
     return value
 
 

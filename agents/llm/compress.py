@@ -1,7 +1,7 @@
-"""Asks a seat's model to write a text shorter, for another seat or its own: a step of the ladder (rules 2.4).
+"""Asks a seat's model to shorten a text, for itself or another seat: a step of the ladder (rules 2.4).
 
-It is asked as its own mind would ask it, at its own endpoint with that one's key, and paid for by the seat whose
-prompt it is for: reserved before the call, settled after it (rules 2.6). What it wrote is text, whatever it says.
+The model is called at its own endpoint, with its own key. The seat that needs the text pays: the cost is reserved
+before the call and settled after it (rules 2.6). The answer counts as plain text, whatever it says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A model on a server: where it is, how it is asked, what it costs, and where its key lies. Asks nothing itself.
+"""A model on a server: its address, its options, its prices, and where its key is.
 
-A key is read when it is needed, from the environment or a file that its owner alone may read, and kept nowhere:
-an endpoint holds names only, so that it may be shown, pickled and journaled.
+A key is read when it is needed, from the environment or from a file that only its owner may read, and is not stored.
+An endpoint holds names alone, so that it may be shown, pickled and journaled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The HTTP client of one endpoint: whom it trusts, how long it waits, how much it takes. Knows nothing of models.
+"""The HTTP client of one endpoint: trusted certificates, time-outs and limits on size.
 
-No connection outlives the calls that need it, and no client travels: each process makes its own.
+No connection outlives the calls that need it. Clients are not pickled: each process makes its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Calls a model whose server has an API of its own, by pydantic-ai (the extra ``pydantic-ai``).
+"""Calls a model whose server has its own API, by pydantic-ai (the extra ``pydantic-ai``).
 
-Attempts, reservations, limits and what goes wrong are those of ``calls``. Knows pydantic-ai's words, and no API of
-any provider. One is taken where it can be held to what holds for all: its key and address come from the seat alone,
-its requests leave by our client, and its SDK tries nothing again by itself, for each attempt is reserved (rules 2.6).
+Attempts, reservations, limits and errors are those of ``calls``. A provider is accepted only if it keeps the same
+rules: its key and address come from the seat alone, its requests leave by our HTTP client, and its SDK does not
+retry, because each attempt is reserved (rules 2.6).
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from council.agents.llm import http as wire
-from council.agents.llm.calls import (
-    CHARS_A_TOKEN_MAX,
-    NOTHING,
-    Answer,
-    Dialect,
-    Failed,
-    Hear,
-    Heard,
-    ModelCalls,
-)
+from council.agents.llm.calls import Dialect, Hear, ModelCalls
 from council.agents.llm.endpoint import Endpoint
+from council.agents.llm.failures import NOTHING, Failed, broken, refused, unreached, without_key
+from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, endless, whole_answer
 from council.agents.mind import Cost
 from council.agents.prompting.prompt import Prompt
 
@@ -64,11 +57,11 @@ class _Client:
 class ProviderCalls(ModelCalls):
     """The calls to an endpoint that names a provider, as ``ModelCalls`` makes them."""
 
-    def _prepare(self) -> ssl.SSLContext | bool:
+    def prepare(self) -> ssl.SSLContext | bool:
         _provider_class(self.endpoint)
         return wire.trusted(self.endpoint.base_url)
 
-    def _new_client(self, tls: ssl.SSLContext | bool) -> _Client:
+    def new_client(self, tls: ssl.SSLContext | bool) -> _Client:
         key = self.endpoint.key()
 
         def ours_alone(request: httpx2.Request) -> None:
@@ -80,7 +73,7 @@ class ProviderCalls(ModelCalls):
         model = self._model(key, http)
         takes_schema = model.profile.get("supports_json_schema_output", False)
         if self.endpoint.answer_format == "auto" and not takes_schema:
-            self._dialect = replace(self._dialect, form="text")
+            self.dialect = replace(self.dialect, form="text")
         return _Client(model, http)
 
     def _model(self, key: str, http: httpx2.AsyncClient) -> Model:
@@ -96,9 +89,9 @@ class ProviderCalls(ModelCalls):
             )
         except (UserError, ValueError, TypeError, ImportError) as error:
             what = f"pydantic-ai can't make it of provider {endpoint.provider}: {error}"
-            raise endpoint.error(self._keyless(what)) from None
+            raise endpoint.error(without_key(endpoint, what)) from None
 
-    async def _call(
+    async def call(
         self, client: _Client, dialect: Dialect, prompt: Prompt, hear: Hear | None
     ) -> tuple[Answer, Cost | None]:
         from pydantic_ai import exceptions
@@ -106,28 +99,28 @@ class ProviderCalls(ModelCalls):
         if dialect.form == "json_object":
             what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
             raise Failed(what, again=False, used=NOTHING, status=501)
-        heard = Heard(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
+        received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
-            await self._hear(client.model, dialect, prompt, heard, hear)
+            await self._receive(client.model, dialect, prompt, received, hear)
         except (exceptions.AgentRunError, exceptions.UserError) as error:
             if _is_from(error, wire.TooMuch):
-                raise self._endless(prompt, heard) from None
-            if heard.finish is None:
+                raise endless(self.endpoint, prompt, received) from None
+            if received.finish is None:
                 raise self._meant(error) from None
         except wire.TooMuch:
-            raise self._endless(prompt, heard) from None
+            raise endless(self.endpoint, prompt, received) from None
         except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
-            if heard.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
+            if received.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
                 # Its words may be the prompt's, or the key.
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
                 what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
                 again = not isinstance(error, AssertionError | NotImplementedError)
                 raise Failed(what, again=again, used=None) from None
-        return self._whole(prompt, heard)
+        return whole_answer(self.endpoint, prompt, received)
 
-    async def _hear(
-        self, model: Model, dialect: Dialect, prompt: Prompt, heard: Heard, hear: Hear | None
+    async def _receive(
+        self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, hear: Hear | None
     ) -> None:
         """Has the model answer, and keeps what comes."""
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
@@ -148,12 +141,12 @@ class ProviderCalls(ModelCalls):
                     piece = event.part.content
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     piece = event.delta.content_delta
-                heard.add(piece)
+                received.add(piece)
                 if piece and hear is not None:
                     hear(piece)
-            heard.finish = stream.finish_reason
+            received.finish = stream.finish_reason
             told = stream.usage
-            heard.usage = SimpleNamespace(
+            received.usage = SimpleNamespace(
                 prompt_tokens=told.input_tokens,
                 completion_tokens=told.output_tokens,
                 total_tokens=told.total_tokens,
@@ -164,11 +157,13 @@ class ProviderCalls(ModelCalls):
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
-            what = self._keyless(f"pydantic-ai won't ask it: {error}")
+            what = without_key(self.endpoint, f"pydantic-ai won't ask it: {error}")
             return Failed(what, again=False, used=NOTHING, status=501)
         if isinstance(error, exceptions.ModelConnectionError):
             began = error.phase not in ("pool", "connect")
-            return self._unreached(began=began, silent=isinstance(error, exceptions.ModelTimeoutError))
+            return unreached(
+                self.endpoint, began=began, silent=isinstance(error, exceptions.ModelTimeoutError)
+            )
         body = getattr(error, "body", None)
         said = SimpleNamespace(
             body=body.get("error", body) if isinstance(body, dict) else None,
@@ -182,8 +177,8 @@ class ProviderCalls(ModelCalls):
         if status is not None and status >= 300:
             said.status_code = status
             said.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
-            return self._refusal(said)
-        return self._broken(said)
+            return refused(self.endpoint, said)
+        return broken(self.endpoint, said)
 
 
 def _provider_class(endpoint: Endpoint) -> Any:

@@ -1,11 +1,11 @@
-"""The stages of a seat's work (GCP 6, rules 3.1): which of them a case needs, and what the answer of each must be.
+"""The stages of a seat's work (GCP 6, rules 3.1): which stages a case needs, and what each answer must be.
 
     stages_for(case)  # ("plan", "refine"): two calls of a model, where something is to be run
 
-For a vote these are Plan and Refine, whose answer is the ballot (``accept``). Observe is another seat's, Act and
-Verify follow an approved action. Knows no model: whoever asks one hands in what it answered. Where a prompt has a
-nonce, an answer is blocks, and what stands behind another marker than the stage's counts for nothing; else it is one
-JSON object. Either way foreign text that it repeats does nothing (rules 3.2).
+A vote takes Plan and Refine, whose answer is the ballot (``accept``). Observe belongs to another seat; Act and Verify
+follow an approved action. Where a prompt has a nonce, an answer consists of blocks, and text behind another marker
+than the stage's is ignored; otherwise it is one JSON object. In both forms, foreign text that an answer repeats has
+no effect (rules 3.2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from council.agents.llm.accept import Unusable, one_object
-from council.agents.llm.calls import Answer
+from council.agents.llm.received import Answer
 from council.agents.mind import Case, Observation
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification

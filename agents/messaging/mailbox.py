@@ -132,9 +132,9 @@ class Courier:
         self._waiting: deque[bytes] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         self._more = False
+        self._boarding: asyncio.Task[None] | None = None
         self._launched = self._heard = 0
         self.waiting_bytes = 0
-        self._pumping = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -147,14 +147,7 @@ class Courier:
         """Queues ``item``; all that is sent in the same turn of the loop leaves in one call."""
         self._waiting.append(item)
         self.waiting_bytes += len(item)
-        if not self._pumping:
-            self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
-
-    def flush(self) -> None:
-        """Lets what waits leave now, where the sender knows that no more comes in this turn."""
-        if self._waiting:
-            self._pump()
+        self._launch()
 
     def expect(self) -> None:
         """Goes on calling, after a call that failed: the peer still has something to give."""
@@ -170,22 +163,28 @@ class Courier:
             flight.cancel()
         return waiting
 
-    def _pump(self) -> None:
-        self._pumping = False
-        while len(self._flights) < 2 and (self._waiting or (self._more and not self._flights)):
-            self._launched += 1
-            batch = take(self._waiting)
-            self.waiting_bytes -= sum(map(len, batch))
-            flight = asyncio.get_running_loop().create_task(self._fly(self._launched, batch))
+    def _launch(self) -> None:
+        """Begins a call, which takes what waits in the next turn of the loop."""
+        wanted = self._waiting or not self._flights
+        if wanted and self._boarding is None and len(self._flights) < 2:
+            flight = self._boarding = asyncio.get_running_loop().create_task(self._fly())
             self._flights.add(flight)
             flight.add_done_callback(self._landed)  # also one that is cancelled before its first step
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
+        if self._boarding is flight:
+            self._boarding = None
         if self._waiting or self._more:
-            self._pump()
+            self._launch()
 
-    async def _fly(self, number: int, batch: list[bytes]) -> None:
+    async def _fly(self) -> None:
+        self._boarding = None
+        self._launched += 1
+        number, batch = self._launched, take(self._waiting)
+        self.waiting_bytes -= sum(map(len, batch))
+        if self._waiting:
+            self._launch()
         try:
             more, items = await self._call(batch)
         except asyncio.CancelledError:

@@ -1,6 +1,6 @@
 """What the council hands to a seat: an envelope, the proposal it is about, and the time that is left.
 
-Knows nothing of signatures; a letter is sealed whole with the seat's key (``signing.seal_to``).
+Knows nothing of signatures; a letter that leaves the process is sealed whole (``signing.seal_to``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""The form of a model's answer, as JSON Schema: the three keys of rules 6.6, with ``ruling`` for a ruling's ballot,
-and what the other stages answer.
+"""JSON Schemas for a model's answers: the three keys of rules 6.6, ``ruling`` for a ruling, and the other stages.
 
-Knows nothing of models and readers. It asks for as little as the council can use: ``protocol/answer/read.py`` reads
-more, and whatever keeps to these schemas, and holds no NUL, is read by it without a ballot lost.
+They ask for as little as the council can use. ``protocol/answer/read.py`` accepts more; every answer that fits these
+schemas and holds no NUL is read without losing a ballot.
 
-Thoughts come before votes, for a model writes in the order of its keys. Every object is closed and all its keys are
-required, as the strict mode of some servers wants it; no keyword is used that common servers don't know.
+Thoughts come before votes, because a model writes its keys in order. Every object is closed and all its keys are
+required, as the strict mode of some servers needs it. Keywords that common servers don't know are not used.
 """
 
 from __future__ import annotations

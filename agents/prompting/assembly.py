@@ -1,7 +1,6 @@
-"""One prompt on its way: its fields in their order, each in its limit, and the whole within the MTU (rules 2.1-2.4).
+"""Assembles one prompt: its fields in order, each within its limit, and the whole within the MTU (rules 2.1-2.4).
 
-Knows fields, fences and the ladder. What a prompt is to hold it is handed as a ``Draft``; which that is for a
-stage, ``builder`` knows.
+The content comes as a ``Draft``; ``builder`` makes the draft of each stage.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Puts a prompt together from a cognition packet, a charter and a case, within the seat's tokens (rules 2.1-2.5).
+"""Builds a prompt from a cognition packet, a charter and a case, within the seat's tokens (rules 2.1-2.5).
 
     builder = PromptBuilder("lite", count=counter_for("gpt-4o-mini"), mtu=4096)
     prompt = await builder.ballot(case)
 
-Knows fields, limits and their order. Knows no model: it is handed a counter, and for the ladder those who ask one.
-The same packet, charter, texts and nonces give the same bytes.
+It calls no model: the counter and the steps of the ladder are arguments. The same packet, charter, texts and nonces
+give the same bytes.
 
-The system message says who the seat is, how to read and how to answer, then identity, persona and instruction. The
-user message holds what is from outside, as data, in sections that a nonce tells apart: history, ballots for a
-ruling, and the proposal word for word. Packet ids, times, the proposer's confidence and risk stand in neither
-(rules 2.3), nor does another seat's ballot before a ruling (rules 1.14).
+The system message says who the seat is, how to read and how to answer; then come identity, persona and instruction.
+The user message holds outside text as data, in sections that a nonce separates: history, ballots for a ruling, and
+the proposal word for word. Neither holds packet ids, times, the proposer's confidence or risk (rules 2.3), nor
+another seat's ballot before a ruling (rules 1.14).
 """
 
 from __future__ import annotations

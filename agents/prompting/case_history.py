@@ -1,11 +1,11 @@
-"""Which of the turns that came with a proposal a seat is shown. Knows no tokens, prompts or limits of either.
+"""Chooses which turns before a proposal a seat is shown.
 
     packet = with_history(packet, case.history)
 
-The rule: what people and agents said is taken whole, turn by turn. Of what tools printed those sentences are taken
-that bear on the proposal: the newest, and the older ones that share rare words with it, as a packet's third step
-chooses them (``add_knowledge``). A tool's turn is one whose role begins with ``tool`` or ``function``. All of it
-stands in its order, is data from outside (rules 1.14), and still has to be brought within the seat's tokens.
+Turns of people and agents are taken whole. Of a tool's output, only sentences that bear on the proposal are taken:
+the newest ones, and older ones that share rare words with it, as a packet's third step chooses them
+(``add_knowledge``). A tool's turn is one whose role begins with ``tool`` or ``function``. The order stays. All of it
+is outside data (rules 1.14), and is shortened to the seat's tokens later.
 """
 
 from __future__ import annotations

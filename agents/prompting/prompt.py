@@ -1,6 +1,6 @@
-"""What a model is asked with: the messages of one call, and what its answer is checked against.
+"""The prompt of one model call: its messages, and what the answer is checked against.
 
-Knows nothing of models and servers (``model`` does), nor of how a prompt is built (``builder`` does).
+``builder`` builds a prompt; ``model`` sends it.
 """
 
 from __future__ import annotations

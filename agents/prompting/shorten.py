@@ -1,7 +1,7 @@
 """The ladder of rules 2.4: a text over its limit is shortened by a local step, then by Lite, then once by Prime.
 
-Knows no model: whoever asks one is handed in. Says of each step taken what it came to; what no step brings within
-the limit is a TokenBudgetError.
+The steps that call models are arguments. Each step that was taken reports its result. A text that no step brings
+within the limit raises TokenBudgetError.
 """
 
 from __future__ import annotations

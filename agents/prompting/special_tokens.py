@@ -1,9 +1,9 @@
-"""Finds in a text what a chat template marks turns with (``<|im_start|>``, ``[INST]``). Knows no tokenizer.
+"""Finds the marks of chat templates in a text (``<|im_start|>``, ``[INST]``).
 
-Many servers read such words as the marks that they are, wherever they stand: a proposal that holds one could end
-the message that it stands in, and go on as the system or as the model. The words of all families that are listed
-here are looked for, whatever a seat's model is, for a model may have been taught another family's. A family that is
-not listed, or that came later, is not known here: it is a guard beside blind voting and typed decisions, no more.
+Many servers treat such marks as control tokens wherever they stand. A proposal that holds one could end its message
+and go on as the system or as the model. The marks of all listed families are looked for, whichever model a seat has,
+because a model may have been trained on another family's marks. Families that are not listed are not found, so this
+is a guard in addition to blind voting and typed decisions.
 """
 
 from __future__ import annotations

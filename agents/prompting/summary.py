@@ -1,12 +1,13 @@
-"""Shortens a text to so many tokens by leaving sentences out. Knows nothing of models, packets or events.
+"""Shortens a text to a number of tokens by leaving sentences out.
 
     summary = summarize(history, 2_000, counter_for("gpt-4o"))
-    summary.text     # "⚠SUMMARY\\n…": sentences of the history, word for word, in their order
+    summary.text     # "⚠SUMMARY\n…": sentences of the history, word for word, in their order
     summary.way      # "tf-idf"
 
-This is step (a) of rules 2.4: local, extractive and deterministic. Which sentences stay is told by how near they
-are to what the whole text is about, less how near to what stays already; by all-MiniLM-L6-v2 where the extra
-``minilm`` is installed, else by tf-idf. Sentences that must stay do (rules 2.5). Code blocks stay whole or go.
+This is step (a) of rules 2.4: local, extractive and deterministic. A sentence ranks higher the nearer it is to the
+subject of the whole text, and lower the nearer it is to sentences that were chosen already. Nearness is measured by
+all-MiniLM-L6-v2 where the extra ``minilm`` is installed, and by tf-idf elsewhere. Protected sentences always stay
+(rules 2.5). Code blocks stay whole or are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The texts that prompts are made of: the files of ``prompts/``, or a user's own in their place, with their hashes.
+"""The texts that prompts are made of: the files of ``prompts/``, or a user's own files, with their hashes.
 
-Knows no model and no tokens. A file is plain text in UTF-8; ``$name`` stands for what is filled in, ``$$`` for a
-dollar. A file of another name, ``auditor.txt``, is the role of the seat ``auditor``.
+A file is plain text in UTF-8; ``$name`` is replaced by a value, ``$$`` is a dollar. A file with another name, such as
+``auditor.txt``, is the role of the seat ``auditor``.
 """
 
 from __future__ import annotations

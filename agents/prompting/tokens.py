@@ -1,16 +1,16 @@
-"""Counts texts in the tokens of the model that will read them, offline. Knows nothing of budgets or prompts.
+"""Counts a text in the tokens of the model that will read it, offline.
 
     count = counter_for("gpt-4o-mini")
     count("hello world")           # 2
     count.cut(text, 100)           # as much of its beginning as 100 tokens hold
     count.is_estimate              # False: this model's own tokenizer did it
 
-What a name stands for is told by explicit rules (``RULES``). A model without one, such as any Claude, whose
-vocabulary nobody publishes, is estimated: marked as such, and on the high side. Whoever knows better says so in
-the configuration, with a vocabulary's name or a ``tokenizer.json``.
+``RULES`` map names of models to vocabularies. For a model without a rule, such as any Claude, whose vocabulary is not
+published, the count is an estimate: it is marked, and on the high side. The configuration can name a vocabulary or a
+``tokenizer.json`` instead.
 
-The vocabularies come with the package splintr-rs, so nothing is fetched. A tokenizer is no value: a counter
-pickles as names, and each process loads (``prime``) what it counts with.
+The vocabularies come with the package splintr-rs, so that nothing is downloaded. A counter is pickled as names; each
+process loads (``prime``) the tokenizer that it counts with.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Says whether a JSON, TOML or YAML file is well-formed, and what Python a notebook or .pth file holds."""
+"""Checks whether a JSON, TOML or YAML file is well-formed, and finds Python in notebooks and .pth files."""
 
 from __future__ import annotations
 

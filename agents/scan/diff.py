@@ -1,9 +1,9 @@
-"""Reads what a text holds of code: unified diffs and fenced code blocks. Judges nothing, runs nothing.
+"""Reads the code in a text: unified diffs and fenced code blocks.
 
-``read_changes`` takes any text whatever and gives a ``Reading``. What it could not read is named in
-``Reading.faults``, never dropped in silence: a seat that judges the rest must be able to say so.
+``read_changes`` accepts any text. ``Reading.faults`` lists what it could not read, so
+that a seat that judges the rest can say so.
 
-``diff_lines`` finds where diffs, hunks and fences are; this module says what each of them is.
+``diff_lines`` finds where diffs, hunks and fences are; this module reads each of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Finds where a text's diffs and code fences start and end, by lines. Knows nothing of what they mean.
+"""Finds where diffs and code fences start and end in a text, by lines.
 
-It counts the lines that hunk headers promise, so that a diff of a diff, or of a Markdown file with fences
-in it, is not mistaken for something else.
+It counts the lines that hunk headers promise, so that a diff of a diff, or of a Markdown file with fences, is
+recognised.
 """
 
 from __future__ import annotations

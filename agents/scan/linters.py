@@ -1,8 +1,8 @@
-"""Runs ruff and bandit on texts that must not be trusted. Knows what they report, not what it is worth.
+"""Runs ruff and bandit on untrusted texts.
 
-Nothing of the texts is executed, and nothing of them, nor of the directory the council runs in, reaches the
-linters' settings: the files lie in a private temporary directory under names of our own, ruff runs isolated,
-bandit without its comments, and both with a bare environment.
+No text is executed. The linters' settings come neither from the texts nor from the working directory: the files lie
+in a private temporary directory under names of our own, ruff runs isolated, bandit ignores comments, and both have
+an empty environment.
 """
 
 from __future__ import annotations

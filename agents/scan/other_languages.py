@@ -1,6 +1,7 @@
-"""Finds grave faults in languages that no parser here reads: JavaScript, Go, Ruby, PHP, Java; CI; Kubernetes.
+"""Finds grave faults in JavaScript, Go, Ruby, PHP, Java, CI and Kubernetes files, without parsing them.
 
-A small table of calls, read by their first argument, and of settings. It says nothing of what it does not find.
+It has a small table of calls, read by their first argument, and of settings. A finding is evidence; no finding is
+not.
 """
 
 from __future__ import annotations

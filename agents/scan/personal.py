@@ -1,6 +1,6 @@
-"""Shapes of personal data and their checksums: addresses, numbers of phones, cards, accounts and ids.
+"""Patterns of personal data and their checksums: addresses, and numbers of phones, cards, accounts and ids.
 
-Knows nothing of secrets or of where a text comes from. Names of persons are not found (see secrets.py).
+Names of persons are not found (see secrets.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Says which checks stand in a syntax tree, each in one normal form. Compares nothing, reads no files.
+"""Finds the checks in a syntax tree, each in one normal form.
 
 A check is a condition under which code does not go on: ``if not user.is_admin: raise``, an ``assert``, a
 decorator such as ``@login_required``, a call such as ``verify_signature(...)``. Each is reduced to its
 *clauses*, so that ``if a or b: raise``, ``if a: raise`` with ``if b: raise``, and
-``if not a and not b: go_on()`` say the same.
+``if not a and not b: go_on()`` are equal.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class Check:
     before: tuple[ast.stmt, ...] = ()
     owners: tuple[str, ...] = ()  # the functions and classes around it, the innermost last
     path: str = ""
-    subject: str = ""  # the one name whose presence it asks for, if that is all it asks
     clause: ast.expr | None = None
     raises: str = ""  # the exception, where the code stops by one
     is_implied: bool = False  # `if good: return it` before a refusal: it may stand in, and need not stay
@@ -69,6 +68,16 @@ class Check:
     def function(self) -> str:
         """The innermost function or class around it; "" where none is in sight."""
         return self.owners[-1] if self.owners else ""
+
+    @property
+    def subject(self) -> str:
+        """The one name whose presence it asks for, if that is all it asks: ``x`` of ``x is None`` and ``not x``."""
+        match self.clause:
+            case ast.Compare(left=left, ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
+                return dotted(left)
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
+                return name
+        return ""
 
     @property
     def is_access(self) -> bool:
@@ -176,22 +185,13 @@ def _check(
 ) -> Check:
     parts = clause.values if isinstance(clause, ast.BoolOp) else [clause]
     forms, inverse = frozenset(map(ast.dump, parts)), ast.dump(_negated(clause))
-    words, line, subject = words_of(clause), node.lineno, _subject(clause)
     last = node.body[-1] if isinstance(node, ast.If) else None
     raised = last.exc if isinstance(last, ast.Raise) else None
     raises = dotted(raised.func if isinstance(raised, ast.Call) else raised)
-    check = Check(ast.dump(clause), kind, text, words, line, inverse, is_plain, forms, after)
-    return replace(check, subject=subject, clause=clause, raises=raises)
-
-
-def _subject(clause: ast.expr) -> str:
-    """``x`` of ``x is None`` and ``not x``."""
-    match clause:
-        case ast.Compare(ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
-            return dotted(clause.left)
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
-            return name
-    return ""
+    check = Check(
+        ast.dump(clause), kind, text, words_of(clause), node.lineno, inverse, is_plain, forms, after
+    )
+    return replace(check, clause=clause, raises=raises)
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:

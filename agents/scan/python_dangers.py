@@ -1,7 +1,7 @@
-"""Finds calls and settings in Python that let an attacker in. Knows syntax trees; runs and fetches nothing.
+"""Finds calls and settings in Python that let an attacker in.
 
-It judges what the linters cannot: whether what reaches a shell, a database or ``eval`` is built while the
-program runs; names.py says what is known of a name.
+It judges what linters cannot: whether the text that reaches a shell, a database or ``eval`` is built at run time.
+``python_names`` says what is known of a name.
 """
 
 from __future__ import annotations

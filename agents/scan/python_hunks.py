@@ -1,10 +1,9 @@
-"""Parses Python that is cut out of its file, as a hunk of a diff is. Runs nothing, judges nothing.
+"""Parses Python that is cut out of its file, such as a hunk of a diff.
 
-A hunk starts and ends anywhere: inside a call, under an ``else:``, in a docstring. A *repair* says what
-has to be supposed around it: how many lines of context to leave off at either edge, and what brackets or
-quotes stand open there. Both sides of a hunk share its context, so what has to be supposed is the same
-for both: a repair under which the old side parses must serve the new side too. If none does, the change
-itself broke the syntax.
+A hunk starts and ends anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
+surroundings: how many lines of context to leave off at either edge, and which brackets or quotes are open there. Both
+sides of a hunk share their context, so that a repair under which the old side parses must also serve the new side. If
+none does, the change itself broke the syntax.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the visible assignments and imports of a Python text say of its names. Judges nothing.
+"""What the visible assignments and imports of a Python text say of its names.
 
-Names are followed within what is visible; a name in capitals counts as a constant.
+Names are followed within the visible text; a name in capitals counts as a constant.
 """
 
 from __future__ import annotations

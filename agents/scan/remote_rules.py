@@ -1,6 +1,6 @@
-"""Judges commands and SQL by what they do elsewhere: to clusters, clouds, databases. Knows nothing of files.
+"""Judges commands and SQL by their effect on clusters, clouds and databases.
 
-The same words weigh less where they name a test or staging, and more where they name production.
+A command weighs less where it names a test or staging system, and more where it names production.
 """
 
 from __future__ import annotations

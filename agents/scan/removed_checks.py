@@ -1,9 +1,8 @@
-"""Finds checks that a change takes away. Knows the checks of both sides (python_checks.py), and nothing of files.
+"""Finds checks that a change removes.
 
-A check that is gone from its function, though the code it stood before is not, is a deleted check, unless
-something stands in for it: a new check on the same subject there, or the same check in a helper, decorator,
-caller or hook that the function is tied to. A function that decided who may do what and now answers yes
-without looking is one as well.
+A check is removed if it is gone from its function while the code that it protected is still there, unless something
+replaces it: a new check on the same subject, or the same check in a helper, decorator, caller or hook of the
+function. A function that decided who may do what, and now allows everything, is a removed check too.
 """
 
 from __future__ import annotations

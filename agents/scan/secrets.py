@@ -1,14 +1,14 @@
-"""Finds secrets and personal data in text. Knows nothing of diffs, ballots or who put them there.
+"""Finds secrets and personal data in text.
 
-A table of bounded patterns, each with a validator: a checksum where the thing has one (Luhn, IBAN's
-mod 97, national ids, a JWT's header), else its entropy, and never a placeholder. What is *not* a secret
-here: UUIDs, timestamps, git hashes, checksums, base64 of images; a random string is a secret only when
-its own shape or the name it is assigned to says so.
+It is a table of bounded patterns, each with a validator: a checksum where the data has one (Luhn, IBAN's
+mod 97, national ids, a JWT's header), otherwise its entropy; placeholders never match. *Not* secrets are
+UUIDs, timestamps, git hashes, checksums and base64 of images. A random string is a secret only if its own
+shape or the name that it is assigned to says so.
 
 Names of persons are not found: that needs a model or a directory of names, and this works offline.
 
-Every pattern is bounded and anchored on a literal or on a character that is looked for first, so the time
-grows with the length of the text alone.
+Every pattern is bounded, and anchored on a literal or a character that is searched first, so that the time
+is linear in the length of the text.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Finds dangerous commands in shell scripts, by parsing them. Knows nothing of diffs, files or ballots.
+"""Finds dangerous commands in shell scripts by parsing them.
 
-The script is parsed (tree-sitter), each command's words are evaluated as far as its text tells, and rules
+The script is parsed (tree-sitter), each command's words are evaluated as far as the text allows, and rules
 judge the command: `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. Followed are lists,
 pipelines, subshells, substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs fed to a shell,
 and prefixes such as sudo, env, xargs, timeout. Variables are known where the script assigns them a literal.
 
-The rules for single programs are in shellrules.py. No finding repeats the command's own text.
+``shell_rules`` has the rules for single programs. No finding repeats the command's own text.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Finds shell text where it hides: scripts, Makefiles, Dockerfiles, CI, package scripts, Python calls, prose.
+"""Finds shell text in other texts: scripts, Makefiles, Dockerfiles, CI, package scripts, Python calls, prose.
 
-Knows nothing of which commands are dangerous. Line numbers are kept, so that a finding can be placed.
+Line numbers are preserved, so that a finding can be located.
 """
 
 from __future__ import annotations

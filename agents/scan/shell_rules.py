@@ -1,7 +1,7 @@
-"""Judges single commands, given as words: which destroy, which are risky. Knows nothing of parsing.
+"""Judges single commands, given as words: which destroy data, and which are risky.
 
-Words come evaluated as far as the script tells; what it does not tell stays in them as ``${name}``,
-``${name:?}`` (guarded against being empty) or ``$(program)``.
+Words are evaluated as far as the script allows; unknown parts stay in them as ``${name}``, ``${name:?}`` (guarded
+against being empty) or ``$(program)``.
 """
 
 from __future__ import annotations

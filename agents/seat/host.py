@@ -1,9 +1,9 @@
 """Hosts a mind: hands it cases, turns its opinions into signed ballots, and beats. Knows nothing of Ray.
 
 A mind that raises, hangs past the deadline or returns nonsense costs that ballot and is reported to the
-council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too, sealed
-with the seat's own key: PROPOSAL, and INFO of the kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted``
-and ``denied`` (``budget``), ``interrupt`` (``plan_stream``) and ``stream`` (``observing``).
+council; nothing that a mind does ends its seat. The council's messages to a seat are envelopes too: PROPOSAL,
+and INFO of the kinds ``ask_again``, ``withdraw``, ``ruling_request``, ``granted`` and ``denied`` (``budget``),
+``interrupt`` (``plan_stream``) and ``stream`` (``observing``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import Any, get_args
 
 from council.agents.messaging import seat_messages
 from council.agents.messaging import spans as tracing
-from council.agents.messaging.mailbox import Mailbox, Reply
+from council.agents.messaging.timer import Timer
 from council.agents.mind import (
     Case,
     Mind,
@@ -62,7 +63,7 @@ RULINGS = get_args(RulingWord)
 JITTER = 0.1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Work:
     """One case that the mind is busy with. ``given_up``: whatever it still says is not wanted.
 
@@ -75,7 +76,8 @@ class _Work:
     round: int = 0
     whole: bool = False
     task: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None
+    limit_s: float = math.inf
+    ends_s: float = math.inf  # by the loop's clock
     given_up: bool = False
     has_slot: bool = False
     weight: int = 0
@@ -86,9 +88,10 @@ class _Work:
 
 
 class SeatHost:
-    """A seat of the council: ``exchange`` is its letter box, ``attend`` its heartbeat.
+    """A seat of the council: ``receive`` takes what the council sends, ``attend`` is its heartbeat.
 
-    ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``exchange`` runs
+    ``say`` is given each signed envelope that the seat has for the council; whoever hosts the seat sets it.
+    ``wall`` gives aware UTC, ``uptime`` monotonic seconds, ``new_id`` fresh message ids. ``receive`` runs
     on one event loop; ``attend`` may run on another, so that a busy mind does not stop the heart.
     """
 
@@ -120,7 +123,7 @@ class SeatHost:
         self._new_id = new_id
         self._spans = spans
         self._heartbeat_s = heartbeat_s
-        self._mailbox = Mailbox()
+        self.say: Callable[[bytes], None]
         self._purse = SeatPurse(name, self._ask)
         if isinstance(mind, SpendingMind):
             self._purse.hand_to(mind)
@@ -132,21 +135,17 @@ class SeatHost:
         self._slots = asyncio.Semaphore(concurrent_max)
         self._threads, self._lookouts = Threads(name), Threads(name, "looks at others", LOOKS_HUNG_MAX)
         self._work: dict[tuple[str, str], _Work] = {}
+        self._looks: list[_Work] = []  # those of them that look at others
         self._said: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._said_bytes = 0
         self._weight = 0
+        self._timer = Timer(self._look_at_time)
         self._started_s = uptime()
         self._attendance = 0
         self._end_attendance: Callable[[], None] = lambda: None
         self.refused = 0
 
     # What the council calls
-
-    async def exchange(self, batch: Sequence[bytes]) -> Reply:
-        """Takes what the council sends; returns ballots as they are cast, and whether more will come."""
-        for sealed in batch:
-            self._receive(sealed)
-        return await self._mailbox.collect(self._busy)
 
     async def attend(self, boot: int, send: Callable[[bytes, str], Awaitable[None]]) -> None:
         """Beats until a later attendance begins, or ``send`` raises.
@@ -184,22 +183,23 @@ class SeatHost:
         self._attendance += 1
         self._end_attendance()
         self._purse.closed = True
+        self._timer.cancel()
         for work in list(self._work.values()):
             self._give_up(work)
-        self._mailbox.release()
 
     # What arrives
 
-    def _busy(self) -> bool:
+    def is_busy(self) -> bool:
+        """Whether the seat will have something to say."""
         return bool(self._work) or self._purse.busy
 
-    def _receive(self, sealed: bytes) -> None:
+    def receive(self, letter: bytes) -> None:
+        """Takes one letter of the council's (``seat_messages``); what is none is counted as ``refused``."""
         try:
-            letter = seat_messages.read(signing.open_to(sealed, self._key, self._council_id, self.name))
+            envelope, about, time_left_s = seat_messages.read(letter)
         except CouncilError:
-            self.refused += 1  # not from our council: nobody to tell
+            self.refused += 1
             return
-        envelope, about, time_left_s = letter
         content, proposal_id = envelope.content, envelope.parent_id
         if self._spans is not None and isinstance((shown := about or envelope).content, Proposal):
             self._spans.remember(shown.msg_id, shown.metadata)
@@ -225,7 +225,9 @@ class SeatHost:
                 self._look()
             elif content.kind == "withdraw":
                 self._hearing.forget(proposal_id)
-                for work in [work for work in self._work.values() if work.proposal_id == proposal_id]:
+                for task_name in ("ballot", "ruling"):
+                    self._give_up(self._work.get((proposal_id, task_name)))
+                for work in [work for work in self._looks if work.proposal_id == proposal_id]:
                     self._give_up(work)
 
     def _begin_review(self, case: Case) -> None:
@@ -250,8 +252,8 @@ class SeatHost:
         if said is not None:  # asked again after a lost reply: the same bytes
             raised = self._said.get((case.proposal_id, "escalation"))
             if raised is not None:
-                self._mailbox.put(raised)
-            self._mailbox.put(said)
+                self.say(raised)
+            self.say(said)
             return
         if key in self._work:
             return
@@ -266,7 +268,8 @@ class SeatHost:
 
     def _set_going(self, work: _Work, time_left_s: float, think: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
-        work.timer = loop.call_later(time_left_s, self._out_of_time, work, time_left_s)
+        work.limit_s, work.ends_s = time_left_s, loop.time() + time_left_s
+        self._timer.set(work.ends_s)
         work.task = loop.create_task(self._do(work, think))
 
     # Observing others
@@ -284,16 +287,17 @@ class SeatHost:
         name = f"observation of {heard.seat} {heard.stage}"
         work = _Work(heard.proposal_id, name, heard, heard.round, heard.is_whole)
         self._work[heard.proposal_id, name] = work
+        self._looks.append(work)
         mind: Any = self._mind
         self._set_going(work, case.time_left_s, lambda: mind.observe(case, stream))
 
     def _make_room(self) -> None:
         """Its own ballots and rulings go first: a look at another's work is put off for one."""
-        for work in reversed(self._work.values()):
-            if work.heard is not None:
-                work.heard.put_off()
-                self._give_up(work)
-                return
+        if self._looks:
+            work = self._looks[-1]
+            assert work.heard is not None
+            work.heard.put_off()
+            self._give_up(work)
 
     def _say_observed(self, work: _Work, heard: Heard, thought: Any) -> None:
         if not isinstance(thought, Observation):
@@ -307,7 +311,7 @@ class SeatHost:
         sealed = self._info(work.proposal_id, "observation", told, thought.reason)
         heard.looked(work.round, whole=work.whole, interrupt=thought.interrupt)
         # Also of a round that is over: the council counts what a seat does, not what it does last.
-        self._mailbox.put(sealed)
+        self.say(sealed)
         self._done(work)
 
     # The work
@@ -347,10 +351,12 @@ class SeatHost:
             thought = await thought
         return thought
 
-    def _out_of_time(self, work: _Work, limit_s: float) -> None:
-        if not work.given_up and self._work.get((work.proposal_id, work.task_name)) is work:
-            self._fail(work, f"its mind did not answer within {limit_s:g} s")
+    def _look_at_time(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for work in [work for work in self._work.values() if work.ends_s <= now_s]:
+            self._fail(work, f"its mind did not answer within {work.limit_s:g} s")
             self._give_up(work)
+        self._timer.set(min((work.ends_s for work in self._work.values()), default=math.inf))
 
     def _give_up(self, work: _Work | None) -> None:
         if work is None:
@@ -367,14 +373,13 @@ class SeatHost:
             self._slots.release()
 
     def _done(self, work: _Work) -> None:
-        if work.timer is not None:
-            work.timer.cancel()
         if self._work.get((work.proposal_id, work.task_name)) is work:
             del self._work[(work.proposal_id, work.task_name)]
             self._weight -= work.weight
             if work.task_name == "ballot":
                 self._voice.close(work.proposal_id)
             elif work.heard is not None:
+                self._looks.remove(work)
                 self._hearing.done(work.heard)
             self._look()
 
@@ -384,14 +389,14 @@ class SeatHost:
         if work.heard is None:
             self._remember((work.proposal_id, work.task_name), sealed)
         self._done(work)
-        self._mailbox.put(sealed)
+        self.say(sealed)
 
     def _escalate(self, work: _Work, why: str) -> None:
         """Calls for Prime (rules 1.8), before the ballot: that may decide it, and then it is too late."""
         content = {"proposal_id": work.proposal_id, "reason": why}
         sealed = self._sealed(type="ESCALATION", role="voter", parent_id=work.proposal_id, content=content)
         self._remember((work.proposal_id, "escalation"), sealed)
-        self._mailbox.put(sealed)
+        self.say(sealed)
 
     def _fail(self, work: _Work, why: str, overruns: Sequence[Mapping[str, Any]] = ()) -> None:
         # rules 2.4: they stand in the journal, also where no call was made with that prompt.
@@ -435,13 +440,13 @@ class SeatHost:
         return (proposal_id, "ballot") in self._work
 
     def _say_piece(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
-        self._mailbox.put(self._info(proposal_id, "stream", data, text))
+        self.say(self._info(proposal_id, "stream", data, text))
 
     def _ask(self, proposal_id: str, kind: str, data: Mapping[str, Any]) -> tuple[str, Callable[[], None]]:
         """What the purse asks or settles: its id, and what leaves it for the council."""
         msg_id = self._new_id()
         sealed = self._info(proposal_id, kind, data, msg_id=msg_id)
-        return msg_id, lambda: self._mailbox.put(sealed)
+        return msg_id, lambda: self.say(sealed)
 
     def _info(
         self, proposal_id: str, kind: str, data: Mapping[str, Any], text: str = "", **fields: Any

@@ -1,4 +1,4 @@
-"""Reads an action: its tool's name, the texts in its arguments, and what they are run as. Judges nothing."""
+"""Reads an action: its tool's name, the texts in its arguments, and what runs them."""
 
 from __future__ import annotations
 

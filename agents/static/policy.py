@@ -1,8 +1,7 @@
-"""Looks through a case for what policy forbids: secrets, personal data, dangerous commands. Does not vote.
+"""Searches a case for what policy forbids: secrets, personal data, dangerous commands.
 
 Lite and Prime share it. Only what a change adds is judged, never what it removes; a file that an action writes
-is judged as one that is added. Where shell text hides in other files (Makefiles, Dockerfiles, CI, Python calls)
-is known by scripts.py.
+counts as added. ``shell_finder`` finds shell text in other files (Makefiles, Dockerfiles, CI, Python calls).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Judges what an action puts at stake: can it be undone, and whom does it reach. Does not vote.
+"""Judges what an action puts at stake: whether it can be undone, and whom it affects.
 
-From the verbs at the head of the summary's clauses, the tool's name and the arguments. A claim in the text
-("approved", "has a backup") is no fact and weighs nothing.
+It reads the verbs of the summary, the tool's name and the arguments. Claims in the text ("approved", "has a
+backup") have no weight.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The council from Python: launch, connect, propose, watch, answer. Knows nothing of how it decides.
+"""The council from Python: launch, connect, propose, watch, answer.
 
     from council import Council
     with Council.launch() as council:

@@ -1,4 +1,4 @@
-"""A council's events as a client follows them. Knows nothing of how they are fetched."""
+"""A council's events as a client follows them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tells whether values are still what they were, as deep as they go. Knows nothing of who asks.
+"""Detects whether values have changed, however deep.
 
-A value counts by what it holds, found as pickle finds it: its class, its attributes and slots, its items, or
-what its ``__getstate__`` or ``__reduce__`` says of it. Classes, modules and locks are themselves and hold
-nothing. Nothing is pickled, and nothing of the values can be told from a digest.
+A value counts by its content as pickle finds it: its class, its attributes and slots, its items, or the result of
+its ``__getstate__`` or ``__reduce__``. Classes, modules and locks count by identity. Nothing is pickled, and a digest
+reveals nothing of the values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Puts a council in front of a function. Knows nothing of how the council decides.
+"""Puts a council in front of a function.
 
-Arguments are shown to the seats, to who follows the events and to humans, whole or not at all: who approves a
-call approves what he saw of it. A secret is shown as ``<hidden>``; what can only be shown as an address in
-memory is refused, unless ``describe`` tells in words what the call does.
+Arguments are shown whole to the seats, to readers of events and to humans, or the call is refused: whoever approves a
+call approves what they saw. A secret is shown as ``<hidden>``. A value whose only text is an address in memory is
+refused, unless ``describe`` says in words what the call does.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _shown(name: str, value: Any, *, described: bool) -> Any:
         text = _ADDRESS.sub("", whole)
         if text != whole and not described:
             raise CallerError(
-                f"argument {name} would be shown as {text[:200]}, which tells nobody what he approves: say what "
+                f"argument {name} would be shown as {text[:200]}, which does not say what is approved: say what "
                 f"the call does with describe=, keep it from view with hide=({name!r},), or give "
                 "its class a __repr__"
             ) from None

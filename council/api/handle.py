@@ -1,6 +1,6 @@
-"""How this process holds a council: its port, the thread and the session to it, and their end.
+"""How this process holds a council: its port, its thread, its session, and their end.
 
-Whoever holds it can ``wait`` for the council's coroutines on a thread, or ``run`` them from any event loop.
+``wait`` runs the council's coroutines from a thread, and ``run`` from any event loop.
 """
 
 from __future__ import annotations

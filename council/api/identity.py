@@ -1,4 +1,4 @@
-"""Changes a running council's identity, as its creator (rules 7.2). Knows nothing of who may: the council judges."""
+"""Changes a running council's identity, as its creator (rules 7.2). The council judges the change."""
 
 from __future__ import annotations
 

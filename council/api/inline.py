@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from council.agents.messaging.mailbox import Reply
+from council.agents.messaging.mailbox import take
 from council.agents.seat.host import SeatHost
 from council.config.charter_files import chartered
 from council.config.human_keys import enrolled
@@ -20,15 +22,54 @@ from council.telemetry.exports import Exports
 from council.telemetry.tracing import Traces
 
 
+class InlineLink:
+    """The way to a seat on the coordinator's own loop: it takes a letter at once."""
+
+    waiting_bytes = 0
+
+    def __init__(self, host: SeatHost, lost: Callable[[Exception], None]) -> None:
+        self._host = host
+        self._lost = lost
+
+    def send(self, item: bytes) -> None:
+        try:
+            self._host.receive(item)
+        except Exception as error:  # noqa: BLE001 - costs this seat only, as a call that failed does
+            self._lost(error)
+
+    def drop(self) -> None:
+        return
+
+    def __len__(self) -> int:
+        return 0
+
+
 class InlineTransport:
-    """Seats on the coordinator's own loop: a call of theirs is a call."""
+    """Seats on the coordinator's own loop. What all of them say in one turn of the loop is heard in the next."""
 
     def __init__(self, hosts: dict[str, SeatHost]) -> None:
         self._hosts = hosts
+        self._said: deque[bytes] = deque()
         self.coordinator: Coordinator | None = None
 
-    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        return await self._hosts[seat].exchange(batch)
+    def link(
+        self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
+    ) -> InlineLink:
+        loop = asyncio.get_running_loop()
+
+        def say(sealed: bytes) -> None:
+            self._said.append(sealed)
+            if len(self._said) == 1:
+                loop.call_soon(hand_over)
+
+        def hand_over() -> None:
+            batch = take(self._said)
+            if self._said:
+                loop.call_soon(hand_over)
+            heard(batch)
+
+        self._hosts[seat].say = say
+        return InlineLink(self._hosts[seat], lost)
 
     async def attend(self, seat: str, boot: int) -> None:
         async def send(sealed: bytes, name: str) -> None:

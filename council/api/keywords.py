@@ -1,7 +1,4 @@
-"""The keywords that several calls of the Python API share, with their types, and what they make together.
-
-Knows nothing of what the calls do.
-"""
+"""The keywords that several calls of the Python API share, with their types."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Many coordinators as one council: proposals are spread over them by a stable hash. Knows nothing of deciding.
+"""Many coordinators as one council: proposals are spread over them by a stable hash.
 
     with CouncilPool.launch(4, name="checks") as pool:
         decision = pool.propose("Refund order 17", key="customer-7")
 
-Each is a council of its own (``checks.0`` …), with seats, a journal and a budget of its own, so that none waits for
-another. All proposals of one ``key`` go to the same one. An id of a proposal says where it belongs, so that whoever
-knows it alone finds it; that is why the number of councils is fixed for as long as their journals live.
+Each is a council of its own (``checks.0`` …), with its own seats, journal and budget, so that none waits for
+another. All proposals with the same ``key`` go to the same council. A proposal's id says which council has it, so
+that it can be found by its id alone. For that, the number of councils is fixed for the life of their journals.
 """
 
 from __future__ import annotations

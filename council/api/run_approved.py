@@ -1,8 +1,8 @@
-"""Runs an approved call, has it verified and put back, and tells the council of each step. Knows nothing of approval.
+"""Runs an approved call, verifies or reverts it, and reports each step to the council.
 
-The order is fixed here, once, for plain and for async functions: a course gives out what is to be called and is
-handed what came of it. What a step came to is told before the next one begins; a council that can't be told keeps
-nothing from running, and hides nothing of what ran (rules 3.1).
+The order of the steps is written here once, for plain and for async functions: a course yields what is to be called,
+and is sent the result. Each step is reported before the next one begins. If a report fails, the steps still run, and
+the caller is told what ran (rules 3.1).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Performance:
         if not isinstance(told.error, Exception):  # a Ctrl-C: what is to be put back is, and then it ends
             self._ended_by = told.error
         about = {"proposal_id": self.decision.proposal_id, "stage": stage, "ok": not why}
-        log.warning("what became of an action was not told", call=self.name, **about, why=str(told.error))
+        log.warning("the result of an action was not reported", call=self.name, **about, why=str(told.error))
 
     def _amiss(self, found: Done) -> str:
         """Why what verify came to is no success; empty where it is one."""

@@ -1,6 +1,6 @@
-"""The commands: reads the command line, has the work done elsewhere, and turns what comes of it into exit codes.
+"""The commands of ``council``: reads the command line, calls the command, and turns its result into an exit code.
 
-Nothing heavy is imported before a command needs it, so that ``council --help`` is there at once.
+Nothing heavy is imported before a command needs it, so that ``council --help`` is quick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options that several commands share, in one place, so that they read alike everywhere."""
+"""The options that several commands share, so that they are the same everywhere."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ Timeout = Annotated[
     float | None, typer.Option("--timeout", metavar="SECONDS", help="How long the seats may deliberate.")
 ]
 WaitForHuman = Annotated[
-    bool, typer.Option("--wait-for-human", help="Where it goes to a human, wait for the answer.")
+    bool, typer.Option("--wait-for-human", help="If a human must decide, wait for the answer.")
 ]
 RiskOption = Annotated[Risk, typer.Option("--risk", help="The risk as you see it; high goes to Prime.")]

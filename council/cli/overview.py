@@ -1,4 +1,4 @@
-"""Draws what a council is, for a terminal: its seats, what is open, its settings, what models cost.
+"""Draws a council for a terminal: its seats, what is open, its settings, its costs.
 
 Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
 """
@@ -251,7 +251,7 @@ def budget(told: Mapping[str, Any], pace: Mapping[str, int] | None = None) -> Re
         most += [f"${caps['microusd'] / 1e6:,.4f}"] if caps["microusd"] is not None else []
         parts += ["", text(f"at most {' and '.join(most)} on one proposal", DIM)]
     if assumed:
-        said = f"{count(assumed, 'call')} cost what was reserved: nobody told what was used"
+        said = f"{count(assumed, 'call')} cost what was reserved: the usage is unknown"
         parts += ["", text(said, "yellow")]
     return Group(*parts)
 

@@ -1,8 +1,8 @@
-"""Comes by the council that a command works with: one that runs, one on Ray for this run, or one in process.
+"""Connects a command to its council: a running one, one on Ray for this run, or one in process.
 
-``propose`` needs a council that runs, unless told otherwise. ``review`` falls back to one in process where
-none was named and none is up: a gate in a CI job must not depend on what happens to run beside it, and the rules
-are the same. A note on stderr says so, and says it where a council was brought up and has crashed.
+``propose`` needs a running council, unless an option says otherwise. ``review`` uses one in process if none was named
+and none is up, because a gate in a CI job must not depend on other processes, and the rules are the same. A note on
+stderr says so, also if a council was brought up and has crashed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Renders what happens to proposals: records and events on a line, ballots, decisions and escalations in full.
 
-One function for each thing, whichever command shows it. A record of the journal and an event of the feed have the
-same words where they are the same thing.
+There is one function for each thing, for all commands. A record of the journal and an event of the feed have the same
+words if they are about the same thing.
 
 Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
 """
@@ -254,17 +254,8 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
             halts = "calls a halt on" if data["interrupt"] else "observes"
             stage = f"'s {data['stage']}" if data.get("stage") else ""
             return Words(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
-        case "fault" | "loss":
-            again = ", and is asked again" if data.get("retrying") else ""
-            return Words(f"{data['seat']} gives no {data['task']}{again}", data["why"] + _shortened(data))
-        case "ballot_unreadable" | "seat_died":
-            return Words(data["seat"], data["why"])
-        case "roll":
-            return Words(f"{data['seat']} is {'active' if data['active'] else 'inactive'}", data["why"])
-        case "seat_silent":
-            return Words(data["seat"], "no heartbeat for too long")
-        case "seat_back":
-            return Words(data["seat"], "it is heard again")
+        case "fault" | "loss" | "ballot_unreadable" | "roll" | "seat_died" | "seat_silent" | "seat_back":
+            return _of_seat(kind, data)
         case "escalation":
             return Words(f"{data['seat']} calls for Prime", data["reason"])
         case "to_prime":
@@ -281,8 +272,7 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
         case "call" | "settlement" | "spending" | "overrun" | "denial":
             return _of_call(kind, data)
         case "identity_change":
-            change = data["change"]
-            return Words(_changed(change), f"{change['why']}; {change['reason']}")
+            return Words(_changed(data["change"]), f"{data['change']['why']}; {data['change']['reason']}")
         case "creator_change":
             to = data["creator"] or "nobody"
             return Words(f"the creator was {data['before']}, and is {to} now, by the settings")
@@ -303,6 +293,22 @@ def words(kind: str, data: Mapping[str, Any]) -> Words:  # noqa: C901 - a case f
     return Words("", str(dict(data)))
 
 
+def _of_seat(kind: str, data: Mapping[str, Any]) -> Words:
+    """What became of a seat, or of its work."""
+    seat = data["seat"]
+    match kind:
+        case "fault" | "loss":
+            again = ", and is asked again" if data.get("retrying") else ""
+            return Words(f"{seat} gives no {data['task']}{again}", data["why"] + _shortened(data))
+        case "roll":
+            return Words(f"{seat} is {'active' if data['active'] else 'inactive'}", data["why"])
+        case "seat_silent":
+            return Words(seat, "no heartbeat for too long")
+        case "seat_back":
+            return Words(seat, "its heartbeat is back")
+    return Words(seat, data["why"])
+
+
 def _of_call(kind: str, data: Mapping[str, Any]) -> Words:
     """What a model's call is asked, allowed and comes to."""
     if kind == "settlement":
@@ -318,7 +324,7 @@ def _of_call(kind: str, data: Mapping[str, Any]) -> Words:
             return Words(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
         case "denial":
             return Words(f"{call['seat']} may not call {model}", data["why"])
-    unknown = " (as reserved: nobody told its usage)" if data["assumed"] else ""
+    unknown = " (as reserved: its usage is unknown)" if data["assumed"] else ""
     failed = f", and failed ({data['error']})" if data["error"] else ""
     spent = f"{call['seat']} spent {cost(data['spent'])} on {model}"
     return Words(f"{spent} for its {call['task']}{failed}{unknown}")
@@ -452,7 +458,7 @@ def spending(accounts: Sequence[Account]) -> str:
     said = f"{spent} ({', '.join(f'{each.seat} {each.spent.tokens:,}' for each in accounts)})"
     under_way = f"; up to {held} for calls still under way" if held != Spend() else ""
     assumed = sum(account.assumed for account in accounts)
-    unknown = f"; {count(assumed, 'call')} as reserved, for nobody told the usage" if assumed else ""
+    unknown = f"; {count(assumed, 'call')} as reserved, because the usage is unknown" if assumed else ""
     return said + under_way + unknown
 
 

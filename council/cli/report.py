@@ -57,7 +57,7 @@ class Unwritable(Exception):
     """The standard output can't be written; what was to be said there is lost."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"the output can't be written: {why}; what came of the command is not told")
+        super().__init__(f"the output can't be written: {why}; the command's result is lost")
 
 
 def decision_code(decision: Decision) -> int:

@@ -1,7 +1,7 @@
-"""Makes text from outside fit for a terminal. Knows nothing of colours or layouts.
+"""Makes text from outside safe for a terminal.
 
 Reasons, summaries, names and patches are written by models and strangers: none may move the cursor, change
-colours or hide what stands beside it.
+colours or hide the text beside it.
 """
 
 from __future__ import annotations

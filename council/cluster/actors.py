@@ -1,8 +1,8 @@
-"""The actors, and the coordinator's way to its seats. Everything that a council's own processes ask of Ray.
+"""The Ray actors, and the coordinator's way to its seats.
 
-Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off: a call may
-run twice with them, and retries by envelope id are ours. A seat's actor is restarted by Ray; the
-coordinator's too, where its journal is on disk: it goes on where the journal ends.
+Actors are named ``<council>/coordinator`` and ``<council>/<seat>``. Ray's own task retries are off, because a call
+may then run twice; messages are retried by their envelope ids instead. Ray restarts a seat's actor. It restarts the
+coordinator's too if its journal is on disk; the coordinator then continues where the journal ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -24,7 +25,8 @@ import ray
 from ray import exceptions as ray_errors
 
 from council.agents.messaging.logs import get_logger
-from council.agents.messaging.mailbox import Reply, frame, frame_reply, unframe, unframe_reply
+from council.agents.messaging.mailbox import Courier, Reply, frame, frame_reply, unframe, unframe_reply
+from council.agents.seat.remote import RemoteSeat, courier_to
 from council.cluster import raw_answers
 from council.cluster.connection import alive, versions
 from council.cluster.metrics import RaySink
@@ -95,17 +97,16 @@ class SeatActor:
         threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
         self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
         self._title = f"Seat {name} of {council_id}"
-        self._config, self._name, self._key, self._council_id = config, name, key, council_id
         self._traces = traces_here(config, name)
         spans = None if self._traces is None else self._traces.spans(council_id)
-        self._host = new_seat(config, name, key, council_id, spans)
+        self._seat = RemoteSeat(new_seat(config, name, key, council_id, spans), key, council_id)
 
     def __repr__(self) -> str:
         return self._title
 
     @_in_group("letters")
     def exchange(self, batch: bytes) -> bytes:
-        return frame_reply(self._background.wait(self._host.exchange(unframe(batch))))
+        return frame_reply(self._background.wait(self._seat.exchange(unframe(batch))))
 
     def _watch(self, coordinator: Any) -> None:
         """Ends this actor where its coordinator dies for good while it does not attend to it."""
@@ -124,7 +125,9 @@ class SeatActor:
             await coordinator.hear.options(name=name).remote(sealed)
 
         try:
-            asyncio.run(self._host.attend(boot, send))  # on this thread, whatever the mind does to its own
+            asyncio.run(
+                self._seat.host.attend(boot, send)
+            )  # on this thread, whatever the mind does to its own
         except FOR_GOOD:  # not restarting: dead for good, and this seat has nobody to serve
             cast(Any, ray.actor).exit_actor()
         except ray_errors.RayError:
@@ -404,7 +407,7 @@ class RayTransport:
                 f"seat {name} did not start within {START_TIMEOUT_S:g} s: {why}", seat=name
             ) from None
         except ray_errors.RuntimeEnvSetupError as error:
-            raise OperatorError(f"seat {name}: its runtime_env can't be had: {error}", seat=name) from None
+            raise OperatorError(f"seat {name}: its runtime_env can't be set up: {error}", seat=name) from None
         except ray_errors.RayActorError as error:
             cause = _mind_error(error)
             raise cause or MindError(f"seat {name} could not start: {error}", seat=name, mind="?") from None
@@ -425,6 +428,12 @@ class RayTransport:
                 name: {"node": node, "host": hosts.get(node)} for name, node in sorted(self._places.items())
             },
         }
+
+    def link(
+        self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
+    ) -> Courier:
+        exchange = partial(self.exchange, seat)
+        return courier_to(seat, self._keys[seat], self._council_id, exchange, heard, lost)
 
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
         try:

@@ -1,7 +1,7 @@
-"""Whether a Ray cluster answers, and whom it lets in. Knows Ray's token and one of its calls; of councils nothing.
+"""Whether a Ray cluster answers, and whether it demands a token.
 
-Ray tells a wrong token after 20 s as a lost connection, and a cluster that lets anybody in not at all. So the
-cluster's head is asked first, by the one call that every Ray answers, with and without the token.
+Ray reports a wrong token after 20 s, as a lost connection, and does not report at all that a cluster demands none. So
+the cluster's head is asked first, with and without the token, by the one call that every Ray answers.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def open_to_others(path: Path) -> str | None:
 def insecure(address: str) -> ConfigError:
     """Why a Ray that lets anybody in is not used unless told so."""
     why = (
-        f"the Ray at {address} demands no token: whoever reaches its ports can run what he likes there, read the "
+        f"the Ray at {address} demands no token: anybody who reaches its ports can run code there, read the "
         f"council's keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md), or, where nobody "
         "else reaches it, say --insecure (setting ray_insecure)"
     )

@@ -1,7 +1,8 @@
-"""This process's connection to Ray: a process can have only one. Knows nothing of councils.
+"""This process's connection to Ray: a process can have only one.
 
-Several councils may share it: it ends with the last that holds it, and is left alone where it was made elsewhere.
-A connection whose Ray is gone is ended, and a new one made; handles of the old one must not be used with it.
+Several councils may share it. It ends with the last council that holds it, and is left alone if it was made
+elsewhere. A connection whose Ray is gone is ended and replaced; handles of the old one must not be used with the new
+one.
 """
 
 from __future__ import annotations

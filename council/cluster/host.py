@@ -1,8 +1,8 @@
-"""The process that keeps a council and its local Ray up after ``council up`` has returned. Holds no rule.
+"""The process that keeps a council and its local Ray up after ``council up`` has returned.
 
 ``python -m council.cluster.host REPORT LOG`` reads the configuration as JSON from its input, and writes one
 line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` when it could not. It then
-stays until SIGTERM, removes the file by which the council is found, and closes the council and Ray. Where the
+stays until SIGTERM, removes the file by which the council is found, and closes the council and Ray. If the
 council dies, the file stays. LOG is the file that its output goes to, and is kept so that commands can name it.
 """
 

@@ -1,7 +1,7 @@
-"""Remembers which councils were brought up from here, in files of this user's own. Knows nothing of Ray.
+"""Remembers which councils this user brought up from here, in files.
 
-One file for each council, ``councils/<name>.json`` in the state folder, readable by its owner alone since it
-holds the token that admits to a local Ray. A file whose host process is gone is stale: that council has crashed. It
+There is one file for each council, ``councils/<name>.json`` in the state folder. Only its owner may read it, because
+it holds the token of a local Ray. A file whose host process is gone is stale: that council has crashed. The file
 stays until the council is brought up or taken down again.
 """
 

@@ -1,7 +1,4 @@
-"""The council's metrics with Ray's own: as ``ray_council_…`` at each node's metrics port, some seconds late.
-
-Knows what Ray asks of a metric; what the metrics are says ``council.telemetry.metrics``.
-"""
+"""Exports the council's metrics with Ray's own, as ``ray_council_…`` at each node's metrics port."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What of Ray the panel needs: its actor, Ray's dashboard and its folders. Holds no rule.
+"""The panel on Ray: its actor, Ray's dashboard and its folders.
 
-The panel's actor is ``<council>/panel``, a process of its own: whoever looks at it takes nothing from decisions, it
-holds no key, and it is there to be looked at while the coordinator restarts.
+The panel's actor is ``<council>/panel``, a process of its own. It takes no time from decisions, holds no key, and
+stays up while the coordinator restarts.
 """
 
 from __future__ import annotations

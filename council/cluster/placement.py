@@ -1,4 +1,4 @@
-"""On which node of a cluster a seat belongs. Knows nodes and needs as plain data; of Ray, votes and time nothing."""
+"""Chooses the node of a cluster that a seat runs on, from nodes and needs as plain data."""
 
 from __future__ import annotations
 

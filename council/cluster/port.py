@@ -1,4 +1,4 @@
-"""A client's way to councils on Ray: start one, find one, talk to its coordinator. Holds no rule."""
+"""A client's connection to councils on Ray: start one, find one, talk to its coordinator."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ class RayPort:
     def _set_coordinator(self, handle: Any, config: CouncilConfig, connection: Any) -> None:
         self._handle = handle
         self._connection = connection
-        self._namespace = config.ray_namespace
         kept = None if self._wanted is None or self._wanted.ray_address else known.read(self._name)
         self._remembered = kept is not None
         local = config.ray_address is None or (kept is not None and kept.pid is not None)
@@ -105,7 +104,7 @@ class RayPort:
         if self._look_error is None:  # without its head, Ray would wait for that one first
             with _as_ours(self._name), link.used(self._connection):
                 ray.kill(self._handle, no_restart=True)
-                end_seats(self._name, self._namespace)
+                end_seats(self._name, self.config.ray_namespace)
 
     def release(self) -> None:
         """Lets go of Ray."""

@@ -1,14 +1,15 @@
-"""Calls actors that may be anybody's, and takes bytes alone from them. Nothing that they send is unpickled.
+"""Calls actors that anybody may have registered, and accepts only bytes from them. Their answers are not unpickled.
 
 Ray unpickles three things of an actor in the process that calls it: its class, what its methods return, and what
 they raise. Whoever registers an actor under a council's name could so run code in the council's clients. Here the
 class is this package's own, a method's result must be ``bytes`` (which Ray marks as raw and does not pickle), and
-an error that was raised over there is told without its contents. Ray has no public way to do this, so this module
-replaces two private methods of Ray. Where a version of Ray lacks one, importing this module fails; where it finds an
-actor without the one, ``find`` fails; where it reads a result without the other, tests/ray/test_foreign.py fails.
+an error of the actor is reported without its contents. Ray has no public way to do this, so this module replaces two
+private methods of Ray. If a version of Ray lacks one of them, importing this module fails; if it does not use the
+first one to find an actor, ``find`` fails; if it does not use the second one to read a result,
+tests/ray/test_foreign.py fails.
 
-Ray logs an error that nobody waited for without saying whose it is. Where this module is imported, that log says that
-there was one, and not which: also for actors and tasks of the process's own.
+Ray logs each error that was not retrieved, with its text. Once this module is imported, that log says only that there
+was one, also for other actors and tasks of this process.
 
 An answer is ``b"+"`` and the result, or ``b"-"`` and the error, in msgpack.
 """

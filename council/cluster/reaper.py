@@ -1,13 +1,13 @@
-"""Ends what a local Ray leaves behind where the process that started it is killed. Knows nothing of councils.
+"""Ends the processes that a local Ray leaves behind if the process that started it is killed.
 
-On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's agents and workers have to
-notice that. The agents first report it to Ray's head, which is gone too, and stay for minutes. The workers look
-whether the raylet's id is still in use. It stays so if the raylet's new parent never waits for it, as in a container
-without an init. So a daemon waits for the raylet's end, and then ends its agents and workers. It starts once Ray is
-up: a process that is killed before that leaves them to themselves. Elsewhere than on Linux, Ray has a reaper of its
-own, and here nothing is done.
+On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's agents and workers must notice
+that by themselves. The agents first report it to Ray's head, which is gone too, and stay for minutes. The workers
+check whether the raylet's process id is still in use. It stays in use if the raylet's new parent never waits for it,
+as in a container without an init. So a daemon waits for the raylet's end, and then ends its agents and workers. It
+starts when Ray is up; if the process is killed before that, they remain. On other systems Ray has a reaper of its
+own, and this module does nothing.
 
-This file is the daemon's program too, so it imports nothing but the standard library while it loads.
+This file is the daemon's program too, so that it imports only the standard library while it loads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes a mind out of what a seat is configured with. Knows nothing of where that was configured."""
+"""Builds a seat's mind from its configuration."""
 
 from __future__ import annotations
 

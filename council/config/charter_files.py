@@ -1,7 +1,7 @@
-"""Reads the files that a configuration names: charter, personas, predicates, profiles. Knows no mind and no journal.
+"""Reads the files that a configuration names: charter, personas, predicates, profiles.
 
-They are read once, where a council is launched, and go with its configuration from there: a seat that is restarted
-has what the others have, whatever has become of the files (rules 7.1).
+They are read once, when a council is launched, and are part of its configuration from then on. A seat that restarts
+has the same content as the others, even if the files have changed (rules 7.1).
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from pydantic import ValidationError
 
 from council.agents.messaging.logs import get_logger
 from council.config.human_keys import me
-from council.config.settings import FILES, MODEL_MIND, SHOWN_CHARS_MAX, CouncilConfig, SeatConfig, of_profile
+from council.config.settings import (
+    FILES,
+    MODEL_MIND,
+    SHOWN_CHARS_MAX,
+    CouncilConfig,
+    SeatConfig,
+    charter_files,
+    of_profile,
+    with_charter_files,
+)
 from council.protocol.answer.mangle import Schema, shipped
 from council.protocol.errors import ConfigError, CouncilError, EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.charter import Charter, Identity, Persona, Share, check_limits, check_persona
@@ -65,16 +74,9 @@ class Papers:
 
 def papers_of(config: CouncilConfig) -> Papers:
     """The configuration's papers, read where they were not yet. Raises ConfigError that lists every fault."""
-    known = config._papers
+    known = charter_files(config)
     named = _named(config)
     return known if isinstance(known, Papers) and dict(known.named) == named else read_papers(named)
-
-
-def with_papers(config: CouncilConfig, papers: Papers) -> CouncilConfig:
-    """The configuration, which takes its papers along."""
-    found = config.model_copy()
-    found._papers = papers
-    return found
 
 
 def chartered(config: CouncilConfig) -> CouncilConfig:
@@ -98,7 +100,7 @@ def chartered(config: CouncilConfig) -> CouncilConfig:
         told = ", ".join(papers.unread[:UNREAD_TOLD_MAX])
         log.warning("keys of the profiles' file that nothing goes by", file=config.profiles, keys=told)
     creator = config.creator or next(iter(humans), None)
-    return with_papers(config.model_copy(update={"creator": creator}), papers)
+    return with_charter_files(config.model_copy(update={"creator": creator}), papers)
 
 
 def read_papers(named: Mapping[str, str], origin: Callable[[str], str] = str) -> Papers:

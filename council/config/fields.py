@@ -1,4 +1,4 @@
-"""What the values of a configuration look like: their forms and limits, and the words for them. Knows no key."""
+"""The types, limits and descriptions of configuration values."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def is_variable(value: str) -> str:
 
 def is_path(value: str) -> str:
     if not value.startswith(("/", "~/")) or "\0" in value:
-        raise ValueError("expected a path that does not depend on where one stands")
+        raise ValueError("expected a path that does not depend on the working folder")
     return value
 
 

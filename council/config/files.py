@@ -1,4 +1,4 @@
-"""Puts files in place whole and on disk, for their owner alone. Knows nothing of what is in them."""
+"""Writes files atomically, on disk before they are in place, readable by their owner alone."""
 
 from __future__ import annotations
 

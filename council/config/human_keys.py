@@ -1,7 +1,7 @@
-"""Who may answer, and the keys they sign with. Knows nothing of proposals.
+"""Who may answer escalations, and the keys they sign with.
 
-A human has one key, and gives it to no council: each is given a key that is derived for it alone, so that
-what one council holds is worth nothing in another (rules 1.12, 1.14).
+A human has one key, and gives it to no council. Each council is given a key that is derived for it alone, so that the
+key of one council is worthless in another (rules 1.12, 1.14).
 """
 
 from __future__ import annotations

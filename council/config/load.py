@@ -89,6 +89,7 @@ from council.config.settings import (
     SeatConfig,
     did_you_mean,
     of_profile,
+    with_charter_files,
 )
 from council.protocol.errors import ConfigError
 
@@ -164,7 +165,7 @@ def load(
     config = layers.finish()
     if config is None:
         raise _error(layers.problems)
-    config._papers = papers
+    config = with_charter_files(config, papers)
     origins = {
         key: layers.sources[key].origin(key) if key in layers.sources else "default" for key in _flat(config)
     }

@@ -1,7 +1,7 @@
-"""Lays the values of one source over those of another. Knows nothing of files or variables, only documents.
+"""Merges the values of several sources, and remembers where each value came from.
 
-A document is what one source says: a mapping of keys to values, ``seats`` to a mapping of tables. What the
-layers mean to a user stands in ``council.config``.
+A document is the content of one source: a mapping of keys to values, ``seats`` to a mapping of tables.
+``council.config.load`` describes the sources and their order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a council can be configured with: keys, limits, defaults. Knows nothing of where values come from."""
+"""The settings of a council: keys, limits, defaults."""
 
 from __future__ import annotations
 
@@ -437,6 +437,18 @@ def _checkers(model: type[BaseModel]) -> dict[str, TypeAdapter[Any]]:
 
 CHECK_COUNCIL = _checkers(CouncilConfig)
 CHECK_SEAT = _checkers(SeatConfig) | {ENABLED: TypeAdapter(bool, config=ConfigDict(strict=True))}
+
+
+def charter_files(config: CouncilConfig) -> Any:
+    """What stands in the files that a configuration names (a ``Papers``); None before they are read."""
+    return config._papers
+
+
+def with_charter_files(config: CouncilConfig, files: Any) -> CouncilConfig:
+    """The configuration, with what stands in the files that it names."""
+    found = config.model_copy()
+    found._papers = files
+    return found
 
 
 def expected(key: str, model: type[BaseModel]) -> str:

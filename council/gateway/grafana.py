@@ -1,4 +1,4 @@
-"""The council's dashboard for Grafana, and how it gets to where a Grafana finds it. Knows nothing of Ray."""
+"""The council's dashboard for Grafana, and where it is put so that a Grafana finds it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The panel over HTTP: its page, the figures that it asks for, and what a Grafana of one page would answer.
+"""The panel over HTTP: its page, its data, and the answers that a Grafana with one page would give.
 
-Ray's dashboard shows in its Metrics tab what stands at ``{RAY_GRAFANA_HOST}/d/{uid}/``, once ``/api/health`` there
-and ``/api/v1/query`` at RAY_PROMETHEUS_HOST answer as Grafana and Prometheus do. That is no documented contract of
-Ray's: where it does not hold, the tab says that it has no Grafana, and the panel stands at its own address.
+The Metrics tab of Ray's dashboard shows the page at ``{RAY_GRAFANA_HOST}/d/{uid}/``, if ``/api/health`` there and
+``/api/v1/query`` at RAY_PROMETHEUS_HOST answer as Grafana and Prometheus do. Ray does not document that. If it stops
+working, the tab says that it has no Grafana, and the panel stays at its own address.
 
-Knows nothing of Ray: it is handed how to ask the council.
+How to ask the council is an argument, so that the panel works without Ray.
 """
 
 from __future__ import annotations

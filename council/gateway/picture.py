@@ -1,8 +1,8 @@
-"""What the panel shows of a council's status, with the content of proposals or without. Knows nothing of HTTP.
+"""What the panel shows of a council's status, with or without the content of proposals.
 
-What is shown is named here, field by field, so that nothing else of a status gets out. Without content there is no
-text that a proposal, a mind or a human wrote: ids, stages, outcomes, ages and figures (rules 1.14 leaves content to
-those who may see it).
+Each field is named here, so that nothing else of a status gets out. Without content there is no text that a
+proposal, a mind or a human wrote, only ids, stages, outcomes, ages and figures (rules 1.14 leaves content to those
+who may see it).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the address of a store: a file of SQLite's, or a database on a server. Opens nothing."""
+"""Reads the address of a store: a SQLite file, or a database on a server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(url: str) -> Path | URL:
         try:
             return Path(parsed.database).expanduser().absolute()
         except RuntimeError:
-            raise _no_store("~ names nobody's folder") from None
+            raise _no_store("~ is the folder of no user") from None
     if engine in ("postgresql", "postgres") and driver in ("", "psycopg"):
         if any("password" in name for name in parsed.query):  # it would be shown wherever the store is named
             raise _no_store("a password among its options: leave it to PGPASSWORD or ~/.pgpass")

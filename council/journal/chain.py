@@ -1,7 +1,6 @@
-"""How the rows of a journal hold on to each other: one hash for each, over all before it (rules 4.5).
+"""The hash chain of a journal: each row's hash covers all rows before it (rules 4.5).
 
-Beside the chain stands a Merkle tree over the same rows, as RFC 6962 has it, so that one row's place can be shown
-to somebody who does not have the others. Knows nothing of where rows are kept.
+A Merkle tree (RFC 6962) stands over the same rows, so that one row's place can be proved without the others.
 """
 
 from __future__ import annotations

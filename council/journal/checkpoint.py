@@ -1,12 +1,10 @@
-"""A journal's head, signed, to be kept elsewhere: what shows that a journal was cut or replaced (rules 4.5).
-
-Knows nothing of stores: whoever signs says what stands where, whoever verifies compares.
-"""
+"""A journal's head, signed and kept elsewhere: it shows that a journal was cut or replaced (rules 4.5)."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +13,18 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from council.agents.messaging.logs import get_logger
 from council.config.files import whole
 from council.config.human_keys import kept_key, state_dir
 from council.config.settings import NAME_PATTERN
-from council.journal.chain import HASH_BYTES, Head
+from council.journal.chain import HASH_BYTES, Head, Tree
 from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, OperatorError
 from council.protocol.values import quoted, read_json, text_problem
 
+log = get_logger("council.journal")
+
+# A checkpoint costs an fsync of its own; what came after the last one is still in the chain.
+CHECKPOINT_S = 10.0
 FORMAT = {"format": "council-checkpoint", "version": 1}
 FILE_BYTES_MAX = 16 * 2**10  # ours have some 700
 TEXT_CHARS_MAX = 200
@@ -172,6 +175,56 @@ class Signer:
         except InvalidSignature:
             return False
         return True
+
+
+class CheckpointFile:
+    """The newest checkpoint of a journal, in a file; without a path none is written.
+
+    ``unsigned`` is why the one that was due last could not be written, if it could not.
+    """
+
+    def __init__(self, path: Path | None, signer: Signer, journal: str, council_id: str) -> None:
+        self.unsigned: str | None = None
+        self._path = path
+        self._signer = signer
+        self._journal = journal
+        self._council_id = council_id
+        self._written_at = 0
+        self._tried_s = time.monotonic()
+
+    def due(self) -> bool:
+        """Whether it is time for one. Then the next is due after another CHECKPOINT_S."""
+        if time.monotonic() - self._tried_s < CHECKPOINT_S:
+            return False
+        self._tried_s = time.monotonic()
+        return True
+
+    def signed(self, epoch: int, head: Head, tree: Tree) -> Checkpoint:
+        """A signed statement of how far the journal is (rules 4.5)."""
+        return self._signer.sign(
+            journal=self._journal,
+            council_id=self._council_id,
+            epoch=epoch,
+            head=head,
+            tree_root=tree.root(),
+            at=datetime.now(UTC),
+        )
+
+    def write(self, epoch: int, head: Head, tree: Tree) -> None:
+        """Writes a checkpoint, where there is anything new. What fails is logged, and stands in ``unsigned``."""
+        if self._path is None or head.position == self._written_at:
+            return
+        if tree.size != head.position:
+            return  # the journal could not be read back: this coordinator can't vouch for it
+        try:
+            # A coordinator that was replaced, and does not know it yet, must not replace a later checkpoint.
+            if self._path.exists() and Checkpoint.read(self._path).epoch > epoch:
+                return
+            self.signed(epoch, head, tree).write(self._path)
+            self._written_at, self.unsigned = head.position, None
+        except Exception as error:  # noqa: BLE001 - whatever it is, it would be lost with its future
+            log.warning("no checkpoint", journal=self._journal, why=str(error))
+            self.unsigned = str(error)
 
 
 def journal_key(name: str, folder: Path | None = None) -> bytes:

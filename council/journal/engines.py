@@ -1,7 +1,7 @@
-"""The two databases that a store can be in: opening, locking, migrating. Knows nothing of packets.
+"""The two databases that a store can be in, SQLite and PostgreSQL: opening, locking, migrating.
 
-SQLite has one connection that writes (and so checkpoints), and others that can only read; PostgreSQL a pool.
-Whichever it is, ``write`` is one transaction that is on disk once it is left, and ``read`` sees one moment.
+SQLite has one connection that writes (and so checkpoints), and others that only read; PostgreSQL has a pool. In both,
+``write`` is one transaction that is on disk when it ends, and ``read`` sees one point in time.
 """
 
 from __future__ import annotations

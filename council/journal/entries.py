@@ -1,7 +1,7 @@
-"""A journal's records as people and programs read them, and what can be asked for. Knows nothing of where they are.
+"""A journal's records as people and programs read them, and what can be queried.
 
-An entry is one record: what happened, who did it, what was decided by it, and, where a store keeps it, its
-packet and hashes.
+An entry is one record: what happened, who did it, what was decided by it, and its packet and hashes if a store
+keeps it.
 """
 
 from __future__ import annotations

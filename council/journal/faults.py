@@ -1,4 +1,4 @@
-"""Tells what a database driver raised in our own errors: what, where, and what to do. Knows no queries."""
+"""Translates errors of database drivers into our own: what failed, where, and what to do."""
 
 from __future__ import annotations
 

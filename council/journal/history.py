@@ -1,7 +1,7 @@
-"""Reads a journal for people: by kind, seat and time, the thread of one proposal, an id by its beginning.
+"""Queries a journal for people: by kind, seat and time, by proposal, or by the beginning of an id.
 
-From a store, or from the records that a journal in memory still has. What is read is compared with its own
-hashes; whether the whole holds is for ``verify`` to say.
+It reads a store, or the records that a journal in memory still has. Each record is compared with its own hashes;
+``verify`` checks the whole journal.
 """
 
 from __future__ import annotations

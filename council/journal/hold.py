@@ -1,7 +1,7 @@
-"""Keeps two coordinators from writing one journal by mistake. Knows nothing of what they write.
+"""Prevents two coordinators from writing one journal by mistake.
 
-Epochs alone keep a journal whole, whoever writes (rules 4.6); without this, the second of two councils of one
-name would silently end the first.
+Epochs alone protect the journal, whoever writes (rules 4.6). Without this lock, however, the second of two councils
+of one name would silently end the first.
 """
 
 from __future__ import annotations

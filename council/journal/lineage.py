@@ -1,4 +1,4 @@
-"""Who was derived from whom, among the packets that are kept (rules 4.3, 4.9)."""
+"""The lineage of packets: which packet was derived from which (rules 4.3, 4.9)."""
 
 from __future__ import annotations
 

@@ -1,16 +1,13 @@
 """A record of the council as a packet, and back: ids, lineage, canonical bytes. Knows nothing of stores.
 
 Each record is one packet, whose payload holds the event, the envelope that brought it and what it decided, so
-that no crash can tear a consequence off its cause (rules 4.6). Its bytes are those of ``PacketEnvelope``,
-made here without building one: a test holds the two to each other.
+that no crash can tear a consequence off its cause (rules 4.6).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
@@ -23,10 +20,16 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.record import KINDS, Record, mark_of
-from council.journal.rows import Prepared, routing
-from council.journal.schema import moment_text
+from council.journal.rows import Prepared, prepared
 from council.protocol.errors import StoreCorrupt
-from council.protocol.packet import PARENTS_MAX, SCHEMA_VERSION
+from council.protocol.packet import (
+    PARENTS_MAX,
+    SCHEMA_VERSION,
+    DerivationType,
+    StoredLineage,
+    StoredMetadata,
+    StoredPacket,
+)
 
 # A change of the roll may end all open proposals at once. So much of what it decided stands in its record word
 # for word, the first one always; of the rest the outcome, for the whole follows from the record by replay.
@@ -62,7 +65,9 @@ class Kept(Value, frozen=True):
     parents: tuple[str, ...]
 
 
-class _Payload(msgspec.Struct):
+class _Payload(msgspec.Struct, omit_defaults=True):
+    """What a record's packet holds. Of more outcomes than are held whole, ``more_…`` has what came of each."""
+
     kind: str
     at: tuple[float, float]
     position: int
@@ -70,26 +75,15 @@ class _Payload(msgspec.Struct):
     effects: str
     decisions: tuple[Decision, ...] = ()
     escalations: tuple[Escalation, ...] = ()
-    more_decisions: dict[str, str | None] = msgspec.field(default_factory=dict)
-    more_escalations: dict[str, str | None] = msgspec.field(default_factory=dict)
-    sealed: str | None = None
+    more_decisions: dict[str, str | None] = {}
+    more_escalations: dict[str, str | None] = {}
+    sealed: bytes | None = None
     msg_id: str | None = None
     key_mark: str | None = None
 
 
-class _Lineage(msgspec.Struct):
-    parent_ids: tuple[str, ...] = ()
-
-
-class _Packet(msgspec.Struct):
-    payload: _Payload
-    packet_id: str
-    timestamp: datetime
-    lineage: _Lineage = msgspec.field(default_factory=_Lineage)
-
-
-_PACKET = msgspec.json.Decoder(_Packet)
-
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder(StoredPacket[_Payload]).decode
 
 _ALIKE = re.compile("[0-9a-f]{4}")  # what a packet's id has of its message's: the moment
 
@@ -119,63 +113,25 @@ class Packer:
     def packed(self, record: Record) -> Prepared:
         """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
         event, moment = record.event, record.moment
-        kind = KINDS[type(event)]
         own_id = packet_id(self.council_id, record.msg_id or f"#{moment.position}")
         decisions, escalations = _came_to(record)
         about = about_of(event)
         thread = None if about is None else packet_id(self.council_id, about)
         parents = self._parents(record, own_id, about, decisions)
-        timestamp = moment_text(datetime.fromtimestamp(moment.wall_s, UTC))
-        agent = agent_of(event)
-        tags = tuple(sorted({f"decision:{each.outcome}" for each in decisions})) if decisions else ()
-        packet: dict[str, Any] = {
-            "packet_id": own_id,
-            "packet_type": PREFIX + kind,
-            "timestamp": timestamp.replace(".000000", ""),  # as the document's models write it
-            "metadata": {"schema_version": SCHEMA_VERSION, "domain": DOMAIN},
-            "payload": self._payload(record, kind, decisions, escalations),
-        }
-        if agent is not None:
-            packet["metadata"]["agent"] = agent
-        if thread is not None:
-            packet["thread_id"] = thread
-        if tags:
-            packet["tags"] = tags
+        lineage = None
         if parents or own_id == thread:
-            packet["lineage"] = self._lineage(own_id, parents, _derivation(event, decisions))
-        content = _canonical(packet, record, decisions, escalations)
-        who = routing(agent, DOMAIN)
-        return Prepared(
-            own_id, PREFIX + kind, timestamp, who, None, thread, tuple(parents), tags, None, content
+            lineage = self._lineage(own_id, parents, _derivation(event, decisions))
+        packet = StoredPacket(
+            own_id,
+            PREFIX + KINDS[type(event)],
+            datetime.fromtimestamp(moment.wall_s, UTC),
+            _payload(record, decisions, escalations),
+            StoredMetadata(SCHEMA_VERSION, agent=agent_of(event), domain=DOMAIN),
+            thread_id=thread,
+            lineage=lineage,
+            tags=tuple(sorted({f"decision:{each.outcome}" for each in decisions})),
         )
-
-    def _payload(
-        self, record: Record, kind: str, decisions: list[Decision], escalations: list[Escalation]
-    ) -> dict[str, Any]:
-        moment = record.moment
-        payload: dict[str, Any] = {
-            "kind": kind,
-            "at": [moment.uptime_s, moment.wall_s],
-            "position": moment.position,
-            "event": record.event,
-            "effects": mark_of(record.effects).hex(),
-        }
-        if record.sealed is not None:
-            payload["sealed"] = b64encode(record.sealed).decode()
-        if record.msg_id is not None:
-            payload["msg_id"] = record.msg_id
-        if record.key_mark is not None:
-            payload["key_mark"] = record.key_mark.hex()
-        left = OUTCOME_BYTES_MAX
-        for name, found in (("decisions", decisions), ("escalations", escalations)):
-            for number, each in enumerate(found):
-                if number and (left := left - len(msgspec.json.encode(each))) < 0:
-                    payload[f"more_{name}"] = {
-                        each.proposal_id: getattr(each, "outcome", None) for each in found[number:]
-                    }
-                    break
-                payload.setdefault(name, []).append(each)
-        return payload
+        return prepared(packet, packet.canonical())
 
     def _parents(
         self, record: Record, own_id: str, about: str | None, decisions: list[Decision]
@@ -196,17 +152,12 @@ class Packer:
             found = [each for each in dict.fromkeys(found) if each != own_id]
         return found[:PARENTS_MAX]
 
-    def _lineage(self, own_id: str, parents: list[str], derivation: str | None) -> dict[str, Any]:
+    def _lineage(self, own_id: str, parents: list[str], derivation: DerivationType | None) -> StoredLineage:
         lines = self._lines_of(parents)
         generation = 1 + max(line.generation for line in lines) if lines else 0
         line = Line(generation, lines[0].root if lines else own_id)
         self._remember(own_id, line)
-        lineage: dict[str, Any] = {"generation": line.generation, "root_packet_id": line.root}
-        if parents:
-            lineage["parent_ids"] = parents
-        if derivation is not None:
-            lineage["derivation_type"] = derivation
-        return lineage
+        return StoredLineage(tuple(parents), derivation, line.generation, line.root)
 
     def _lines_of(self, parents: list[str]) -> list[Line]:
         missing = [parent for parent in parents if parent not in self._lines]
@@ -224,7 +175,31 @@ class Packer:
             self._lines.popitem(last=False)
 
 
-_ENCODER = msgspec.json.Encoder(order="sorted")
+def _payload(record: Record, decisions: list[Decision], escalations: list[Escalation]) -> _Payload:
+    moment = record.moment
+    ended: dict[str, Any] = {}
+    left = OUTCOME_BYTES_MAX
+    for name, found in (("decisions", decisions), ("escalations", escalations)):
+        whole = len(found)
+        for number, each in enumerate(found):
+            if number and (left := left - len(_encode(each))) < 0:
+                whole = number
+                ended[f"more_{name}"] = {
+                    each.proposal_id: getattr(each, "outcome", None) for each in found[whole:]
+                }
+                break
+        ended[name] = tuple(found[:whole])
+    return _Payload(
+        KINDS[type(record.event)],
+        (moment.uptime_s, moment.wall_s),
+        moment.position,
+        msgspec.Raw(_encode(record.event)),
+        mark_of(record.effects).hex(),
+        sealed=record.sealed,
+        msg_id=record.msg_id,
+        key_mark=None if record.key_mark is None else record.key_mark.hex(),
+        **ended,
+    )
 
 
 def _came_to(record: Record) -> tuple[list[Decision], list[Escalation]]:
@@ -237,45 +212,10 @@ def _came_to(record: Record) -> tuple[list[Decision], list[Escalation]]:
     return decisions, escalations
 
 
-def _canonical(
-    packet: dict[str, Any], record: Record, decisions: list[Decision], escalations: list[Escalation]
-) -> bytes:
-    """The canonical bytes of a packet (rules 4.5), in a sixth of the time where that can be had.
-
-    msgspec writes JSON as ``PacketEnvelope`` does, but for numbers so small or large that they have an exponent.
-    """
-    if not escalations:
-        numbers = _numbers(record, decisions)
-        if numbers is not None and all(x == 0 or 1e-4 <= x < 1e16 for x in numbers):
-            return _ENCODER.encode(packet)
-    found = msgspec.to_builtins(packet)
-    return json.dumps(
-        found, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    ).encode()
-
-
-def _numbers(record: Record, decisions: list[Decision]) -> list[float] | None:
-    """The fractions in a record's packet; None where it may have more of them than are worth looking for."""
-    found = [record.moment.uptime_s, record.moment.wall_s]
-    event = record.event
-    if isinstance(event, ev.ProposalSubmitted):
-        found += (event.what.confidence, event.what.time_budget_s)
-    elif isinstance(event, ev.BallotCast):
-        found.append(event.ballot.confidence)
-    elif not isinstance(event, (ev.EnvelopeRefused, ev.CallReserved, ev.CallSettled, ev.ActionReported)):
-        return None
-    for decision in decisions:
-        if decision.ruling is not None or decision.late:
-            return None
-        found.append(decision.seconds)
-        found += [ballot.confidence for ballot in decision.ballots]
-    return found
-
-
 def unpacked(content: bytes, position: int) -> Kept:
     """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
     try:
-        packet = _PACKET.decode(content)
+        packet = _decode(content)
         payload = packet.payload
         event = _EVENTS[payload.kind].decode(payload.event)
         if payload.position != position:
@@ -284,7 +224,7 @@ def unpacked(content: bytes, position: int) -> Kept:
         record = Record(
             Moment(*payload.at, position),
             event,
-            None if payload.sealed is None else b64decode(payload.sealed, validate=True),
+            payload.sealed,
             msg_id=payload.msg_id,
             key_mark=None if payload.key_mark is None else bytes.fromhex(payload.key_mark),
             mark=bytes.fromhex(payload.effects),
@@ -295,7 +235,8 @@ def unpacked(content: bytes, position: int) -> Kept:
         ) from error
     more = payload.more_decisions | payload.more_escalations
     ended = payload.decisions, payload.escalations, more
-    return Kept(record, *ended, packet.packet_id, packet.timestamp, packet.lineage.parent_ids)
+    parents = packet.lineage.parent_ids if packet.lineage else ()
+    return Kept(record, *ended, packet.packet_id, packet.timestamp, parents)
 
 
 def about_of(event: ev.Event) -> str | None:
@@ -336,7 +277,7 @@ def agent_of(event: ev.Event) -> str | None:
             return getattr(event, "seat", None)
 
 
-def _derivation(event: ev.Event, decisions: list[Decision]) -> str | None:
+def _derivation(event: ev.Event, decisions: list[Decision]) -> DerivationType | None:
     if isinstance(event, ev.ProposalSubmitted):
         return "transform" if event.what.supersedes else None
     return "merge" if decisions else "inference"

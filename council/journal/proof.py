@@ -1,4 +1,4 @@
-"""Proves one packet's place in a journal to somebody who has no store of it. Knows nothing of what packets mean.
+"""Proves one packet's place in a journal to somebody who has no copy of its store.
 
 A proof is the packet, the path from its row to the root of the journal's Merkle tree, and a signed checkpoint of
 that root.
@@ -68,7 +68,7 @@ class Proof:
             raise _refused("a part of it is missing, or is something else") from None
         numbers = all(type(each) is int and 0 < each < 2**63 for each in (proof.position, proof.epoch))
         if not numbers or any(len(each) != HASH_BYTES for each in (proof.previous_hash, *proof.path)):
-            raise _refused("a number or hash in it is none")
+            raise _refused("a number or a hash in it is invalid")
         return proof
 
     @classmethod

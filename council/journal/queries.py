@@ -1,7 +1,6 @@
-"""Reads packets and journal rows. Knows nothing of writing.
+"""Reads packets and journal rows.
 
-What is read is compared with its hash: a packet that was changed behind the store's back is an error, not an
-answer.
+Each is compared with its hash: a packet that was changed in the database is an error.
 """
 
 from __future__ import annotations
@@ -182,7 +181,9 @@ def _read_cursor(cursor: str, question: Question) -> tuple[datetime, int]:
         if not 0 < place[1] < 2**63:
             raise ValueError(sequence)
     except (ValueError, TypeError, OverflowError, RecursionError, CallerError):
-        raise CallerError("cursor: this is none; give the one of the page before, as it is") from None
+        raise CallerError(
+            "cursor: this is no cursor; pass the cursor of the previous page unchanged"
+        ) from None
     if mark != question.mark():
         raise CallerError("cursor: it belongs to another question; go on with the arguments it came from")
     return place

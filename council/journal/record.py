@@ -151,11 +151,13 @@ class Journal(Protocol):
     linger_s: float
     durable: bool
     trouble: StoreError | None
-    unsigned: str | None
     commits: deque[tuple[int, float]]
 
     @property
     def snapshot_kept(self) -> int: ...
+
+    @property
+    def unsigned(self) -> str | None: ...
 
     def recover(self, writer: Restorable) -> None:
         """Hands ``writer`` what earlier ones wrote."""

@@ -1,8 +1,7 @@
-"""The tables of the store and their columns, as queries see them. Knows nothing of connections.
+"""The tables of the store and their columns, as queries see them.
 
 ``packet_store`` has the columns of the PacketEnvelope document, the canonical ``content`` with its hash, and
-for the council's own packets their place in a journal. What makes the tables stands in ``migrations``, for
-each engine in its own words.
+for the council's own packets their place in a journal. ``migrations`` creates the tables, with SQL for each engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keeps snapshots in the store, signed, and finds the newest that the journal vouches for. Reads none of them.
+"""Keeps signed snapshots in the store, and finds the newest one that fits the journal.
 
-A snapshot is a shortcut and never the truth: one that is damaged, forged or of another journal is passed over
-with a warning, and its records are replayed instead.
+A snapshot saves time and is never the truth: one that is damaged, forged or of another journal is skipped with a
+warning, and its records are replayed instead.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from council.protocol.errors import JournalCorrupt
 
 log = get_logger("council.journal")
 
+# Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
+SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
 # A part ``more`` begins with its length in so many bytes; one of version 2 with a msgpack map.
 _LENGTH, _UNFRAMED = 4, b"\x80"
@@ -59,6 +61,7 @@ class Keeper:
     """The snapshots of one journal."""
 
     def __init__(self, database: Database, journal: str, signer: Signer) -> None:
+        self._made_at, self._records_apart = 0, SNAPSHOT_RECORDS
         self._database = database
         self._journal = journal
         self._signer = signer
@@ -91,6 +94,16 @@ class Keeper:
         self._link = link
         self._waiting = []
         self.kept_to = head.position
+
+    def due(self, position: int) -> bool:
+        """Whether the last snapshot is so old that one as of ``position`` saves a restart enough time."""
+        return position >= self._made_at + self._records_apart
+
+    def made(self, position: int, base_bytes: int = 0) -> None:
+        """The last snapshot is as of ``position``. The next one is due the later, the more bytes it has."""
+        self._made_at = position
+        # A thousand proposals that wait for a human make one of megabytes: the records weigh more all the same.
+        self._records_apart = max(SNAPSHOT_RECORDS, base_bytes // 1_000)
 
     def check_end(self) -> None:
         """Raises JournalCorrupt where a snapshot that this journal's key signed stands behind its last record."""

@@ -1,9 +1,8 @@
-"""The store of packets: writes them once, reads them back, removes what has expired. Knows no rules of councils.
+"""The store of packets: writes them once, reads them back, removes those that have expired.
 
-Synchronous, and safe to call from several threads. Whoever asks says what time it is; only the beginning of an
-epoch is noted by the machine's clock, for people. The
-council's own packets stand in a journal, a chain of rows that only the newest epoch may lengthen (rules 4.1,
-4.5, 4.6); packets of users stand outside.
+It is synchronous and thread-safe. Times are arguments, except that the beginning of an epoch is noted by the
+machine's clock, for people. The council's own packets form a journal, a chain of rows that only the newest epoch may
+append to (rules 4.1, 4.5, 4.6). Users' packets stand outside it.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ from council.protocol.packet import (
     PacketEnvelopeIn,
     PacketLineage,
     PacketWriteResult,
+    read_packet,
 )
 
 log = get_logger("council.store")
@@ -417,7 +417,9 @@ def _written(
             message = f"{error.code}: {error.message}"
             results.append(PacketWriteResult(packet_id=packet_id, status="error", error_message=message))
             continue
-        rows.append(values(connection.dialect.name, prepared(kept, content), content_hash(content)))
+        rows.append(
+            values(connection.dialect.name, prepared(read_packet(content), content), content_hash(content))
+        )
         there[packet_id] = content
         known[packet_id] = kept.lineage
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))

@@ -1,7 +1,7 @@
-"""Packets out of a store and into one, as JSON Lines. Knows nothing of files.
+"""Exports packets from a store and imports them into another, as JSON Lines.
 
-The first line names the format; then come the epochs, the packets in the order they were written in (those of
-a journal with their place in its chain), and a last line with their number, so that a cut file is told.
+The first line names the format. Then come the epochs and the packets in the order in which they were written (those
+of a journal with their place in its chain). The last line has their number, so that a truncated file is recognised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from council.journal.engines import Database
 from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
 from council.journal.schema import epochs, name_fits, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, ImportRefused
-from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope, PacketLineage, completed_lineage
+from council.protocol.packet import (
+    PACKET_BYTES_MAX,
+    PacketEnvelope,
+    PacketLineage,
+    completed_lineage,
+    read_packet,
+)
 from council.protocol.values import quoted, read_json
 
 FORMAT = {"format": "council-store", "version": 1}
@@ -255,7 +261,7 @@ class _Batch:
             if line.journal is not None:
                 self._follow(line, hashed)
                 place = Place(line.journal, line.position, line.epoch, line.previous_hash, line.row_hash)
-            row = prepared(line.packet, line.content)
+            row = prepared(read_packet(line.content), line.content)
             rows.append(values(self.connection.dialect.name, row, hashed, place))
             self.there[packet_id] = mine
             self._keep(packet_id, line.packet.lineage)

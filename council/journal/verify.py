@@ -1,9 +1,8 @@
-"""Reads a journal from its first record to its last, and names the first that is not as it was written (rules 4.5).
+"""Reads a journal from its first record to its last, and names the first one that was changed (rules 4.5).
 
-Whoever can write the database can also recompute every hash: that is found with a checkpoint that was kept
-elsewhere, and without one not at all; nor is it then found that records were cut off the end. When an epoch was
-begun and by whom stands outside of the chain. So do the words that searches in SQLite go by, which are compared
-with the packets themselves.
+Whoever can write the database can also recompute every hash. A checkpoint that was kept elsewhere shows that, and
+shows records that were cut off the end; without a checkpoint neither is found. The time and the owner of an epoch
+stand outside the chain. So do the words of the search index in SQLite, which are compared with the packets.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from council.journal.chain import Head, Tree, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint
 from council.journal.queries import begun as begun_epochs
 from council.journal.queries import journals_there
+from council.journal.rows import prepared, same_object, wrong_column
 from council.journal.schema import epochs, packet_store
-from council.journal.shape import Lineage, Shape, same_object, shape_of, wrong_column
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CallerError,
@@ -32,6 +31,7 @@ from council.protocol.errors import (
     JournalCorrupt,
     StoreCorrupt,
 )
+from council.protocol.packet import StoredLineage, StoredPacket, read_packet
 from council.protocol.values import quoted, text_problem
 
 Progress = Callable[[int, int], None]  # how many records are verified, and how many there are
@@ -46,17 +46,17 @@ ADVICE = "put the store aside untouched, and go back to a copy that verifies"
 _ROWS = {
     "sqlite": """
         SELECT position, epoch, previous_hash, content_hash, row_hash, content,
-            envelope IS CAST(content AS TEXT), packet_id, packet_type, "timestamp", thread_id, ttl, parent_ids,
-            tags, routing, provenance
+            envelope IS CAST(content AS TEXT), packet_id, packet_type, "timestamp", routing, provenance, thread_id,
+            parent_ids, tags, ttl
         FROM packet_store NOT INDEXED WHERE journal = :journal ORDER BY sequence
     """,
     "postgresql": r"""
         SELECT position, epoch, previous_hash, content_hash, row_hash, content,
             CAST(envelope AS text), CAST(packet_id AS text), packet_type,
             to_char("timestamp" AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24\:MI\:SS.US"Z"'),
-            CAST(thread_id AS text), to_char(ttl, 'YYYY-MM-DD"T"HH24\:MI\:SS.US"Z"'),
+            CAST(routing AS text), CAST(provenance AS text), CAST(thread_id AS text),
             CAST(to_json(parent_ids) AS text), CAST(to_json(tags) AS text),
-            CAST(routing AS text), CAST(provenance AS text)
+            to_char(ttl, 'YYYY-MM-DD"T"HH24\:MI\:SS.US"Z"')
         FROM packet_store WHERE journal = :journal ORDER BY sequence
     """,
 }
@@ -206,31 +206,31 @@ class _Walk:
         with stream.execute(statement, {"journal": self.journal}) as found:
             for batch in found.partitions(ROWS_AT_ONCE):
                 for row in batch:
-                    position, own_hash, shape = self._read_row(row, sqlite)
+                    position, own_hash, packet = self._read_row(row, sqlite)
                     grow(own_hash)
                     self.head = Head(position, own_hash)
                     if position == met:
                         self._meet()
                     if see is not None:
-                        see(position, own_hash, shape.packet_id)
+                        see(position, own_hash, packet.packet_id)
                 yield self.head.position
 
-    def _read_row(self, row: Sequence[Any], sqlite: bool) -> tuple[int, bytes, Shape]:
+    def _read_row(self, row: Sequence[Any], sqlite: bool) -> tuple[int, bytes, StoredPacket[Any]]:
         position, epoch, previous, kept_hash, own_hash, content, envelope = row[:7]
         self._follow(position, epoch, previous, kept_hash, own_hash, content)
         try:
-            shape = shape_of(content)
+            packet = read_packet(content)
         except EnvelopeError as error:
             self._bad(position, f"its content is no packet in the canonical form ({error.message})")
-        wrong = wrong_column(shape, row[7:])
+        wrong = wrong_column(prepared(packet, content), row[7:])
         if wrong is None and not (envelope == 1 if sqlite else same_object(envelope, content)):
             wrong = "envelope"
         if wrong is not None:
             self._bad(position, f"its column {wrong} does not say what its content says")
-        if shape.ttl is not None:
-            self._bad(position, "it has a ttl, and a journal's records are kept for good")
-        self._descend(position, shape)
-        return position, own_hash, shape
+        if packet.ttl is not None:
+            self._bad(position, "it has a ttl, and a journal's records are kept forever")
+        self._descend(position, packet)
+        return position, own_hash, packet
 
     def _follow(
         self, position: Any, epoch: Any, previous: Any, kept_hash: Any, own_hash: Any, content: Any
@@ -258,15 +258,11 @@ class _Walk:
         if type(position) is not int or position < 1:
             self._bad(expected, f"its position is {quoted(str(position))}")
         if position < expected:
-            self._bad(
-                expected, f"in its place stands one of position {position}: it was moved, or put in again"
-            )
+            self._bad(expected, f"in its place is one of position {position}: it was moved, or put in again")
         elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
         there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
         if there.scalar_one():
-            self._bad(
-                expected, f"it was moved: record {position} stands in its place, and it somewhere behind"
-            )
+            self._bad(expected, f"it was moved: record {position} is in its place, and it comes later")
         gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
         self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
 
@@ -279,13 +275,13 @@ class _Walk:
             )
         self.epoch = epoch
 
-    def _descend(self, position: int, shape: Shape) -> None:
+    def _descend(self, position: int, packet: StoredPacket[Any]) -> None:
         """Whether a packet's lineage is what its parents make it (rules 4.3), which stand before it."""
-        given = shape.lineage
+        given = packet.lineage
         if given is None:
-            now = (0, shape.packet_id)
+            now = (0, packet.packet_id)
         else:
-            now = self._descent(position, given, shape.packet_id)
+            now = self._descent(position, given, packet.packet_id)
             if given.generation != now[0]:
                 self._bad(
                     position, f"its lineage says generation {given.generation}, its parents make it {now[0]}"
@@ -294,11 +290,11 @@ class _Walk:
                 self._bad(
                     position, f"its lineage says root {given.root_packet_id}, its parents make it {now[1]}"
                 )
-        self.young[shape.packet_id] = now
+        self.young[packet.packet_id] = now
         if len(self.young) == LINEAGES_KEPT:
             self.young, self.old = {}, self.young
 
-    def _descent(self, position: int, given: Lineage, own_id: str) -> tuple[int, str]:
+    def _descent(self, position: int, given: StoredLineage, own_id: str) -> tuple[int, str]:
         parents = given.parent_ids
         if not parents:
             return 0, own_id
@@ -313,8 +309,8 @@ class _Walk:
         bound = {"journal": self.journal, "before": position, "id": parent}
         content = self.connection.execute(statement, bound).scalar_one_or_none()
         if content is None:
-            self._bad(position, f"its lineage names the parent {parent}, which does not stand before it")
-        lineage = shape_of(content).lineage
+            self._bad(position, f"its lineage names the parent {parent}, which is not before it")
+        lineage = read_packet(content).lineage
         # Verified when it was passed: it has both, if any.
         return (0, parent) if lineage is None else (lineage.generation or 0, lineage.root_packet_id or parent)
 

@@ -1,7 +1,7 @@
-"""Finds packets in SQLite by type, thread, tag, parent or time: what PostgreSQL has its indexes for.
+"""The search index of SQLite: finds packets by type, thread, tag, parent or time. PostgreSQL has indexes for that.
 
-A packet is entered under its words after it was written, many at once; those that are not entered yet are looked
-through. Indexes of the table itself had each commit write all over the file, and a decision wait for that.
+The words of a packet are entered after it was written, in batches; packets that are not entered yet are scanned. With
+indexes on the table itself, each commit wrote all over the file, and a decision waited for that.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ TIME = "time"
 _c = packet_store.c
 UNENTERED: ColumnElement[bool] = _c.sequence > select(words_entered.c.upto).scalar_subquery()
 
-# What some packets must be entered under, told a second time: the trigger that enters them may have been replaced.
-_OWN = """
-    SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {some}
-    {union} SELECT 'type ' || packet_type, "timestamp", sequence FROM packet_store WHERE {some}
+# What a packet is found by. An id, a type and a tag may have the same letters: the first word says which it is.
+# Migration 0003 wrote it into each store as a trigger, which may have been replaced since: it must stay as it is.
+WORDS = """
+    SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {which}
+    {union} SELECT 'type ' || packet_type, "timestamp", sequence FROM packet_store WHERE {which}
     {union} SELECT 'thread ' || thread_id, "timestamp", sequence FROM packet_store
-        WHERE {some} AND thread_id IS NOT NULL
-    {union} SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {some}
-    {union} SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {some}
+        WHERE {which} AND thread_id IS NOT NULL
+    {union} SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {which}
+    {union} SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {which}
 """
 # Its key, which a view of that name has not.
 _KEY = text("SELECT name, pk > 0 FROM pragma_table_info('packet_words') ORDER BY name")
@@ -48,7 +49,7 @@ _NEXT = text("""
     )
 """)
 _COMPARED = f"""
-    FROM ({_OWN.format(union="UNION", some="sequence > :after AND sequence <= :last")}) AS own
+    FROM ({WORDS.format(union="UNION", which="sequence > :after AND sequence <= :last")}) AS own
     LEFT JOIN packet_words AS there
         ON there.word = own.word AND there.moment = own.moment AND there.packet = own.packet
 """
@@ -58,7 +59,7 @@ _MISSING = text(
 )
 _FOREIGN = text(f"""
     SELECT packet, word FROM packet_words AS there WHERE NOT EXISTS (
-        SELECT 1 FROM ({_OWN.format(union="UNION ALL", some="sequence = there.packet")}) AS own
+        SELECT 1 FROM ({WORDS.format(union="UNION ALL", which="sequence = there.packet")}) AS own
         WHERE own.word = there.word AND own.moment = there.moment AND own.packet BETWEEN 1 AND :upto
     )
     ORDER BY packet, word LIMIT 1

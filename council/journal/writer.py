@@ -1,7 +1,7 @@
-"""The durable journal of one coordinator: keeps its records in the store, signs, snapshots, and gives them back.
+"""The durable journal of one coordinator: writes its records, snapshots and checkpoints, and reads them back.
 
-One thread writes, so that the coordinator's loop never waits for a disk: whatever came in while one commit ran
-is written by the next (group commit). Knows nothing of rules; what a snapshot holds is the driver's.
+One thread writes, so that the coordinator's loop never waits for a disk: what comes in while one commit runs
+is written by the next (group commit). The driver alone knows what a snapshot holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 from uuid import UUID
@@ -23,15 +22,16 @@ from uuid import UUID
 from council.agents.messaging.logs import get_logger
 from council.core.events import CoordinatorStarted
 from council.journal import history, snapshots
-from council.journal.chain import Head, Tree, content_hash, row_hash
-from council.journal.checkpoint import Checkpoint, Signer
+from council.journal.chain import Head, Tree
+from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
+from council.journal.indexer import Indexer
 from council.journal.packets import Line, Packer, packet_id, unpacked
 from council.journal.record import PASSING, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
 from council.journal.store import PacketStore
-from council.journal.words import ENTER_AT
+from council.journal.stored_chain import StoredChain
 from council.protocol.errors import (
     CheckpointRefused,
     JournalCorrupt,
@@ -42,15 +42,10 @@ from council.protocol.errors import (
 
 log = get_logger("council.journal")
 
-# A checkpoint costs an fsync of its own; what came after the last one is still in the chain.
-CHECKPOINT_S = 10.0
-# Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
-SNAPSHOT_RECORDS = 5_000
 # Ballots of quick minds come within some milliseconds, and go to disk with their proposal then.
 LINGER_S = 0.01
 # A disk that is full or a database that is away: tried again so soon, then seldom enough to cost nothing.
 RETRY_FIRST_S, RETRY_LAST_S = 0.05, 2.0
-PAGE = 500  # read at once when replaying; each may hold a megabyte
 COMMITS_TOLD_MAX = 10_000  # where nobody looks at them
 
 
@@ -59,6 +54,9 @@ class DurableJournal:
 
     ``trouble`` is why nothing can be written at the moment, while that may pass; it is tried again meanwhile.
     """
+
+    linger_s = LINGER_S
+    durable = True
 
     def __init__(
         self,
@@ -73,26 +71,19 @@ class DurableJournal:
         self.name = name
         self.council_id = council_id
         self.trouble: StoreError | None = None
-        self.unsigned: str | None = None
-        self.linger_s = LINGER_S
-        self.durable = True
         self.commits: deque[tuple[int, float]] = deque(maxlen=COMMITS_TOLD_MAX)
         self._store = store
-        self._signer = signer
-        self._checkpoint = checkpoint
         self._held = held
         self._hold_again = hold_again
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
+        self._indexer = Indexer(store)
+        self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
         self._snapshots = snapshots.Keeper(store.database, name, signer)
         self._snapshots.check_end()
-        self._tree = Tree()
-        self._signed = (0, time.monotonic())
-        self._unentered, self._enter_at = 1, ENTER_AT  # what an earlier one left, perhaps
-        self._snapshot_at, self._snapshot_every = 0, SNAPSHOT_RECORDS
-        # Whoever wrote before is shut out from here on: what is read now is what there will be.
-        self.epoch, self._head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
+        self._chain = StoredChain(store, name, f"{socket.gethostname()}:{os.getpid()}")
+        self.epoch = self._chain.epoch
 
     @classmethod
     def open(
@@ -130,48 +121,16 @@ class DurableJournal:
         Raises JournalCorrupt that names the first record which does not fit, and what the writer raises.
         """
         after = Head()
-        found = self._snapshots.newest(self._row_hash)
+        found = self._snapshots.newest(self._chain.row_hash)
         if found is not None:
             try:
                 writer.restore(found.head.position, found.base, found.mores, self._envelopes, self.decided)
-                after, self._tree = found.head, Tree(found.head.position, found.peaks)
+                after, self._chain.tree = found.head, Tree(found.head.position, found.peaks)
             except StoreCorrupt as error:  # another version's: the records have it all
                 self._snapshots.pass_over(found.head.position, error.message)
-        self._snapshot_at = after.position
-        for record in self._records(after):
+        self._snapshots.made(after.position)
+        for record in self._chain.records(after):
             writer.replay(record)
-
-    def _records(self, after: Head) -> Iterator[Record]:
-        head = after
-        while head.position < self._head.position:
-            rows = self._store.records(self.name, head.position, PAGE)
-            if not rows:
-                raise self._corrupt(head.position + 1, "it is missing")
-            for row in rows:
-                own = row_hash(head.row_hash, row.position, row.epoch, content_hash(row.content))
-                if row.position != head.position + 1:
-                    raise self._corrupt(head.position + 1, f"record {row.position} stands in its place")
-                if own != row.row_hash or row.previous_hash != head.row_hash:
-                    raise self._corrupt(row.position, "it was changed, or what stands before it")
-                head = Head(row.position, own)
-                self._tree.append(own)
-                yield unpacked(row.content, row.position).record
-        if head != self._head:
-            raise self._corrupt(head.position, "it is not the one that stood there a moment ago")
-
-    def _corrupt(self, position: int, what: str) -> JournalCorrupt:
-        return JournalCorrupt(
-            f"record {position} of journal {self.name} in {self._store.where} can't be trusted: {what}; see council "
-            "verify, and go back to a copy",
-            journal=self.name,
-            position=position,
-        )
-
-    def _row_hash(self, position: int) -> bytes | None:
-        if not 0 < position <= self._head.position:
-            return None
-        rows = self._store.records(self.name, position - 1, 1)
-        return rows[0].row_hash if rows and rows[0].position == position else None
 
     def _envelopes(self, msg_ids: Collection[str]) -> dict[str, bytes]:
         """The envelopes of these messages, as they came."""
@@ -201,15 +160,12 @@ class DurableJournal:
         # Shielded: what was handed in is kept, also where its caller stops waiting before it is its turn.
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
         running.add_done_callback(asyncio.Future.exception)  # heard, also where nobody waits any more
-        if self._unentered >= self._enter_at:
-            self._enter_at = (
-                self._unentered + ENTER_AT
-            )  # where it fails, not with each append: it tries all anew
+        if self._indexer.due():
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
     def _append(self, records: Sequence[Record]) -> None:
-        after = self._head.position
+        after = self._chain.head.position
         if records and records[0].position != after + 1:  # those between could not be kept, nor can these
             raise OutOfOrder(
                 f"record {records[0].position} does not follow record {after} of journal {self.name}: it is not kept",
@@ -225,7 +181,7 @@ class DurableJournal:
                 # Within, for where its parents stand may have to be looked up.
                 rows = rows or [self._packer.packed(record) for record in records]
                 began_s = time.monotonic()
-                self._head, hashes = self._store.append_rows(self.name, self.epoch, rows, self._head)
+                self._chain.append(rows)
                 self.commits.append((len(rows), time.monotonic() - began_s))
                 break
             except PASSING as error:
@@ -236,38 +192,31 @@ class DurableJournal:
                     raise
                 self._closing.wait(pause_s)  # then once more, for the last time
                 pause_s = min(2 * pause_s, RETRY_LAST_S)
-        for each in hashes:
-            self._tree.append(each)
-        self._unentered += len(rows)
+        self._indexer.add(len(rows))
         if self.trouble is not None:
-            log.info("journal goes on", journal=self.name, position=self._head.position)
+            log.info("journal goes on", journal=self.name, position=self._chain.head.position)
             self.trouble = None
             if not self._hold_again():  # a server that was away has let go of what it held for us
                 log.warning("journal not held", journal=self.name, why="another may begin, and end this one")
 
     def _enter(self) -> None:
-        """Nobody waits for it; where it fails, what was not entered is looked through, and it is tried again."""
-        if self._unentered:
-            with self._logged("words not entered"):
-                self._store.enter_words()
-                self._unentered, self._enter_at = 0, ENTER_AT
+        with self._logged("words not entered"):  # a search reads the records that are not entered
+            self._indexer.enter()
 
     def snapshot_due(self, position: int) -> bool:
         """Whether a snapshot as of ``position`` is worth its while."""
-        return position >= self._snapshot_at + self._snapshot_every
+        return self._snapshots.due(position)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Keeps a snapshot of what the records handed in so far come to, once these are kept."""
-        self._snapshot_at = snapshot.position
-        # A thousand proposals that wait for a human make one of megabytes: the records weigh more all the same.
-        self._snapshot_every = max(SNAPSHOT_RECORDS, len(snapshot.base) // 1_000)
+        self._snapshots.made(snapshot.position, len(snapshot.base))
         self._executor.submit(self._keep, snapshot)
 
     def _keep(self, snapshot: Snapshot) -> None:
-        if snapshot.position != self._head.position:
+        if snapshot.position != self._chain.head.position:
             return  # what it speaks of was not kept: this coordinator was replaced
         with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
-            self._snapshots.keep(snapshot, self.epoch, self._head, self._tree.peaks)
+            self._snapshots.keep(snapshot, self.epoch, self._chain.head, self._chain.tree.peaks)
 
     @property
     def snapshot_kept(self) -> int:
@@ -288,28 +237,17 @@ class DurableJournal:
 
     def tend(self) -> None:
         """Has a checkpoint written, and words entered, if that is due; costs the coordinator nothing."""
-        if time.monotonic() - self._signed[1] >= CHECKPOINT_S:
-            self._signed = self._signed[0], time.monotonic()
+        if self._checkpoints.due():
             self._executor.submit(self._tended)
 
     def _tended(self) -> None:
         self._enter()
-        self._sign()
+        self._checkpoints.write(self._chain.epoch, self._chain.head, self._chain.tree)
 
-    def _sign(self) -> None:
-        if self._checkpoint is None or self._head.position == self._signed[0]:
-            return
-        if self._tree.size != self._head.position:
-            return  # what stands there could not be read back: it is not this one's to vouch for
-        try:
-            # Whoever was replaced, and does not know it yet, must not put its last word over a later one.
-            if self._checkpoint.exists() and Checkpoint.read(self._checkpoint).epoch > self.epoch:
-                return
-            self.checkpoint().write(self._checkpoint)
-            self._signed, self.unsigned = (self._head.position, self._signed[1]), None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it would be lost with its future
-            log.warning("no checkpoint", journal=self.name, why=str(error))
-            self.unsigned = str(error)
+    @property
+    def unsigned(self) -> str | None:
+        """Why the checkpoint that was due last could not be written, if it could not."""
+        return self._checkpoints.unsigned
 
     async def history(self, asked: Wanted) -> HistoryPage:
         """A page of what is kept."""
@@ -317,14 +255,7 @@ class DurableJournal:
 
     def checkpoint(self) -> Checkpoint:
         """A signed statement of how far this journal is (rules 4.5)."""
-        return self._signer.sign(
-            journal=self.name,
-            council_id=self.council_id,
-            epoch=self.epoch,
-            head=self._head,
-            tree_root=self._tree.root(),
-            at=datetime.now(UTC),
-        )
+        return self._checkpoints.signed(self._chain.epoch, self._chain.head, self._chain.tree)
 
     async def close(
         self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import gc
-import math
 import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
+from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Escalation, Rules
 from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
@@ -75,16 +73,6 @@ class _Session:
     mailbox: Mailbox
     seen_s: float
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-@cache
-def _freeze_loaded() -> None:
-    """Exempts what this process has loaded from garbage collection, which takes 50 ms to look at it.
-
-    Once in a process: objects of a council that has ended must be freed.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 class Coordinator:
@@ -143,13 +131,11 @@ class Coordinator:
         self._appending: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
         self._late: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = math.inf
+        self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
     async def open(self) -> None:
         """Begins, or goes on where an earlier coordinator ended, and attends to the seats, which must exist."""
-        _freeze_loaded()
         self._driver.begin(self._journal.epoch, self._rules, self._clock.now())
         self._seats.begin()
         self._settle()
@@ -163,8 +149,7 @@ class Coordinator:
         name = self.council_id.rpartition(".")[0]
         closed = f"council {name} was closed by whoever brought it up: bring it up again to go on"
         self._broken = was or why or CouncilClosed(closed, name=name, open_ids=[])
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
         for task in self._late:
@@ -488,18 +473,13 @@ class Coordinator:
 
     def _arm(self) -> None:
         """Sets the timer for what is due first: by time, which the driver handles, or of a write."""
-        loop, (uptime_s, wall_s) = asyncio.get_running_loop(), self._clock.now()
-        wake_s = next_deadline(self._driver.state).wake_at(uptime_s, wall_s) - uptime_s
-        at_s = min(loop.time() + max(wake_s, 0.0), self._commit.next_due)
-        if at_s >= self._timer_at or self._broken is not None:
+        if self._broken is not None:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at_s
-        self._timer = loop.call_at(at_s, self._wake)
+        uptime_s, wall_s = self._clock.now()
+        wake_s = next_deadline(self._driver.state).wake_at(uptime_s, wall_s) - uptime_s
+        self._timer.set(min(asyncio.get_running_loop().time() + max(wake_s, 0.0), self._commit.next_due))
 
     def _wake(self) -> None:
-        self._timer_at = math.inf
         self._driver.wake(self._clock.now())
         if self._commit.looks(asyncio.get_running_loop().time()):
             self._look_for_stall()

@@ -104,7 +104,7 @@ class Driver:
         self._urgent_at = -1
         self._payloads: dict[str, bytes] = {}
         self.kept = self._taken = self._stands()
-        self._outbox = Outbox(council_id, self.keyring, new_id, self._payloads)
+        self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
         self._ids = HashIndex(DIGEST_BYTES)
@@ -423,7 +423,8 @@ class Driver:
         """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
         if isinstance(effect, TO_ONE):
             return effect  # no watcher hears of it
-        self.ways.update(ways_of(effect))
+        for way in ways_of(effect):
+            self.ways[way] += 1
         if isinstance(effect, do.AnnounceDecision):
             self.counts[effect.decision.outcome or ""] += 1
         elif isinstance(effect, do.AnnounceRefusal):

@@ -1,4 +1,4 @@
-"""Writes what the council hands to seats: letters, sealed with each one's key. Knows nothing of how they travel.
+"""Writes what the council hands to seats. Knows nothing of how it travels, nor of keys.
 
 ``to_seats`` must arrive, or the seat is told anew when it is back: of what is open, not of a halt, which is called
 again where it is still due. ``perishable`` are pieces of streams, which may be dropped where a seat is slow to take
@@ -15,7 +15,7 @@ from typing import Any
 from council.agents.messaging import seat_messages
 from council.core import effects as do
 from council.core.state import Ballot, CouncilState
-from council.protocol import codec, signing
+from council.protocol import codec
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
 from council.runtime.reading import Piece
 from council.runtime.senders import COORDINATOR
@@ -34,15 +34,11 @@ class Outbox:
 
     def __init__(
         self,
-        council_id: str,
-        keyring: signing.Keyring,
         new_id: Callable[[], str],
         payloads: Mapping[str, bytes],
     ) -> None:
         self.to_seats: deque[tuple[str, bytes]] = deque()
         self.perishable: deque[tuple[str, bytes]] = deque()
-        self._council_id = council_id
-        self._keyring = keyring
         self._new_id = new_id
         self._payloads = payloads
 
@@ -57,7 +53,7 @@ class Outbox:
             self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
         else:
             payload = self._payloads[proposal_id]
-            self.to_seats.append((seat, self._letter(seat, proposal_id, payload, state, now, beside=False)))
+            self.to_seats.append((seat, self._letter(proposal_id, payload, state, now, beside=False)))
 
     def tell(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
         """Tells a seat what is kept by now."""
@@ -81,7 +77,7 @@ class Outbox:
         """Hands a piece of a stream to the seat that observes it."""
         data = {"seat": piece.seat, "stage": piece.stage, "round": piece.round, "at": piece.at}
         payload = self._info(piece.proposal_id, "stream", piece.text, {**data, "whole": piece.whole}, now)
-        letter = self._letter(observer, piece.proposal_id, payload, state, now, beside=False)
+        letter = self._letter(piece.proposal_id, payload, state, now, beside=False)
         self.perishable.append((observer, letter))
 
     def _inform(
@@ -95,7 +91,7 @@ class Outbox:
         now: tuple[float, float],
     ) -> None:
         payload = self._info(proposal_id, kind, text, data, now)
-        letter = self._letter(seat, proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
+        letter = self._letter(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
         self.to_seats.append((seat, letter))
 
     def _info(
@@ -113,22 +109,13 @@ class Outbox:
         return codec.encode(envelope)
 
     def _letter(
-        self,
-        seat: str,
-        proposal_id: str,
-        payload: bytes,
-        state: CouncilState,
-        now: tuple[float, float],
-        *,
-        beside: bool,
+        self, proposal_id: str, payload: bytes, state: CouncilState, now: tuple[float, float], *, beside: bool
     ) -> bytes:
-        """A sealed letter; with the proposal ``beside`` where it is still open."""
+        """A letter; with the proposal ``beside`` where it is still open."""
         proposal = state.open.get(proposal_id)
         left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
         about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
-        return signing.seal_to(
-            seat_messages.write(payload, about, left_s), self._keyring.key(seat), self._council_id, seat
-        )
+        return seat_messages.write(payload, about, left_s)
 
 
 def _shown(ballots: tuple[Ballot, ...]) -> list[dict[str, Any]]:

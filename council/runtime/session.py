@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.mailbox import Courier, Reply
@@ -45,16 +45,46 @@ class Port(Protocol):
     async def close(self) -> None: ...
 
 
+class _Outcome(Generic[T]):
+    """What an envelope comes to, for all who wait for it: each has a limit of its own."""
+
+    def __init__(self) -> None:
+        self._come = asyncio.Event()
+        self._found: T | Exception
+
+    def done(self) -> bool:
+        return self._come.is_set()
+
+    def settle(self, found: T | Exception) -> None:
+        """Ends the wait; what comes later changes nothing."""
+        if not self.done():
+            self._found = found
+            self._come.set()
+
+    async def wait(self, limit_s: float | None) -> T:
+        """The result. Raises TimeoutError, and the error that it came to."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._come.wait()
+        except TimeoutError:
+            if not self.done():
+                raise
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
+
+
 @dataclass(slots=True)
 class _Waiting:
     """One envelope on its way: its bytes, to be sent again, and who waits for what it came to."""
 
     sealed: bytes
-    told: asyncio.Future[Decision | None]
-    final: asyncio.Future[Decision] | None = None
+    told: _Outcome[Decision | None] = field(default_factory=_Outcome)
+    final: _Outcome[Decision] | None = None
     unanswered: bool = False
     resent: bool = False
     ends_s: float = 0.0  # of its time budget, by the loop's clock
+    ending: asyncio.TimerHandle | None = None  # set while nothing can be kept
 
 
 class Session:
@@ -147,24 +177,20 @@ class Session:
         elif waiting.unanswered:
             self._courier.send(waiting.sealed)
         waiting.unanswered = False
-        loop = asyncio.get_running_loop()
-        limit_s = (
-            2 * content.time_budget_s + self._call_timeout_s
-        )  # it is decided by then, or a human is asked
-        waiting.ends_s = loop.time() + content.time_budget_s
-        ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
+        waiting.ends_s = asyncio.get_running_loop().time() + content.time_budget_s
+        self._end_if_stalled(waiting)
+        # It is decided by then, or a human is asked.
+        limit_s = 2 * content.time_budget_s + self._call_timeout_s
         try:
             standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
         except CouncilError:
             waiting.unanswered = not waiting.told.done()  # so that proposing it again sends it again
             raise
-        finally:
-            ending.cancel()
         assert standing is not None
         if standing.final or not wait_for_human:
             return standing
         if waiting.final is None:
-            waiting.final = asyncio.get_running_loop().create_future()
+            waiting.final = _Outcome()
         return await self._answer(waiting.final, human_timeout_s, envelope.msg_id)
 
     def signed(self, envelope: Envelope) -> bytes:
@@ -201,37 +227,19 @@ class Session:
         sealed = self.signed(envelope)
         if not self._proposals and not self._acts:
             self._unreachable_s = None  # what failed before was given up; this begins anew
-        waiting = table[key] = _Waiting(sealed, asyncio.get_running_loop().create_future())
+        waiting = table[key] = _Waiting(sealed)
         self._refs[reference(sealed)] = (table, key)
         self._courier.send(sealed)
         return waiting
 
-    async def _answer(self, future: asyncio.Future[T], limit_s: float | None, msg_id: str) -> T:
-        """What ``future`` comes to, for one of those who wait for it: its limit, and its end, are its own.
-
-        Raises NoAnswer, or why the council is out of reach.
-
-        As ``wait_for(shield(future))`` does, at a fraction of the cost; there is one for every proposal.
-        """
-        if not future.done():
-            loop = asyncio.get_running_loop()
-            own: asyncio.Future[None] = loop.create_future()
-
-            def end(_: object = None) -> None:
-                if not own.done():
-                    own.set_result(None)
-
-            future.add_done_callback(end)
-            timer = None if limit_s is None else loop.call_later(limit_s, end)
-            try:
-                await own
-            finally:
-                future.remove_done_callback(end)
-                if timer is not None:
-                    timer.cancel()
-        if not future.done():
-            raise _no_answer(msg_id, limit_s) if self._away is None else _undecided(self._away, msg_id)
-        return future.result()
+    async def _answer(self, outcome: _Outcome[T], limit_s: float | None, msg_id: str) -> T:
+        """What ``outcome`` comes to. Raises NoAnswer, or why the council is out of reach."""
+        try:
+            return await outcome.wait(limit_s)
+        except TimeoutError:
+            raise (
+                _no_answer(msg_id, limit_s) if self._away is None else _undecided(self._away, msg_id)
+            ) from None
 
     async def _call(self, batch: list[bytes]) -> Reply:
         reply = await self._port.exchange(self._session, batch)
@@ -251,7 +259,7 @@ class Session:
             elif isinstance(message, messages.Stalled):
                 self._stalled = None if message.why is None else message.why.error()
                 for waiting in list(self._proposals.values()):
-                    self._budget_over(waiting)
+                    self._end_if_stalled(waiting)
             elif isinstance(message, messages.Acknowledged):
                 _settle(self._done(message.ref), None)
             else:
@@ -272,19 +280,27 @@ class Session:
         _settle(waiting, decision)
         if decision.final:
             self._done(reference(waiting.sealed))
-            if waiting.final is not None and not waiting.final.done():
-                waiting.final.set_result(decision)
+            if waiting.final is not None:
+                waiting.final.settle(decision)
         elif waiting.final is None:
-            waiting.final = asyncio.get_running_loop().create_future()
+            waiting.final = _Outcome()
 
     # When something fails
 
-    def _budget_over(self, waiting: _Waiting) -> None:
-        """A proposal in flight whose time is up while nothing can be kept waits no longer; it is not lost."""
-        late = not waiting.told.done() and asyncio.get_running_loop().time() >= waiting.ends_s
-        if self._stalled is not None and late:
+    def _end_if_stalled(self, waiting: _Waiting) -> None:
+        """While nothing can be kept, a proposal in flight waits no longer than its time budget; it is not lost."""
+        if self._stalled is None or waiting.told.done() or waiting.ending is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < waiting.ends_s:
+            waiting.ending = loop.call_at(waiting.ends_s, self._budget_over, waiting)
+        else:
             proposal_id = self._refs[reference(waiting.sealed)][1]
             _settle(self._done(reference(waiting.sealed)), _undecided(self._stalled, proposal_id))
+
+    def _budget_over(self, waiting: _Waiting) -> None:
+        waiting.ending = None
+        self._end_if_stalled(waiting)
 
     def _failed(self, batch: list[bytes], error: Exception) -> None:
         if isinstance(error, Refused) and error.code == "no_session":
@@ -304,7 +320,7 @@ class Session:
                 table, key = self._refs.get(ref, ({}, ""))
                 if key in table and table[key].resent:  # it may have been, before
                     self._stalled = error
-                    self._budget_over(table[key])
+                    self._end_if_stalled(table[key])
                     self._retry(join=False)
                 else:
                     _settle(self._done(ref), error)
@@ -341,9 +357,8 @@ class Session:
     def _fail_all(self, error: Exception) -> None:
         for waiting in [*self._proposals.values(), *self._acts.values()]:
             _settle(waiting, error)
-            if waiting.final is not None and not waiting.final.done():
-                waiting.final.set_exception(error)
-                waiting.final.exception()  # there may be nobody waiting for it
+            if waiting.final is not None:
+                waiting.final.settle(error)
         self._proposals.clear()
         self._acts.clear()
         self._refs.clear()
@@ -387,10 +402,5 @@ def _undecided(why: CouncilError, proposal_id: str) -> CouncilError:
 
 
 def _settle(waiting: _Waiting | None, result: Decision | Exception | None) -> None:
-    if waiting is None or waiting.told.done():
-        return
-    if isinstance(result, Exception):
-        waiting.told.set_exception(result)
-        waiting.told.exception()  # marks it as seen: its caller may have stopped waiting
-    else:
-        waiting.told.set_result(result)
+    if waiting is not None:
+        waiting.told.settle(result)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from council.agents.messaging.logs import get_logger
-from council.agents.messaging.mailbox import Courier, Reply
 from council.runtime.driver import Driver
-from council.runtime.surroundings import Clock, Transport
+from council.runtime.surroundings import Clock, Link, Transport
 
 log = get_logger("council")
 
@@ -46,7 +46,7 @@ class Supervision:
         self._receive = receive
         self._settle = settle
         self._kept = kept
-        self._couriers: dict[str, Courier] = {}
+        self._links: dict[str, Link] = {}
         self._letters_max = 0
         self._lost: dict[str, asyncio.Future[str]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,8 +57,11 @@ class Supervision:
         rules, still_open = self._driver.rules, len(self._driver.state.open)
         # An earlier coordinator may have been let open more.
         self._letters_max = LETTERS_FOR_EACH_OPEN * max(rules.open_max, still_open)
-        self._couriers = {seat: self._courier(seat) for seat in rules.seats}
-        for seat in self._couriers:
+        self._links = {
+            seat: self._transport.link(seat, self._heard, partial(self._unreachable, seat))
+            for seat in rules.seats
+        }
+        for seat in self._links:
             self._watch_over(seat)
 
     def give_up(self) -> None:
@@ -66,8 +69,8 @@ class Supervision:
         self._over = True
         for task in self._tasks:
             task.cancel()
-        for courier in self._couriers.values():
-            courier.drop()
+        for link in self._links.values():
+            link.drop()
 
     async def end(self) -> None:
         """As ``give_up``, and returns once nothing is under way any more."""
@@ -81,23 +84,21 @@ class Supervision:
         while to_seats or perishable:
             must_arrive = bool(to_seats)
             seat, item = (to_seats or perishable).popleft()
-            courier = touched[seat] = self._couriers[seat]
-            if must_arrive or len(courier) < self._letters_max // 2:  # who is slow misses some of the streams
-                courier.send(item)
-        for seat, courier in touched.items():
-            courier.flush()
-            if len(courier) > self._letters_max or courier.waiting_bytes > LETTER_BYTES_MAX:
+            link = touched[seat] = self._links[seat]
+            if must_arrive or len(link) < self._letters_max // 2:  # who is slow misses some of the streams
+                link.send(item)
+        for seat, link in touched.items():
+            if len(link) > self._letters_max or link.waiting_bytes > LETTER_BYTES_MAX:
                 # A mind may block its seat's loop and let its heart beat on; told anew of what is open, not of all.
-                self._lose(seat, f"it takes no letters: {len(courier):,} wait for it")
+                self._lose(seat, f"it takes no letters: {len(link):,} wait for it")
 
-    def _courier(self, seat: str) -> Courier:
-        async def call(batch: list[bytes]) -> Reply:
-            return await self._transport.exchange(seat, batch)
+    def _heard(self, items: Sequence[bytes]) -> None:
+        """Takes what seats say; nothing once this is over, for nothing would be kept."""
+        if items and not self._over:
+            self._receive(items)
 
-        def failed(batch: list[bytes], error: Exception) -> None:
-            self._lose(seat, f"it can't be reached: {first_line(error)}")
-
-        return Courier(call, self._receive, failed)
+    def _unreachable(self, seat: str, error: Exception) -> None:
+        self._lose(seat, f"it can't be reached: {first_line(error)}")
 
     def _lose(self, seat: str, why: str) -> None:
         if (lost := self._lost.get(seat)) is not None and not lost.done():
@@ -126,7 +127,7 @@ class Supervision:
             )  # a run's number that a crash undid would be given out again
             why = await self._until_gone(seat, boot, lost)
             log.warning("seat lost", seat=seat, why=why)
-            self._couriers[seat].drop()  # it will be told anew what is open
+            self._links[seat].drop()  # it will be told anew what is open
             self._driver.seat_died(seat, boot, why, self._clock.now())
             self._settle()
             if self._clock.uptime() - began_s > REVIVE_LAST_S:

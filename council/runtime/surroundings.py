@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from council.agents.messaging.mailbox import Reply
 from council.protocol.errors import CouncilError
 from council.protocol.signing import Keyring
 
@@ -28,11 +27,27 @@ class Clock:
         return Clock(uptime=lambda: max(from_s, self.uptime() + ahead_s), wall=self.wall)
 
 
-class Transport(Protocol):
-    """How seats are reached. Every method may raise whatever its transport raises when a seat is gone."""
+class Link(Protocol):
+    """A way to a seat. What waits there, because the seat takes none of it, has a length and ``waiting_bytes``."""
 
-    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
-        """One call of the seat's ``exchange``."""
+    waiting_bytes: int
+
+    def send(self, item: bytes) -> None:
+        """Carries a letter to the seat, now or with others of this turn of the loop."""
+
+    def drop(self) -> object:
+        """Forgets what waits."""
+
+    def __len__(self) -> int: ...
+
+
+class Transport(Protocol):
+    """How seats are reached. A coroutine may raise whatever its transport raises when a seat is gone."""
+
+    def link(
+        self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
+    ) -> Link:
+        """The way to a seat. ``heard`` is given what seats say, ``lost`` why this one can't be reached."""
 
     async def attend(self, seat: str, boot: int) -> None:
         """Has the seat beat as run ``boot``; lasts until the seat is gone."""

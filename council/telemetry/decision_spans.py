@@ -1,4 +1,4 @@
-"""The span of each decision, made of what a coordinator announced. Knows nothing of where spans go."""
+"""The span of each decision, made from what a coordinator announced."""
 
 from __future__ import annotations
 

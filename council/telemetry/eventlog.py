@@ -1,7 +1,7 @@
-"""A council's log for people and programs: one JSON line for each event that somebody may have to act on.
+"""A council's log: one JSON line for each event that somebody may have to act on.
 
-Seats that fell silent and are back, decisions, escalations, alerts, a coordinator that took over. No line holds what
-a proposal, a mind or a human said: ids, names, outcomes and times. Decides nothing.
+It has seats that fell silent and came back, decisions, escalations, alerts, and a coordinator that took over. A line
+holds ids, names, outcomes and times, and never the text of a proposal, a mind or a human.
 """
 
 from __future__ import annotations

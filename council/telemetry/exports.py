@@ -1,7 +1,7 @@
-"""What looks at a coordinator: its metrics, where they are served, its event log, its decisions' spans.
+"""Exports what a coordinator does: metrics and their server, the event log, and spans of decisions.
 
-It belongs to the coordinator's loop, and is never in its way: what can't be had (a port in use, a file that can't be
-written) is told, and the council goes on without. Holds no rule.
+It runs on the coordinator's loop and never delays it. What does not work (a port in use, a file that can't be
+written) is reported, and the council goes on without it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""What a council's metrics are, each defined once, and how they follow from what it announced and how it stands.
+"""The definitions of a council's metrics, and how they follow from its announcements and its state.
 
-A ``Meter`` reads a coordinator now and then: what was announced since the last look it counts, the rest it takes as
-it finds it. Where the figures go is a sink's affair: ``Registry`` is the one that Prometheus scrapes, Ray's own
-stands beside all else that calls Ray. What is announced is on the record (rules 4.7); refusals, and what is ignored,
-are counted as they happen.
+A ``Meter`` reads a coordinator now and then: it counts what was announced since the last time, and measures the
+rest. A sink takes the values: ``Registry`` is scraped by Prometheus, and Ray's own sink is in ``cluster/``.
+Announcements are on the record (rules 4.7); refused and ignored messages are counted as they happen.
 
-Names, units and labels follow Prometheus's conventions. A label's values are the council's own words, its seats and
-its models; of those that a seat may make up there are at most ``SERIES_MAX``, and ``other``.
+Names, units and labels follow Prometheus's conventions. The values of a label are the council's own words, its seats
+and its models. Seats can make up some of them: of those there are at most ``SERIES_MAX``, then ``other``.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ _ALL = (
     Metric(
         "counter",
         "council_model_calls",
-        "Calls of models that are over; assumed where nobody told what they used.",
+        "Finished calls of models; assumed where the usage is unknown.",
         ("seat", "model", "usage"),
     ),
     Metric(

@@ -1,7 +1,7 @@
-"""Where a process's spans go, by the setting ``traces``. Knows nothing of what stands in them.
+"""Where a process sends its spans, by the setting ``traces``.
 
-Without the setting nothing of OpenTelemetry is imported. A collector that is away is told once, and costs the council
-its traces alone.
+Without the setting, nothing of OpenTelemetry is imported. A collector that is away is reported once; the council
+loses its traces alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def traces_of(config: CouncilConfig, part: str) -> Traces | None:
     try:
         return _exporting(f"{config.name}/{part}")
     except Exception as error:  # whatever a variable says that OpenTelemetry can't read
-        raise _unfit(f"can't be had: {error}; see the variables OTEL_…") from error
+        raise _unfit(f"can't be used: {error}; see the variables OTEL_…") from error
 
 
 def end(traces: Traces | None) -> None:

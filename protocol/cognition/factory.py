@@ -1,16 +1,16 @@
-"""Builds a cognition packet from what a user said, with the defaults of the place it was said at.
+"""Builds a cognition packet from a user's input, with the defaults of the source that it came from.
 
-Knows nothing of clocks or randomness: the moment and the maker of ids are handed in.
+The module is pure: the time and the ids are arguments.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 from council.protocol.cognition.packet import CognitionPacket, moment
 from council.protocol.cognition.parts import DataField
@@ -18,7 +18,6 @@ from council.protocol.cognition.words import OutputDestination, PacketState, Sys
 from council.protocol.errors import EnvelopeError
 from council.protocol.values import quoted
 
-T = TypeVar("T")
 Source = Literal["web", "discord", "audio_gateway", "voice_prime", "voice_lite", "cli", "api"]
 
 # GCP 4.1.1: a packet's id has 8 characters.
@@ -116,64 +115,80 @@ def build_packet(
     ``new_id`` gives lower-case hex, of which 8 digits are taken. ``identity_hash`` is kept in the governance
     block (rules 7.1). Raises EnvelopeError.
     """
-    usual = _usual(source)
+    usual = _usual(
+        source,
+        target_engine=target_engine,
+        priority=priority,
+        max_tokens=max_tokens,
+        time_budget_ms=time_budget_ms,
+        safety_mode=safety_mode,
+        tone_hint=tone_hint,
+        dry_run=dry_run,
+    )
     session = session_id or _session(usual, source, user_id=user_id, channel_id=channel_id, is_dm=is_dm)
     said = {"user_message": user_input} | ({} if system_hint is None else {"system_hint": system_hint})
     fields = [{"key": key, "value": value, "type": "text"} for key, value in said.items()]
+    about = ({"is_dm": is_dm} if usual.direct_session else {}) | (
+        {} if author_name is None else {"author_name": author_name}
+    )
     target = {
         "destination": usual.destination,
         "channel_id": channel_id or session,
         "user_id": user_id,
         "reply_to_message_id": reply_to_message_id,
-        "metadata": ({"is_dm": is_dm} if usual.direct_session else {})
-        | ({} if author_name is None else {"author_name": author_name}),
+        "metadata": about,
     }
-    governance = {"safety": {"dry_run": _or(dry_run, usual.dry_run)}}
+    governance = {"safety": {"dry_run": usual.dry_run}}
     identity = {} if identity_hash is None else {"identity_hash": identity_hash}
-    packet = CognitionPacket.from_dict(
-        {
-            "header": {
-                "session_id": session,
-                "packet_id": _packet_id(new_id),
-                "persona": {"tone_hint": _or(tone_hint, usual.tone_hint)},
-                "routing": {
-                    "target_engine": _or(target_engine, usual.target_engine),
-                    "priority": _or(priority, usual.priority),
-                },
-                "model": {"context_window_tokens": usual.context_window_tokens},
-                "datetime": moment(now),
-                "sub_id": "0",
-                "output_routing": {"primary": target, "source_destination": usual.destination},
-                "operational_status": {"status": "initialized"},
-            },
-            # Nobody has looked at it yet, and there is no answer: neither has any confidence.
-            "intent": {"system_task": SystemTask.GENERATE_DRAFT, "confidence": 0.0},
-            "response": {"confidence": 0.0},
-            "context": {
-                "session_history_ref": {"type": usual.history, "value": session},
-                "constraints": {
-                    "max_tokens": _or(max_tokens, usual.max_tokens),
-                    "time_budget_ms": _or(time_budget_ms, usual.time_budget_ms),
-                    "safety_mode": _or(safety_mode, usual.safety_mode),
-                },
-            },
-            "content": {"original_prompt": user_input, "data_fields": [*fields, *extra_data_fields]},
-            "governance": governance | identity,
-            "status": {"state": PacketState.INITIALIZED},
-            "tool_routing": {},
-        }
-    )
+    data_fields = [*fields, *extra_data_fields]
+    form = _form(usual, session, user_input, data_fields, target, governance | identity)
+    form["header"] |= {"packet_id": _packet_id(new_id), "datetime": moment(now)}
+    packet = CognitionPacket.from_dict(form)
     return packet.compute_hashes() if compute_hashes else packet
 
 
-def _usual(source: Source) -> Defaults:
+def _form(
+    usual: Defaults,
+    session: str,
+    prompt: str,
+    fields: Sequence[Any],
+    target: Mapping[str, Any],
+    governance: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A new packet as JSON, without its id and its time."""
+    return {
+        "header": {
+            "session_id": session,
+            "persona": {"tone_hint": usual.tone_hint},
+            "routing": {"target_engine": usual.target_engine, "priority": usual.priority},
+            "model": {"context_window_tokens": usual.context_window_tokens},
+            "sub_id": "0",
+            "output_routing": {"primary": target, "source_destination": usual.destination},
+            "operational_status": {"status": "initialized"},
+        },
+        # There is no intent and no answer yet, so that neither has any confidence.
+        "intent": {"system_task": SystemTask.GENERATE_DRAFT, "confidence": 0.0},
+        "response": {"confidence": 0.0},
+        "context": {
+            "session_history_ref": {"type": usual.history, "value": session},
+            "constraints": {
+                "max_tokens": usual.max_tokens,
+                "time_budget_ms": usual.time_budget_ms,
+                "safety_mode": usual.safety_mode,
+            },
+        },
+        "content": {"original_prompt": prompt, "data_fields": fields},
+        "governance": governance,
+        "status": {"state": PacketState.INITIALIZED},
+        "tool_routing": {},
+    }
+
+
+def _usual(source: Source, **given: Any) -> Defaults:
+    """The defaults of ``source``, but with what is given and not None."""
     if source not in SOURCES:
         raise EnvelopeError.at("source", f"{quoted(source)} is none; known are {', '.join(SOURCES)}")
-    return SOURCES[source]
-
-
-def _or(given: T | None, usual: T) -> T:
-    return usual if given is None else given
+    return replace(SOURCES[source], **{key: value for key, value in given.items() if value is not None})
 
 
 def _packet_id(new_id: Callable[[], str]) -> str:

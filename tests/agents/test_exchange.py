@@ -289,19 +289,6 @@ def test_drop_gives_up_calls_and_gives_back_what_waited() -> None:
     run(scenario())
 
 
-def test_flush_sends_at_once() -> None:
-    async def scenario() -> None:
-        post = Post()
-        post.courier.flush()
-        post.courier.send(b"a")
-        post.courier.flush()
-        assert len(post.courier) == 0
-        await until(lambda: post.courier.idle)
-        assert post.peer.batches == [[b"a"]]
-
-    run(scenario())
-
-
 def test_a_receiver_that_raises_does_not_stop_the_post() -> None:
     async def scenario() -> None:
         got: list[bytes] = []
@@ -368,7 +355,6 @@ def test_a_call_that_is_given_up_before_its_first_step_makes_room() -> None:
         courier = Courier(call, lambda items: None, lambda batch, error: None)
         for _ in range(3):
             courier.send(b"lost")
-            courier.flush()
             courier.drop()
             await asyncio.sleep(0)
         courier.send(b"later")

@@ -284,7 +284,7 @@ def test_what_a_mind_makes_of_a_stream_is_signed_and_sent(interrupt: bool) -> No
             {"stream": "prime", "stage": "plan", "round": 1, "whole": True, "interrupt": interrupt},
         )
         assert mind.shown == [("do it", Stream("prime", "plan", "rm -rf /", True))]
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -303,7 +303,7 @@ def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> Non
         assert facts(seen)[2]["interrupt"] is True
         deaf = Bench(lambda case: Opinion.yes("fine"))
         await hears(deaf, deaf.proposal(), told(deaf))
-        assert await deaf.host.exchange([]) == (False, [])
+        assert await deaf.seat.exchange([]) == (False, [])
         assert not deaf.host._hearing._kept  # nor does it keep what it might hear of
 
     run(scenario())
@@ -318,7 +318,7 @@ def test_after_a_halt_nothing_is_looked_at_before_the_work_begins_anew() -> None
         start = told(bench, "x" * LOOK_CHARS, whole=False)
         _, first = await hears(bench, bench.proposal(), start, want=2)
         assert (facts(first)[2]["interrupt"], facts(first)[2]["whole"]) == (True, False)
-        assert await bench.host.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
+        assert await bench.seat.exchange([told(bench, "more", at=LOOK_CHARS)]) == (False, [])
         (second,) = await hears(bench, told(bench, "anew", round=2))
         assert facts(second)[2] == {**ROUND, "round": 2, "interrupt": False}
 
@@ -382,7 +382,7 @@ def test_an_observation_that_takes_too_long_is_given_up() -> None:
         _, fault = await hears(bench, bench.proposal(left_s=0.05), told(bench), want=2)
         assert facts(fault)[1].startswith("its mind did not answer within 0.0")
         await until(lambda: mind.cancelled == 1)
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -396,7 +396,7 @@ def test_an_observer_is_shown_what_it_has_voted_on_and_casts_no_second_ballot() 
         sealed = bench.info("observe", about=bench.about())
         (seen,) = await hears(bench, sealed, told(bench))
         assert facts(seen)[0] == "observation"
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -445,7 +445,7 @@ def test_its_own_ballot_goes_first() -> None:
         mind = Cancelled(observe_s=60.0)
         bench = Bench(mind, concurrent_max=1)
         await hears(bench, bench.proposal())
-        watching = asyncio.ensure_future(bench.host.exchange([told(bench)]))
+        watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
         await until(lambda: len(mind.shown) == 1)
         (ballot,) = await hears(bench, bench.proposal("bbbbbbbb"))
         assert ballot.parent_id == "bbbbbbbb"
@@ -496,11 +496,11 @@ def test_what_is_withdrawn_is_observed_no_more() -> None:
         mind = Watcher(observe_s=60.0)
         bench = Bench(mind)
         await hears(bench, bench.proposal())
-        watching = asyncio.ensure_future(bench.host.exchange([told(bench)]))
+        watching = asyncio.ensure_future(bench.seat.exchange([told(bench)]))
         await until(lambda: len(mind.shown) == 1)
-        await bench.host.exchange([bench.info("withdraw")])
+        await bench.seat.exchange([bench.info("withdraw")])
         await until(lambda: mind.cancelled == 1)
         assert (await watching)[1] == []
-        assert await bench.host.exchange([told(bench, "more", round=2)]) == (False, [])
+        assert await bench.seat.exchange([told(bench, "more", round=2)]) == (False, [])
 
     run(scenario())

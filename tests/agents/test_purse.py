@@ -63,7 +63,7 @@ def test_a_call_is_asked_for_granted_made_and_settled() -> None:
         assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 120, "microusd": 7})
         assert ballot.type == "VOTE"
         assert bench.host.busy_with() is None
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -97,7 +97,7 @@ def test_what_is_denied_is_not_made_and_costs_the_ballot_with_the_reason() -> No
         text = "the call may cost 500 tokens; of the 100 that lite may spend, 100 are left"
         (fault,) = await hears(bench, bench.info("denied", call=asked.msg_id, text=text))
         assert "may not call small-1 for aaaaaaaa: " + text in fault_of(fault)
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -136,14 +136,14 @@ def test_a_call_that_is_withdrawn_in_the_middle_is_settled() -> None:
     async def scenario() -> None:
         bench = Bench(Spender(long))
         (asked,) = await hears(bench, bench.proposal())
-        parked = asyncio.ensure_future(bench.host.exchange([bench.info("granted", call=asked.msg_id)]))
+        parked = asyncio.ensure_future(bench.seat.exchange([bench.info("granted", call=asked.msg_id)]))
         await begun.wait()
-        withdrawn = asyncio.ensure_future(bench.host.exchange([bench.info("withdraw")]))
+        withdrawn = asyncio.ensure_future(bench.seat.exchange([bench.info("withdraw")]))
         (_, first), (more, second) = await asyncio.gather(parked, withdrawn)  # either may carry it
         (settled,) = (bench.opened(sealed) for sealed in first + second)
         assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 77, "microusd": 0})
         assert not more
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -191,7 +191,7 @@ def test_a_stray_answer_changes_nothing() -> None:
         bench = Bench(Spender(lambda purse, call_id: asyncio.sleep(0)))
         strays = [("denied", "dddddddd"), ("granted", 7), ("granted", "dddddddd")]
         for kind, call_id in strays:
-            assert await bench.host.exchange([bench.info(kind, call=call_id)]) == (False, [])
+            assert await bench.seat.exchange([bench.info(kind, call=call_id)]) == (False, [])
 
     run(scenario())
 
@@ -207,7 +207,7 @@ def test_a_call_that_was_made_is_never_given_back() -> None:
         (asked,) = await hears(bench, bench.proposal())
         settled, _ = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
         assert facts(settled)[1]["tokens"] == 300
-        assert await bench.host.exchange([bench.info("granted", call=asked.msg_id)]) == (False, [])
+        assert await bench.seat.exchange([bench.info("granted", call=asked.msg_id)]) == (False, [])
 
     run(scenario())
 

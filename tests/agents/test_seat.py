@@ -19,6 +19,7 @@ from council.agents.messaging import seat_messages
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot, Turn, as_mind
 from council.agents.seat import host as seat_module
 from council.agents.seat.host import SeatHost
+from council.agents.seat.remote import RemoteSeat
 from council.agents.seat.threads import HUNG_THREADS_MAX
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope, Escalation, Heartbeat, Info, Vote
@@ -47,6 +48,7 @@ class Bench:
             new_id=lambda: f"{next(self.ids):016x}",
             **options,
         )
+        self.seat = RemoteSeat(self.host, KEY, COUNCIL_ID)
         self.keyring = Keyring()
         self.keyring.add("lite", KEY)
 
@@ -95,10 +97,10 @@ class Bench:
 
     async def calls(self, batch: Sequence[bytes], want: int = 1) -> list[bytes]:
         """What the seat says to this, in as many calls as it takes."""
-        more, found = await self.host.exchange(batch)
+        more, found = await self.seat.exchange(batch)
         while len(found) < want:
             assert more, f"the seat says that nothing more will come, after {len(found)} of {want}"
-            more, items = await self.host.exchange([])
+            more, items = await self.seat.exchange([])
             found += items
         return found
 
@@ -387,7 +389,7 @@ def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
         assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
         free.set()
         await until(lambda: bench.host._threads.hung == 0)
-        assert await bench.host.exchange([]) == (False, [])  # what came after all is not a second word
+        assert await bench.seat.exchange([]) == (False, [])  # what came after all is not a second word
 
     run(scenario())
 
@@ -414,7 +416,7 @@ def test_a_mind_that_ignores_cancellation_costs_its_ballots_only() -> None:
         assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
         release.set()
         await asyncio.sleep(0.05)
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -450,8 +452,8 @@ def test_a_review_that_ends_as_its_time_does_is_not_counted_as_hung() -> None:
             return Opinion.yes("just so")
 
         bench = Bench(mind)
-        await bench.host.exchange([bench.info("withdraw")])  # nothing to withdraw
-        waiting = asyncio.ensure_future(bench.host.exchange([bench.proposal()]))
+        await bench.seat.exchange([bench.info("withdraw")])  # nothing to withdraw
+        waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
         await until(lambda: bench.host.busy_with() == "aaaaaaaa")
         task = next(iter(bench.host._work.values())).task
         assert task is not None
@@ -551,11 +553,11 @@ def test_no_more_reviews_at_once_than_allowed_after_many_withdrawals() -> None:
         bench = Bench(mind, concurrent_max=2)
         for turn in range(5):
             ids = [f"{turn:04x}{n:04x}" for n in range(5)]
-            call = asyncio.ensure_future(bench.host.exchange([bench.proposal(each) for each in ids]))
+            call = asyncio.ensure_future(bench.seat.exchange([bench.proposal(each) for each in ids]))
             await until(lambda: len(running) >= 2)
             assert running == set(ids[:2])
             # First those that wait for a slot, then those that have one.
-            await bench.host.exchange([bench.info("withdraw", each) for each in reversed(ids)])
+            await bench.seat.exchange([bench.info("withdraw", each) for each in reversed(ids)])
             await call
             await until(lambda: not running)
         withdrawn = len(begun)
@@ -615,9 +617,9 @@ def test_redelivery_while_it_thinks_starts_nothing() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind)
-        first = asyncio.ensure_future(bench.host.exchange([bench.proposal()]))
+        first = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
         await until(lambda: calls)
-        again = asyncio.ensure_future(bench.host.exchange([bench.proposal(), bench.proposal()]))
+        again = asyncio.ensure_future(bench.seat.exchange([bench.proposal(), bench.proposal()]))
         assert await first == (True, [])
         go.set()
         more, items = await again
@@ -691,7 +693,7 @@ def test_asked_about_nothing_it_says_nothing(kind: str) -> None:
     async def scenario() -> None:
         bench = Bench(agree)
         (ballot,) = await bench.calls([bench.proposal()])
-        assert await bench.host.exchange([bench.info(kind, ballots=[])]) == (False, [])
+        assert await bench.seat.exchange([bench.info(kind, ballots=[])]) == (False, [])
         assert await bench.calls([bench.proposal()]) == [ballot], "it forgot what it had said"
 
     run(scenario())
@@ -727,14 +729,14 @@ def test_withdrawn_work_is_given_up_in_silence() -> None:
 
     async def scenario() -> None:
         bench = Bench(mind)
-        waiting = asyncio.ensure_future(bench.host.exchange([bench.proposal(left_s=0.2)]))
+        waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal(left_s=0.2)]))
         await until(lambda: bench.host.busy_with())
-        await bench.host.exchange([bench.info("withdraw")])
+        await bench.seat.exchange([bench.info("withdraw")])
         assert bench.host.busy_with() is None
         await waiting
         await until(lambda: ended)
         await asyncio.sleep(0.25)  # past its deadline: nothing may come of that either
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())
 
@@ -919,6 +921,7 @@ def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None
         bench = Bench(mind)
         good = bench.proposal()
         payload = signing.payload_of(good)
+        no_letters = [b"\x93junk", payload[:-1], codec.encode(bench.about())]  # cut short; an envelope alone
         bad = [
             b"",
             b"x" * 500,
@@ -928,21 +931,17 @@ def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None
             signing.seal_to(payload, KEY, "test.9999", "lite"),  # another council
             signing.seal_to(payload, KEY, COUNCIL_ID, "prime"),  # said to another seat
             signing.seal(payload, sender_key=KEY, council_id=COUNCIL_ID),  # the seat's own direction
-            signing.seal_to(b"\x93junk", KEY, COUNCIL_ID, "lite"),
-            signing.seal_to(payload[:-1], KEY, COUNCIL_ID, "lite"),  # a letter cut short
-            signing.seal_to(
-                codec.encode(bench.about()), KEY, COUNCIL_ID, "lite"
-            ),  # an envelope without a letter
             "text",
         ]
-        assert await bench.host.exchange(bad) == (False, [])  # type: ignore[arg-type]
-        assert bench.host.refused == len(bad)
+        sealed = [signing.seal_to(each, KEY, COUNCIL_ID, "lite") for each in no_letters]
+        assert await bench.seat.exchange(bad + sealed) == (False, [])  # type: ignore[arg-type]
+        assert (bench.seat.refused, bench.host.refused) == (len(bad), len(no_letters))
         assert calls == []
         await bench.ask(good)
         assert len(calls) == 1
         (own,) = await bench.calls([good])
-        assert await bench.host.exchange([own]) == (False, [])  # its own ballot, sent back to it
-        assert bench.host.refused == len(bad) + 1
+        assert await bench.seat.exchange([own]) == (False, [])  # its own ballot, sent back to it
+        assert (bench.seat.refused, bench.host.refused) == (len(bad) + 1, len(no_letters))
 
     run(scenario())
 
@@ -950,7 +949,7 @@ def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None
 def test_an_info_that_it_does_not_know_is_no_harm() -> None:
     async def scenario() -> None:
         bench = Bench(agree)
-        assert await bench.host.exchange([bench.info("something_new")]) == (False, [])
+        assert await bench.seat.exchange([bench.info("something_new")]) == (False, [])
 
     run(scenario())
 
@@ -1015,7 +1014,7 @@ def test_a_seat_beats_while_its_mind_is_busy_and_says_so(kind: str) -> None:
             return Opinion.yes("r")
 
         bench = Bench(plain_mind if kind == "plain" else async_mind, heartbeat_s=0.01)
-        call = asyncio.ensure_future(bench.host.exchange([bench.proposal()]))
+        call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
         busy: list[str | None] = []
 
         async def send(sealed: bytes, name: str) -> None:
@@ -1073,7 +1072,7 @@ def test_close_gives_up_all_work_and_lets_the_parked_call_go() -> None:
             return Opinion.yes("never")
 
         bench = Bench(mind)
-        call = asyncio.ensure_future(bench.host.exchange([bench.proposal()]))
+        call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
         await until(lambda: bench.host.busy_with())
         bench.host.close()
         assert await call == (False, [])
@@ -1111,14 +1110,14 @@ def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.Monk
             raise AssertionError
 
         bench = Bench(never)
-        _, found = await bench.host.exchange([bench.proposal(f"{n:08x}") for n in range(5)])
+        _, found = await bench.seat.exchange([bench.proposal(f"{n:08x}") for n in range(5)])
         assert [bench.opened(sealed).parent_id for sealed in found] == ["00000003", "00000004"]
         assert "too much waits for its mind: 3 other cases" in bench.opened(found[0]).content.text  # type: ignore[union-attr]
         done = [bench.info("withdraw", "00000000"), bench.info("withdraw", "00000001")]
         turns = [{"role": "tool", "text": "x" * 500}]  # what came before counts, too
         long = bench.proposal("0000000a", body="x" * 499, history=turns)
         longer = bench.proposal("0000000b", body="xx")
-        _, found = await bench.host.exchange([*done, long, longer])
+        _, found = await bench.seat.exchange([*done, long, longer])
         assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
         bench.host.close()
         assert bench.host._weight == 0
@@ -1145,3 +1144,25 @@ def test_a_later_attendance_ends_an_earlier_one_at_once() -> None:
         await asyncio.wait_for(second, HANG_S)
 
     run(scenario())
+
+
+def test_each_case_has_its_own_time_though_its_seat_has_one_timer() -> None:
+    """Mutations: the timer stays at the first case's time; it ends all that is under way; it is not set again."""
+
+    async def hang(case: Case) -> Opinion:
+        await asyncio.sleep(1e6)
+        return Opinion.yes("never")
+
+    async def scenario() -> None:
+        loop, bench = asyncio.get_running_loop(), Bench(hang)
+        began_s, said = loop.time(), list[tuple[str, float]]()
+        bench.host.say = lambda sealed: said.append(
+            (str(bench.opened(sealed).parent_id), loop.time() - began_s)
+        )
+        limits = {"aaaaaaaa": 30.0, "bbbbbbbb": 10.0, "cccccccc": 20.0}
+        await bench.seat.exchange([bench.proposal(each, left_s) for each, left_s in limits.items()])
+        await until(lambda: len(said) == 3)
+        assert said == [("bbbbbbbb", 10.0), ("cccccccc", 20.0), ("aaaaaaaa", 30.0)]
+        assert not bench.host.is_busy()
+
+    run(scenario(), in_virtual_time=True)

@@ -283,7 +283,7 @@ def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
         assert ballot.reason == "that deletes all, so I thought again"
         assert not bench.host._voice._speeches
         late = bench.info("interrupt", text="too late", observer="prime", round=number + 2)
-        assert await bench.host.exchange([late]) == (False, [])
+        assert await bench.seat.exchange([late]) == (False, [])
         attending.cancel()
 
     run(scenario())
@@ -299,6 +299,6 @@ def test_a_mind_that_speaks_when_its_ballot_is_cast_is_not_heard() -> None:
         bench = Bench(Gossip())
         assert (await bench.ask(bench.proposal())).type == "VOTE"
         await asyncio.sleep(0.03)
-        assert await bench.host.exchange([]) == (False, [])
+        assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())

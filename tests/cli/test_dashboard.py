@@ -34,7 +34,7 @@ def test_its_help_names_what_it_does_and_the_exit_codes(cli: Cli) -> None:
     ("grafana", "said"),
     [
         (None, "none without Ray's dashboard"),
-        ({"host": None}, "asks for a Grafana, and none answers"),
+        ({"host": None}, "expects a Grafana, and none answers"),
         ({"host": "http://127.0.0.1:7"}, "shows the panel"),
         (
             {"host": "http://grafana:3000"},

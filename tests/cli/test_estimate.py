@@ -353,7 +353,7 @@ def test_a_proposal_is_taken_from_a_file_as_text_content_or_envelope(cli: Cli, h
         (["Delete it", "--file", "x"], "give the proposal"),
         (["--file", "x", "--body", "y"], "give the proposal"),
         (["--file", "nowhere"], "--file nowhere: can't be read"),
-        (["--file", "broken"], "begins like JSON, and is none"),
+        (["--file", "broken"], "begins like JSON, and is not valid JSON"),
         (["--file", "no_object"], "expected a proposal"),
         (["Delete it", "--action", "rm", "[1]"], "must be a JSON object"),
         (["x" * 5_000], "summary"),

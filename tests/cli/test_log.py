@@ -529,7 +529,7 @@ def test_a_council_in_memory_is_asked_itself(cli: Cli, up: Up) -> None:
     assert said.code == 0, said
     assert "client" in said.out
     assert "→ to a human, Prime ruled that a human must decide" in said.out
-    assert "the council that is up is asked" in said.err
+    assert "asking the running council" in said.err
     shown = cli("show", proposal_id[:8])
     assert shown.code == 3
     for words in ("All of it.", "a person must see this", "what happened"):

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from council.journal.chain import Head
-from council.journal.rows import prepared
+from council.journal.rows import Prepared, prepared
 from council.journal.store import PacketStore
-from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, completed_lineage
+from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, completed_lineage, read_packet
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PAST = datetime(2020, 1, 1, tzinfo=UTC)  # what lapses soon after has lapsed by the machine's clock too
@@ -33,6 +33,11 @@ def whole(number: int, *parents: UUID, **more: Any) -> PacketEnvelope:
     return PacketEnvelope.build(**{**fields, "timestamp": fields["timestamp"] or NOW})
 
 
+def row_of(content: bytes) -> Prepared:
+    """The row of a packet, with ``content`` in whatever form that is."""
+    return prepared(read_packet(PacketEnvelope.from_json(content).canonical()), content)
+
+
 def append(
     store: PacketStore, journal: str, epoch: int, packets: Sequence[PacketEnvelope], after: Head
 ) -> Head:
@@ -43,7 +48,7 @@ def append(
     for packet in packets:
         known[packet.packet_id] = completed_lineage(packet.lineage, packet.packet_id, known)
         done = packet.model_copy(update={"lineage": known[packet.packet_id]})
-        rows.append(prepared(done, done.canonical()))
+        rows.append(row_of(done.canonical()))
     return store.append_rows(journal, epoch, rows, after)[0]
 
 

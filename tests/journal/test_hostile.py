@@ -20,7 +20,7 @@ import pytest
 from council.journal import store as store_module
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.engines import Database
-from council.journal.rows import Prepared, prepared
+from council.journal.rows import Prepared
 from council.journal.store import PacketStore
 from council.protocol.errors import (
     CallerError,
@@ -37,7 +37,7 @@ from council.protocol.packet import GENERATION_MAX, TAGS_MAX, PacketEnvelope
 from tests.patience import HANG_S
 
 from .conftest import only_postgresql, only_sqlite, raw
-from .packets import HOUR, NOW, PAST, append, given, several, whole
+from .packets import HOUR, NOW, PAST, append, given, row_of, several, whole
 
 Open = Callable[..., PacketStore]
 # Moments that have an offset, and no place among the years of UTC.
@@ -53,7 +53,7 @@ def by_id(number: int) -> UUID:
 
 
 def rows_of(packets: list[PacketEnvelope]) -> list[Prepared]:
-    return [prepared(packet, packet.canonical()) for packet in packets]
+    return [row_of(packet.canonical()) for packet in packets]
 
 
 def line_of(count: int) -> list[PacketEnvelope]:

@@ -33,7 +33,7 @@ from council.journal.packets import (
     unpacked,
 )
 from council.journal.record import KINDS, Record, mark_of
-from council.journal.rows import Prepared, prepared
+from council.journal.rows import Prepared
 from council.journal.store import PacketStore
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, SUMMARY_CHARS_MAX
@@ -45,7 +45,7 @@ from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
 from .conftest import only_sqlite
 from .journals import NAME, begun, life, nothing
-from .packets import NOW
+from .packets import NOW, row_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
 NAMES = st.sampled_from(["prime", "a", "a" * 64, "0._-"])
@@ -115,7 +115,7 @@ def held_to_the_document(row: Prepared) -> PacketEnvelope:
     """The row's packet: its bytes are the canonical ones, and its columns say what it says."""
     packet = PacketEnvelope.from_json(row.content)
     assert packet.canonical() == row.content
-    assert row == prepared(packet, row.content)
+    assert row == row_of(row.content)
     return packet
 
 

@@ -10,10 +10,9 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from council.journal.chain import content_hash
-from council.journal.rows import prepared, values
-from council.journal.shape import same_object, shape_of, wrong_column
+from council.journal.rows import Prepared, prepared, same_object, values, wrong_column
 from council.protocol.errors import EnvelopeError
-from council.protocol.packet import PacketEnvelope
+from council.protocol.packet import PacketEnvelope, read_packet
 
 from .packets import NOW
 
@@ -70,39 +69,22 @@ def packets(draw: st.DrawFn) -> PacketEnvelope:
     return PacketEnvelope.build(**fields)
 
 
-def columns_of(packet: PacketEnvelope) -> list[Any]:
-    """As SQLite keeps them, and in the order of ``wrong_column``."""
-    content = packet.canonical()
-    names = [
-        "packet_id",
-        "packet_type",
-        "timestamp",
-        "routing",
-        "provenance",
-        "thread_id",
-        "parent_ids",
-        "tags",
-        "ttl",
-    ]
-    row = dict(zip(names, values("sqlite", prepared(packet, content), content_hash(content)), strict=False))
-    order = [
-        "packet_id",
-        "packet_type",
-        "timestamp",
-        "thread_id",
-        "ttl",
-        "parent_ids",
-        "tags",
-        "routing",
-        "provenance",
-    ]
-    return [row[name] for name in order]
+def columns_of(row: Prepared) -> tuple[Any, ...]:
+    """As SQLite keeps them."""
+    return values("sqlite", row, content_hash(row.content))[: len(Prepared._fields) - 1]
 
 
 @for_all(packets())
 def test_what_a_packet_writes_is_canonical_and_fits_its_columns(packet: PacketEnvelope) -> None:
     content = packet.canonical()
-    assert wrong_column(shape_of(content), columns_of(packet)) is None
+    read = read_packet(content)
+    assert read.canonical() == content
+    row = prepared(read, content)
+    assert wrong_column(row, columns_of(row)) is None
+    for at in range(len(columns_of(row))):
+        columns = list(columns_of(row))
+        columns[at] = '["other"]'
+        assert wrong_column(row, columns) == Prepared._fields[at]
     assert same_object(content, content)
     assert same_object(json.dumps(json.loads(content), indent=1), content)
 
@@ -125,7 +107,7 @@ def test_what_it_takes_for_canonical_is(packet: PacketEnvelope, swap: tuple[byte
     at %= len(parts) - 1
     content = old.join(parts[: at + 1]) + new + old.join(parts[at + 1 :])
     try:
-        shape_of(content)
+        read_packet(content)
     except EnvelopeError:
         return
     assert PacketEnvelope.from_json(content).canonical() == content
@@ -137,7 +119,7 @@ def test_bytes_that_are_put_in(packet: PacketEnvelope, more: bytes, at: int) -> 
     at %= len(content)
     wrong = content[:at] + more + content[at:]
     try:
-        shape_of(wrong)
+        read_packet(wrong)
     except EnvelopeError:
         return
     assert PacketEnvelope.from_json(wrong).canonical() == wrong

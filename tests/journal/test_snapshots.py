@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from council.journal import snapshots, writer
+from council.journal import snapshots
+from council.journal.checkpoint import Signer
 from council.journal.record import Record, Snapshot
 from council.protocol.errors import JournalCorrupt
 from tests.journal.conftest import raw
 from tests.journal.journals import begun
 from tests.journal.writing import (
+    KEY,
     NAME,
     fresh,
     journal_of,
@@ -197,9 +199,8 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
     driver = fresh(hand.rules)
     with journal_of(address) as journal:
         journal.recover(driver)
-        assert (
-            snapshots.Keeper(journal._store.database, NAME, journal._signer).newest(journal._row_hash) is None
-        )
+        keeper = snapshots.Keeper(journal._store.database, NAME, Signer(KEY))
+        assert keeper.newest(journal._chain.row_hash) is None
         # An empty map, with no field of ours, and a part that is none: the next one stands without both.
         journal.keep(Snapshot(count, b"\x80", b"\x80"))
     for _ in range(2):
@@ -266,7 +267,7 @@ def test_a_fenced_coordinator_keeps_none(address: str) -> None:
 
 
 def test_one_is_due_after_so_many_records(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "SNAPSHOT_RECORDS", 10)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_RECORDS", 10)
     with journal_of(address) as journal:
         assert not journal.snapshot_due(9)
         assert journal.snapshot_due(10)

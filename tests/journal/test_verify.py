@@ -15,21 +15,19 @@ from uuid import UUID
 
 import pytest
 
-from council.journal import shape
 from council.journal import verify as module
 from council.journal.chain import Head, content_hash, row_hash
 from council.journal.checkpoint import Checkpoint, Signer
-from council.journal.rows import Place, insert_values, prepared, values
-from council.journal.shape import shape_of
+from council.journal.rows import Place, insert_values, values
 from council.journal.store import PacketStore
 from council.journal.verify import Verified, verify
 from council.protocol.errors import CallerError, CheckpointRefused, EnvelopeError, JournalCorrupt
-from council.protocol.packet import PacketEnvelope
+from council.protocol.packet import PacketEnvelope, read_packet
 from tests.patience import HANG_S
 
 from .conftest import only_postgresql, only_sqlite, raw
 from .journals import NAME, fill, life
-from .packets import NOW, append, given, several, whole
+from .packets import NOW, append, given, row_of, several, whole
 
 Open = Callable[..., PacketStore]
 SIGNER = Signer(b"k" * 32)
@@ -104,7 +102,7 @@ class Kept:
                 hashed = content_hash(content)
                 own = row_hash(head.row_hash, position, epoch, hashed)
                 place = Place("council", position, epoch, head.row_hash, own)
-                row = prepared(PacketEnvelope.from_json(content), content)
+                row = row_of(content)
                 insert_values(connection, [values(self.engine, row, hashed, place)])
                 head = Head(position, own)
 
@@ -166,7 +164,7 @@ def test_what_a_council_writes_holds(store: PacketStore, monkeypatch: pytest.Mon
     """And is read fast: for none of its records a packet is built, which would take minutes for a million."""
     hand, _ = life()
     fill(store, hand.records)
-    monkeypatch.setattr(shape, "PacketEnvelope", None)
+    monkeypatch.setattr("council.protocol.packet.PacketEnvelope", None)
     assert verify(store, NAME).rows == len(hand.records) > 30
 
 
@@ -413,7 +411,7 @@ def test_one_that_is_put_in(kept: Kept) -> None:
     own = row_hash(row.row_hash, 5, 1, content_hash(content))
     place = Place("council", 5, 1, row.row_hash, own)
     with kept.store.database.write() as connection:
-        made = values(kept.engine, prepared(whole(50), content), content_hash(content), place)
+        made = values(kept.engine, row_of(content), content_hash(content), place)
         insert_values(connection, [made])
     assert kept.bad().position == 5
     assert "moved" in kept.bad().what
@@ -468,11 +466,11 @@ def uuid(number: int) -> str:
     [
         ({"generation": 1}, "generation 1, its parents make it 2"),
         ({"root_packet_id": uuid(2)}, "root 00000000-0000-0000-0000-000000000002, its parents make it"),
-        ({"parent_ids": [UNKNOWN]}, "does not stand before it"),
-        ({"parent_ids": [uuid(6)], "generation": 4}, "does not stand before it"),
-        ({"parent_ids": [uuid(4)], "generation": 2}, "does not stand before it"),
-        ({"parent_ids": [uuid(100)], "generation": 1}, "does not stand before it"),
-        ({"parent_ids": [uuid(200)], "generation": 1}, "does not stand before it"),
+        ({"parent_ids": [UNKNOWN]}, "is not before it"),
+        ({"parent_ids": [uuid(6)], "generation": 4}, "is not before it"),
+        ({"parent_ids": [uuid(4)], "generation": 2}, "is not before it"),
+        ({"parent_ids": [uuid(100)], "generation": 1}, "is not before it"),
+        ({"parent_ids": [uuid(200)], "generation": 1}, "is not before it"),
         ({"parent_ids": [uuid(2), uuid(2)]}, "a parent twice"),
         ({"parent_ids": [uuid(1)]}, "generation 2, its parents make it 1"),
     ],
@@ -524,7 +522,7 @@ def test_content_that_is_not_canonical(kept: Kept, old: bytes, new: bytes) -> No
     wrong = content.replace(old, new)
     assert wrong != content
     with pytest.raises(EnvelopeError):
-        shape_of(wrong)
+        read_packet(wrong)
     row = kept.store.records("council", 3, 1)[0]
     own = row_hash(row.previous_hash, 4, 1, content_hash(wrong))
     change = "UPDATE packet_store SET content = ?, content_hash = ?, row_hash = ? WHERE position = 4"

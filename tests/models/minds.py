@@ -13,10 +13,11 @@ from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Execution, Halt, Message, Prompt, Task
 from council.protocol.errors import CallDenied, TokenBudgetError
 from tests.models.stub import Stub
+from tests.patience import HANG_S
 
 CANARY = "canary-5b1f0c"
 NONCE = "5f3a9c17e2b84d06"
-CASE = Case("00" * 8, "ada", "Delete the old index", "Nobody reads it any more.", time_left_s=30.0)
+CASE = Case("00" * 8, "ada", "Delete the old index", "Nobody reads it any more.", time_left_s=HANG_S)
 
 
 @dataclass

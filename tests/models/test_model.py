@@ -262,7 +262,7 @@ def test_a_ballot_that_a_model_quotes_drafts_or_takes_back_is_none(text: str) ->
 def test_an_echo_of_an_answer_that_was_planted_is_no_ballot(form: str) -> None:
     """Mutation: what a proposal holds, word for word, is taken for the model's own."""
     told, _ = lost(*[says(form.replace("{}", OTHER))] * 2, case=PLANTED)
-    assert "it is word for word an answer that stands in what it was shown" in told
+    assert "it repeats word for word an answer in the text that it was shown" in told
     case = replace(CASE, action={"tool": "note", "args": json.loads(OTHER)})
     assert "word for word" in lost(*[says(form.replace("{}", OTHER))] * 2, case=case)[0]
     case = replace(CASE, action={"tool": "write", "args": {"text": json.dumps({"log": f"It said {OTHER}."})}})

@@ -299,25 +299,6 @@ def test_a_ttl_is_a_moment() -> None:
     assert not PacketEnvelope.build(**{**DOCUMENTED, "ttl": None}).expired(NOW)
 
 
-def test_the_row_has_the_documents_columns() -> None:
-    row = PacketEnvelope.build(**DOCUMENTED).row()
-    assert set(type(row).model_fields) == {
-        "packet_id",
-        "packet_type",
-        "envelope",
-        "timestamp",
-        "routing",
-        "provenance",
-        "thread_id",
-        "parent_ids",
-        "tags",
-        "ttl",
-    }
-    assert row.routing == {"agent": "plasticos_agent", "domain": "plastic_brokerage"}
-    assert row.parent_ids == (A, B)
-    assert json.loads(json.dumps(row.model_dump()["envelope"])) == DOCUMENTED
-
-
 def test_a_write_says_what_it_came_to() -> None:
     result = PacketWriteResult(packet_id=A, written_tables=("packet_store",))
     assert (result.status, result.error_message) == ("ok", None)

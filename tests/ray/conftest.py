@@ -11,19 +11,33 @@ import pytest
 
 from tests.collector import Collector
 from tests.hold import shapes_on_ray
-from tests.patience import HANG_S, until
-from tests.ray.shells import Document, Ended, First, opened
+from tests.patience import until
+from tests.ray.shells import SLOW, Document, Ended, First, Killed, Up, opened
 
 ROOT = Path(__file__).parent.parent.parent
-# A seat whose process died is seen to be gone while it is built anew.
+# A seat whose process died is seen to be gone for as long as its gate is not there.
 FIRST = """
 name = "first"
 heartbeat_s = 0.5
 inactivity_s = 60.0
 
 [seats.lite]
-mind = "tests.ray.minds:SlowToBuild"
-options = { seconds = 2.0 }
+mind = "tests.ray.minds:LetIn"
+options = {{ gate = "{gate}" }}
+"""
+# A program that waits for a decision, once it is told to.
+WAITS = """
+import sys
+from council import Council
+from council.protocol.errors import CouncilDied
+with Council.connect(name='headless') as council:
+    print("connected", flush=True)
+    sys.stdin.readline()
+    try:
+        council.propose("Wait for me", wait_for="all", timeout_s=3600)
+    except CouncilDied:
+        print("died", flush=True)
+print("still here", flush=True)
 """
 
 
@@ -59,14 +73,15 @@ def collector() -> Iterator[Collector]:
 def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
     """A council on a Ray with its dashboard, which commands brought up, looked at, and were told of."""
     folder = tmp_path_factory.mktemp("first")
-    (folder / "council.toml").write_text(FIRST, encoding="utf-8")
-    browser, seen = folder / "browser", folder / "seen"
+    browser, seen, gate = folder / "browser", folder / "seen", folder / "gate"
+    (folder / "council.toml").write_text(FIRST.format(gate=gate), encoding="utf-8")
+    gate.touch()
     browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
     browser.chmod(0o700)
     with opened(folder) as shell:
         shell.env["BROWSER"] = f"{browser} %s"
         told = [Document(*each) for each in shapes_on_ray.told(shapes_on_ray.FIRST, shell.run)]
-        yield First(shell, told, seen)
+        yield First(shell, told, seen, gate)
 
 
 @pytest.fixture(scope="package")
@@ -77,8 +92,41 @@ def ended(first: First) -> Ended:
     until(lambda: "approved" in watching.stdout.readline())  # type: ignore[union-attr]
     first.look()
     told = [Document(*each) for each in shapes_on_ray.told(shapes_on_ray.LAST, first.shell.run)]
-    _, err = watching.communicate(timeout=HANG_S)
-    return Ended(first, [*first.documents, *told], watching.returncode, err)
+    return Ended(first, [*first.documents, *told], watching)
+
+
+@pytest.fixture(scope="package")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A council that decides nothing; its host is killed in the end."""
+    with opened(tmp_path_factory.mktemp("slow")) as shell:
+        settings = shell.folder / "council.toml"
+        settings.write_text(SLOW, encoding="utf-8")
+        found = Up(shell, shell.told("up", "--name", "headless")["up"])
+        settings.unlink()
+        yield found
+
+
+@pytest.fixture(scope="package")
+def killed(slow: Up) -> Killed:
+    """The same, whose host was killed while a program and a command waited for it."""
+    shell = slow.shell
+    program = shell.program(WAITS)
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stdout.readline() == "connected\n"
+    program.stdin.write("\n")
+    program.stdin.flush()
+    command = shell.start(
+        "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "3600"
+    )
+    until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
+    slow.kill()
+    return Killed(slow, program, command)
+
+
+@pytest.fixture
+def at_last() -> None:
+    """For a test that is run after all others, since what it looks at takes its time: half a minute, mostly."""
 
 
 @pytest.fixture
@@ -94,11 +142,22 @@ def own_ray(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Ray after another: those that share the first one, those that have their own, and this folder's last."""
+    """One Ray after another: those of single tests' own, of which the killed one is first, and this folder's last."""
     places = [at for at, item in enumerate(items) if Path(item.path).parent == Path(__file__).parent]
     ours = [items[at] for at in places]
-    used = {item: getattr(item, "fixturenames", ()) for item in ours}
-    ours.sort(key=lambda item: (not own_ray(item), "first" not in used[item], "ended" in used[item]))
+
+    def place(item: pytest.Item) -> list[bool]:
+        used = getattr(item, "fixturenames", ())
+        steps = (
+            "at_last" in used,
+            not own_ray(item),
+            "slow" not in used,
+            "killed" in used,
+            "first" not in used,
+        )
+        return [*steps, "ended" in used]
+
+    ours.sort(key=place)
     for at, item in zip(places, ours, strict=True):
         items[at] = item
         item.add_marker(pytest.mark.ray)

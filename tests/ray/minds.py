@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,11 +101,6 @@ class Gated:
         return Opinion.no("let in", confidence=0.9)
 
 
-class SlowToBuild:
-    """Takes its time before it is there."""
-
-    def __init__(self, seconds: float = 4.0) -> None:
-        time.sleep(seconds)
-
+class LetIn(Gated):
     async def review(self, case: Case) -> Opinion:
         return Opinion.yes("here at last")

@@ -16,6 +16,11 @@ from council.cluster import reaper
 from tests.patience import HANG_S, until
 
 ROOT = Path(__file__).parent.parent.parent
+# The settings of a council that decides nothing.
+SLOW = """
+[seats.codemind]
+mind = "tests.ray.minds:Endless"
+"""
 
 
 class Shell:
@@ -123,12 +128,15 @@ class Document(NamedTuple):
 
 
 class First(Up):
-    """With what the commands printed that were run first; ``opened`` is the address that a browser was handed."""
+    """With what the commands printed that were run first.
 
-    def __init__(self, shell: Shell, documents: list[Document], opened: Path) -> None:
+    ``opened`` has the address that a browser was handed. Lite is built once ``gate`` is there.
+    """
+
+    def __init__(self, shell: Shell, documents: list[Document], opened: Path, gate: Path) -> None:
         assert documents[0].exit_code == 0, documents[0]
         super().__init__(shell, documents[0].said["up"])
-        self.documents, self.opened = documents, opened
+        self.documents, self.opened, self.gate = documents, opened, gate
 
     def said(self, *command: str) -> dict[str, Any]:
         """What the last of such commands printed."""
@@ -139,9 +147,16 @@ class First(Up):
 
 
 class Ended(NamedTuple):
-    """A council that was taken down; how who watched it was told."""
+    """A council that was taken down, and the command that watched it."""
 
     first: First
     documents: list[Document]
-    watch_code: int
-    watch_err: str
+    watching: subprocess.Popen[str]
+
+
+class Killed(NamedTuple):
+    """A council whose host was killed, and those who waited for its decision."""
+
+    up: Up
+    program: subprocess.Popen[str]
+    command: subprocess.Popen[str]

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.patience import HANG_S, until
-from tests.ray.shells import Ended, First, Shell, Up, alive, below, opened
+from tests.ray.shells import SLOW, Ended, First, Killed, Shell, Up, alive, below, opened
 
 pytestmark = pytest.mark.ray
-
-SLOW = """
-[seats.codemind]
-mind = "tests.ray.minds:Endless"
-"""
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -28,17 +23,6 @@ def a_ray() -> None:
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     with opened(tmp_path) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A council that decides nothing; its host is killed in the end."""
-    with opened(tmp_path_factory.mktemp("slow")) as shell:
-        settings = shell.folder / "council.toml"
-        settings.write_text(SLOW, encoding="utf-8")
-        found = Up(shell, shell.told("up", "--name", "headless")["up"])
-        settings.unlink()
         yield found
 
 
@@ -59,48 +43,25 @@ def test_an_interrupted_proposal_is_taken_back_and_a_watch_tells_it(slow: Up) ->
     assert (watched.returncode, "cancelled" in watched.stdout) == (0, True), watched
 
 
-WAITS = """
-import sys
-from council import Council
-from council.protocol.errors import CouncilDied
-with Council.connect(name='headless') as council:
-    print("connected", flush=True)
-    sys.stdin.readline()
-    try:
-        council.propose("Wait for me", wait_for="all", timeout_s=3600)
-    except CouncilDied:
-        print("died", flush=True)
-print("still here", flush=True)
-"""
-
-
-def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(slow: Up) -> None:
-    """Mutation: Ray ends the process by itself, with exit code 1, which a gate takes for a rejection."""
-    shell = slow.shell
-    program = shell.program(WAITS)
-    assert program.stdin is not None
-    assert program.stdout is not None
-    assert program.stdout.readline() == "connected\n"
-    program.stdin.write("\n")
-    program.stdin.flush()
-    waiting = shell.start(
-        "propose", "Wait too", "--name", "headless", "--wait-for", "all", "--timeout", "3600"
-    )
-    until(lambda: shell.told("status", "--name", "headless")["open_count"] == 2)
-    slow.kill()
-    _, err = waiting.communicate(timeout=HANG_S)
-    out, program_err = program.communicate(timeout=HANG_S)
-    assert (waiting.returncode, "has ended" in err, "Traceback" in err) == (4, True, False), err
-    # After a minute Ray itself would end both.
-    assert (program.returncode, out.splitlines()) == (0, ["died", "still here"]), program_err
-
-
-def test_a_council_whose_host_was_killed_is_noticed_as_gone(slow: Up) -> None:
-    """What its host leaves is looked at last of all."""
-    slow.kill()
-    status = slow.shell.run("status", "--name", "headless")
+def test_a_council_whose_host_was_killed_is_noticed_as_gone(killed: Killed) -> None:
+    status = killed.up.shell.run("status", "--name", "headless")
     assert status.returncode == 4
     assert "is gone without having been taken down" in status.stderr
+
+
+@pytest.mark.usefixtures("at_last")
+def test_a_dead_head_is_an_error_and_does_not_end_the_program_that_waits(killed: Killed) -> None:
+    """Mutation: Ray ends the process by itself, with exit code 1, which a gate takes for a rejection."""
+    _, err = killed.command.communicate(timeout=HANG_S)
+    out, program_err = killed.program.communicate(timeout=HANG_S)
+    assert (killed.command.returncode, "has ended" in err, "Traceback" in err) == (4, True, False), err
+    # After a minute Ray itself would end both.
+    assert (killed.program.returncode, out.splitlines()) == (0, ["died", "still here"]), program_err
+
+
+@pytest.mark.usefixtures("at_last")
+def test_a_killed_host_leaves_nothing_running(killed: Killed) -> None:
+    until(killed.up.gone)
 
 
 def test_a_council_goes_up_outlives_the_shell_and_decides(first: First) -> None:
@@ -206,15 +167,20 @@ def test_a_ray_that_does_not_start_is_said(shell: Shell) -> None:
     assert "internal error" not in found.stderr
 
 
-def test_it_comes_down_whole_and_who_watches_is_told(ended: Ended) -> None:
+def test_it_comes_down_whole(ended: Ended) -> None:
     assert [each.exit_code for each in ended.documents[-2:]] == [0, 4]
     assert not ended.first.path.exists()
     assert not alive({ended.first.pid})
     until(ended.first.gone)
     assert ended.first.shell.run("status").returncode == 4
-    assert ended.watch_code == 4
-    assert "error:" in ended.watch_err
-    assert "Traceback" not in ended.watch_err
+
+
+@pytest.mark.usefixtures("at_last")
+def test_who_watches_is_told_that_it_came_down(ended: Ended) -> None:
+    _, err = ended.watching.communicate(timeout=HANG_S)
+    assert ended.watching.returncode == 4
+    assert "error:" in err
+    assert "Traceback" not in err
 
 
 def test_an_interrupted_start_leaves_nothing(shell: Shell) -> None:
@@ -256,8 +222,3 @@ def test_an_interrupted_review_ends_its_council(shell: Shell) -> None:
     assert waiting.returncode == 130
     assert "is undecided" in err
     until(lambda: not alive(family))
-
-
-def test_a_killed_host_leaves_nothing_running(slow: Up) -> None:
-    slow.kill()
-    until(slow.gone)

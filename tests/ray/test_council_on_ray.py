@@ -124,8 +124,8 @@ def begun(gate: Path) -> bool:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Council]:
-    """A council with its journal on disk. No test closes it, or kills its coordinator."""
-    with launch("shared", store=str(tmp_path_factory.mktemp("shared") / "s.db")) as council:
+    """A council with its journal on disk, named as if of a pool. No test closes it, or kills its coordinator."""
+    with launch("shared.0", store=str(tmp_path_factory.mktemp("shared") / "s.db")) as council:
         yield council
 
 
@@ -613,8 +613,7 @@ def test_a_pool_is_joined_by_its_name_and_knows_its_size(name: str) -> None:
         assert other.status()["decided"] == {"approved": 4}
 
 
-def test_a_council_by_itself_is_no_pool(name: str) -> None:
-    with launch(f"{name}.0", seats=seats()) as alone:
-        with pytest.raises(CallerError, match=rf"{name}\.0 is part of no pool: use Council\.connect"):
-            CouncilPool.connect(name=name)
-        assert alone.propose("Rotate the staging key")
+def test_a_council_by_itself_is_no_pool(council: Council) -> None:
+    with pytest.raises(CallerError, match=r"shared\.0 is part of no pool: use Council\.connect"):
+        CouncilPool.connect(name="shared")
+    assert council.propose("Rotate the staging key")

@@ -8,7 +8,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from council.protocol.errors import OperatorError, Unreachable
 from tests.patience import HANG_S, until
 from tests.runtime.harness import run
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.ray
 
 # Each process that unpickles a Trap leaves a file of its own id.
 FOREIGN = """
@@ -36,65 +36,92 @@ import time
 import msgspec
 import ray
 
-address, name, folder, how = sys.argv[1:]
+def made(name, folder, how):
+    class Trap:
+        def __reduce__(self):
+            return exec, (f"import os; open(os.path.join({folder!r}, str(os.getpid())), 'w').close()",)
 
-class Trap:
-    def __reduce__(self):
-        return exec, (f"import os; open(os.path.join({folder!r}, str(os.getpid())), 'w').close()",)
+    class Error(Exception):
+        def __reduce__(self):
+            return Trap().__reduce__()
 
-class Error(Exception):
-    def __reduce__(self):
-        return Trap().__reduce__()
+    class Foreign:
+        if how == "class":
+            trap = Trap()
 
-class Foreign:
-    if how == "class":
-        trap = Trap()
+        def ready(self):
+            return True
 
-    def ready(self):
-        return True
+        def hello(self):
+            while how == "late error" and not os.path.exists(os.path.join(folder, "go")):
+                time.sleep(0.05)
+            if how == "result":
+                return Trap()
+            if how in ("error", "late error"):
+                raise Error()
+            versions = {"council_id": "c", "pid": 1, "ray": ray.__version__, "python": sys.version.split()[0]}
+            return b"+" + msgspec.msgpack.encode(versions)
 
-    def hello(self):
-        while how == "late error" and not os.path.exists(os.path.join(folder, "go")):
-            time.sleep(0.05)
-        if how == "result":
+        def join(self, name, role, key):
+            if how == "later error":
+                raise Error()
             return Trap()
-        if how in ("error", "late error"):
-            raise Error()
-        versions = {"council_id": "c", "pid": 1, "ray": ray.__version__, "python": sys.version.split()[0]}
-        return b"+" + msgspec.msgpack.encode(versions)
 
-    def join(self, name, role, key):
-        if how == "later error":
-            raise Error()
-        return Trap()
+        def about(self):
+            return Trap()
 
-    def about(self):
-        return Trap()
+        def node(self):
+            return Trap()
 
-    def node(self):
-        return Trap()
+    options = {"name": name, "namespace": "council", "lifetime": "detached", "num_cpus": 0}
+    return ray.remote(Foreign).options(**options).remote()
 
+address, *words = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)
-options = {"name": name, "namespace": "council", "lifetime": "detached", "num_cpus": 0}
-actor = ray.remote(Foreign).options(**options).remote()
-ray.wait([actor.ready.remote()])
+actors = [made(*words[at : at + 3]) for at in range(0, len(words), 3)]
+ray.wait([each.ready.remote() for each in actors], num_returns=len(actors))
 """
+HOW = ["result", "error", "class", "later result", "later error"]
+
+
+def put(*actors: tuple[str, Path, str]) -> None:
+    """Puts foreign actors into this Ray: the name of each, the folder of its traps, and how it springs them."""
+    arguments = [str(word) for actor in actors for word in actor]
+    subprocess.run(
+        [sys.executable, "-c", FOREIGN, connection.here(), *arguments],
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        check=True,
+        timeout=HANG_S,
+    )
+
+
+def end(name: str) -> None:
+    with contextlib.suppress(ValueError):  # it was ended
+        ray.kill(raw_answers.find(name, "council", Harmless))
 
 
 @pytest.fixture
 def foreign(name: str, tmp_path: Path) -> Any:
-    """Puts a foreign actor into this Ray, under the name of an actor of a council's, by default its coordinator."""
-    parts = []
+    """Puts foreign actors under the names of actors of a council's, by default its coordinator."""
+    parts: list[str] = []
 
-    def put(how: str, part: str = "coordinator") -> None:
-        arguments = [sys.executable, "-c", FOREIGN, connection.here(), f"{name}/{part}", str(tmp_path), how]
-        subprocess.run(arguments, env={**os.environ, "RAY_AUTH_MODE": "token"}, check=True, timeout=HANG_S)
-        parts.append(part)
+    def begin(how: str, *those: str) -> None:
+        put(*((f"{name}/{part}", tmp_path, how) for part in those or ["coordinator"]))
+        parts.extend(those or ["coordinator"])
 
-    yield put
+    yield begin
     for part in parts:
-        with contextlib.suppress(ValueError):  # it was ended
-            ray.kill(raw_answers.find(f"{name}/{part}", "council", Harmless))
+        end(f"{name}/{part}")
+
+
+@pytest.fixture(scope="module")
+def foreigners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[str, Path]]]:
+    """One foreign coordinator for each way, with the folder of its traps."""
+    found = {how: (f"foreign-{at}", tmp_path_factory.mktemp("traps")) for at, how in enumerate(HOW)}
+    put(*((f"{name}/coordinator", folder, how) for how, (name, folder) in found.items()))
+    yield found
+    for name, _ in found.values():
+        end(f"{name}/coordinator")
 
 
 @ray.remote
@@ -113,18 +140,16 @@ class Other:
     """Of another class than the actor that is found as one of it."""
 
 
-@pytest.mark.parametrize("how", ["result", "error", "class", "later result", "later error"])
-def test_nothing_of_a_foreign_actor_is_unpickled(
-    name: str, foreign: Callable[[str], None], tmp_path: Path, how: str
-) -> None:
+@pytest.mark.parametrize("how", HOW)
+def test_nothing_of_a_foreign_actor_is_unpickled(foreigners: dict[str, tuple[str, Path]], how: str) -> None:
     """Fails also where a version of Ray goes another way to unpickle than the one that is guarded."""
-    foreign(how)
+    name, folder = foreigners[how]
     try:
         with pytest.raises(Unreachable):
             Council.connect(connection.here(), name, call_timeout_s=3.0)
     finally:
         gc.collect()  # Ray reads an error that was not asked for once nobody can ask for it any more
-    assert not (tmp_path / str(os.getpid())).exists()
+    assert not (folder / str(os.getpid())).exists()
 
 
 def test_an_error_that_comes_after_the_call_was_given_up_is_not_unpickled(
@@ -174,8 +199,7 @@ def test_a_coordinator_that_goes_on_unpickles_nothing_of_foreign_actors_in_the_p
 ) -> None:
     config = CouncilConfig(name=name, panel=True)
     seat = config.seats[0]
-    foreign("class", seat.name)
-    foreign("class", "panel")
+    foreign("class", seat.name, "panel")
 
     async def find() -> None:
         transport = RayTransport(config.model_copy(update={"seats": (seat,)}), {}, f"{name}.0", None)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.chaos.machines import FAST, Machines, namespaces_allowed
 from tests.chaos.postgres import server
-from tests.patience import HANG_S, until
+from tests.patience import ROUND_S, until
 from tests.ray.shells import ROOT, Shell
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -47,7 +47,7 @@ def test_nodes_that_are_lost_take_no_decision_with_them() -> None:
 def chaos(seed: str, count: str) -> str:
     """What a round says, in which nothing was lost, though there was much to lose."""
     command = [sys.executable, "-m", "tests.chaos", "nodes", "--count", count, "--seed", seed]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_S, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ROUND_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     told = re.search(rf"kills {count}, acknowledged (\d+) .*, lost 0, duplicated 0, changed 0", done.stdout)
     assert told, done.stdout

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +26,12 @@ def actors(council: str) -> set[str]:
 
 
 @pytest.mark.long
-def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str) -> None:
+def test_a_launcher_killed_while_its_seats_begin_leaves_no_seat(name: str, tmp_path: Path) -> None:
     """Mutation: only ``attend`` notices that a coordinator is dead, and nobody attends to these."""
     code = (
         "from council import Council, SeatConfig\n"
-        "seats = [SeatConfig(name=n, mind='tests.ray.minds:SlowToBuild') for n in ('prime', 'lite', 'codemind')]\n"
+        f"gated = {{'mind': 'tests.ray.minds:Gated', 'options': {{'gate': {str(tmp_path / 'never')!r}}}}}\n"
+        "seats = [SeatConfig(name=name, **gated) for name in ('prime', 'lite', 'codemind')]\n"
         f"Council.launch(seats=seats, name={name!r}, ray_address={ray.get_runtime_context().gcs_address!r})\n"
     )
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "PYTHONPATH": str(ROOT)}

@@ -41,13 +41,14 @@ for _ in range(2):
     print("closed", flush=True)
 """
 # Starts the launcher, becomes the parent of what that leaves, and never waits for any of it: it stays as a zombie, as
-# in a container without an init.
+# in a container without an init. What the launcher says ends with the launcher.
 HEEDLESS = """
-import ctypes, subprocess, sys, time
+import ctypes, os, subprocess, sys, time
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 launcher = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
 print(launcher.pid, flush=True)
+os.close(1)
 time.sleep(3600)
 """
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from council.agents.messaging import seat_messages
+from council.agents.messaging.mailbox import Courier, Reply
 from council.agents.messaging.seat_messages import Letter
+from council.agents.seat.host import SeatHost
+from council.agents.seat.remote import RemoteSeat, courier_to
+from council.api.inline import InlineTransport
 from council.core.state import Decision, Rules
 from council.protocol import codec, signing
 from council.protocol.envelope import Envelope
@@ -56,6 +60,24 @@ def key_of(name: str) -> bytes:
 
 def greeting(name: str, key: bytes | None = None, council_id: str = COUNCIL_ID) -> bytes:
     return signing.greeting(key or key_of(name), council_id, name)
+
+
+class CalledTransport(InlineTransport):
+    """Seats that are called as those elsewhere are: letters are sealed, and each call may fail or take its time."""
+
+    def __init__(self, hosts: dict[str, SeatHost]) -> None:
+        super().__init__(hosts)
+        self.seats = {name: RemoteSeat(host, key_of(name), COUNCIL_ID) for name, host in hosts.items()}
+
+    def link(  # type: ignore[override]  # another way, for the same seats
+        self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
+    ) -> Courier:
+        return courier_to(
+            seat, key_of(seat), COUNCIL_ID, lambda batch: self.exchange(seat, batch), heard, lost
+        )
+
+    async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
+        return await self.seats[seat].exchange(batch)
 
 
 class Hand:
@@ -187,11 +209,11 @@ class Hand:
         assert isinstance(message, Acknowledged), message
 
     def letters(self) -> list[tuple[str, Letter]]:
-        """What went to seats since the last look, opened with their keys."""
+        """What went to seats since the last look."""
         found = []
         while self.driver.to_seats:
             seat, item = self.driver.to_seats.popleft()
-            found.append((seat, seat_messages.read(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))))
+            found.append((seat, seat_messages.read(item)))
         return found
 
     def to_seats(self) -> list[tuple[str, Envelope]]:

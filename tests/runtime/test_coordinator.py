@@ -38,7 +38,7 @@ from council.runtime.coordinator import SESSION_IDLE_S, Coordinator
 from council.runtime.messages import Acknowledged, Failed, Stalled, Told
 from council.runtime.surroundings import Clock
 from tests.patience import HANG_S
-from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, greeting, key_of, run, until
+from tests.runtime.harness import COUNCIL_ID, WALL_0, CalledTransport, Hand, greeting, key_of, run, until
 
 
 class Chair:
@@ -117,6 +117,7 @@ class Bench:
         clock: Clock | None = None,
         fitting: Any = None,
         council_id: str = COUNCIL_ID,
+        transport: Callable[[dict[str, SeatHost]], InlineTransport] = InlineTransport,
         **rules: Any,
     ) -> None:
         minds = minds or {"prime": Chair, "lite": agree, "codemind": agree}
@@ -137,7 +138,7 @@ class Bench:
             )
             for name, mind in minds.items()
         }
-        self.transport = InlineTransport(self.hosts)
+        self.transport: Any = transport(self.hosts)
         self.coordinator = Coordinator(
             Rules(seats=tuple(minds), prime="prime", **rules),
             council_id,
@@ -328,7 +329,7 @@ def test_a_letter_that_fails_before_its_seat_is_attended_to_is_not_forgotten() -
 
     async def scenario() -> None:
         journal = SlowFromTheStart()
-        async with Bench(journal=journal) as bench:
+        async with Bench(journal=journal, transport=CalledTransport) as bench:
             exchange = bench.transport.exchange
             failed = asyncio.Event()
 
@@ -338,7 +339,7 @@ def test_a_letter_that_fails_before_its_seat_is_attended_to_is_not_forgotten() -
                     raise ConnectionError("the line broke")
                 return await exchange(seat, batch)
 
-            bench.transport.exchange = once  # type: ignore[method-assign]
+            bench.transport.exchange = once
             client = await bench.client()
             call = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
             await failed.wait()  # while the start's record is still being kept, and nobody is attended to
@@ -398,7 +399,7 @@ def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
             monkeypatch.setattr(seats, "end", ends_meanwhile)
             await bench.coordinator.close()
             assert bench.coordinator._commit.kept_position == kept_before
-            assert bench.coordinator._timer is None or bench.coordinator._timer.cancelled()
+            assert not bench.coordinator._timer.is_set
             with pytest.raises(OperatorError, match="closed"):
                 await call
 
@@ -1077,7 +1078,7 @@ def test_closing_ends_every_wait_with_a_clear_error() -> None:
 # Seats
 
 
-class Fragile(InlineTransport):
+class Fragile(CalledTransport):
     """Seats whose calls fail while they are down."""
 
     def __init__(self, hosts: dict[str, SeatHost]) -> None:
@@ -1105,10 +1106,8 @@ class Fragile(InlineTransport):
 
 def test_a_seat_that_cannot_be_reached_is_inactive_revived_and_asked_anew() -> None:
     async def scenario() -> None:
-        bench = Bench()
-        bench.transport = transport = Fragile(bench.hosts)
-        transport.coordinator = bench.coordinator
-        bench.coordinator._transport = bench.coordinator._seats._transport = transport
+        bench = Bench(transport=Fragile)
+        transport = bench.transport
         async with bench:
             await until(lambda: bench.coordinator._driver.state.seats["lite"].beat == 0)
             transport.down.add("lite")
@@ -1136,7 +1135,7 @@ def test_a_seat_that_takes_no_letters_is_given_up_before_they_fill_the_memory() 
     """Mutation: a mind that blocks its seat's loop, whose heart beats on, has the coordinator keep every letter."""
 
     async def scenario() -> None:
-        async with Bench(open_max=10) as bench:
+        async with Bench(open_max=10, transport=CalledTransport) as bench:
             client = await bench.client()
             exchange = bench.transport.exchange
             stuck = asyncio.Event()
@@ -1146,8 +1145,8 @@ def test_a_seat_that_takes_no_letters_is_given_up_before_they_fill_the_memory() 
                     await stuck.wait()
                 return await exchange(seat, batch)
 
-            bench.transport.exchange = blocked  # type: ignore[method-assign]
-            courier = bench.coordinator._seats._couriers["codemind"]
+            bench.transport.exchange = blocked
+            courier = bench.coordinator._seats._links["codemind"]
             most = 0
             for n in range(200):
                 (told,) = await client.exchange(client.proposal(f"{n:08x}"))

@@ -1124,7 +1124,7 @@ def test_authentic_nonsense_of_a_seat_is_refused_and_never_raises(payload: bytes
 def test_what_the_council_said_to_a_seat_cannot_be_sent_back_as_the_seats_own_word(hand: Hand) -> None:
     hand.propose(None)
     _, item = hand.driver.to_seats[0]
-    hand.receive(item, "s1")
+    hand.receive(signing.seal_to(item, key_of("lite"), COUNCIL_ID, "lite"), "s1")
     assert hand.failed().code == "malformed"  # a letter is no envelope
     pid = hand.propose(None)
     payload = signing.payload_of(hand.vote("lite", pid))

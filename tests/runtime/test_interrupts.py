@@ -18,7 +18,7 @@ from council.protocol.errors import MindError
 from council.runtime.build import new_seat, rules_of
 from council.runtime.messages import Told
 from tests.patience import HANG_S
-from tests.runtime.harness import run, until
+from tests.runtime.harness import CalledTransport, run, until
 from tests.runtime.test_coordinator import Bench, Chair, SlowJournal
 
 GLANCE_S = 0.002
@@ -249,7 +249,7 @@ def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() 
 
     async def scenario() -> None:
         minds = {"prime": Fluent(), "lite": Watch(), "codemind": Chair()}
-        async with Bench(minds, observer="lite", open_max=2) as bench:
+        async with Bench(minds, observer="lite", open_max=2, transport=CalledTransport) as bench:
             parked = bench.transport.exchange
 
             async def slow(seat: str, batch: list[bytes]) -> Any:
@@ -257,7 +257,7 @@ def test_a_seat_that_takes_no_letters_misses_streams_and_is_not_lost_for_them() 
                     await asyncio.sleep(0.2)
                 return await parked(seat, batch)
 
-            bench.transport.exchange = slow  # type: ignore[method-assign]
+            bench.transport.exchange = slow
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)

@@ -592,7 +592,7 @@ def test_a_quiet_council_signs_what_came_last(
             await told(client, client.proposal("aaaaaaaa"))
             await until(lambda: not living.driver.awaits_saving and not living.coordinator._commit.writing)
             assert not file.exists()
-            monkeypatch.setattr("council.journal.writer.CHECKPOINT_S", 0.0)
+            monkeypatch.setattr("council.journal.checkpoint.CHECKPOINT_S", 0.0)
             content = {"beat": 10_000, "busy_with": None, "uptime_s": 1.0}
             seat = Client(living, "lite", "", "voter")  # type: ignore[arg-type]
             boot = living.driver.boot("lite")
@@ -604,7 +604,7 @@ def test_a_quiet_council_signs_what_came_last(
 
 def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots at small distances, closings at any moment, seats that die: live, recovered and journaled agree."""
-    monkeypatch.setattr("council.journal.writer.SNAPSHOT_RECORDS", 7)
+    monkeypatch.setattr("council.journal.snapshots.SNAPSHOT_RECORDS", 7)
     chance = random.Random(4)
 
     async def unsure(case: Case) -> Opinion:

@@ -10,11 +10,10 @@ from council.agents.messaging import seat_messages
 from council.agents.seat.plan_stream import PIECE_CHARS, PIECES_MAX
 from council.core import events as ev
 from council.journal.record import Record
-from council.protocol import signing
 from council.protocol.envelope import Info
 from council.protocol.values import plain as as_data
 from council.runtime.status import status as status_of
-from tests.runtime.harness import COUNCIL_ID, Hand, key_of
+from tests.runtime.harness import Hand, key_of
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def relayed(hand: Hand) -> list[tuple[str, str, dict[str, Any]]]:
     found = []
     while hand.driver.perishable:
         seat, item = hand.driver.perishable.popleft()
-        envelope, about, _ = seat_messages.read(signing.open_to(item, key_of(seat), COUNCIL_ID, seat))
+        envelope, about, _ = seat_messages.read(item)
         assert isinstance(envelope.content, Info)
         assert (envelope.content.kind, envelope.sender, about) == ("stream", "coordinator", None)
         found.append((seat, envelope.content.text, as_data(envelope.content.data)))

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from council.agents.messaging.mailbox import Reply
+from council.agents.messaging.mailbox import BATCH_ITEMS_MAX, Reply
 from council.agents.seat.host import SeatHost
-from council.api.inline import InlineTransport
 from council.protocol.errors import EpochFenced
 from council.runtime import supervision
+from council.runtime.messages import Told
 from council.runtime.supervision import REVIVE_FIRST_S, REVIVE_LAST_S
-from tests.runtime.harness import run, until
+from tests.runtime.harness import CalledTransport, run, until
 from tests.runtime.test_coordinator import Bench, HandClock
 
 
-class Attended(InlineTransport):
+class Attended(CalledTransport):
     """Notes the attendances that run, and ends those of a seat when the test says so.
 
     ``refusals`` is how often a seat is not back yet when it is to be revived.
@@ -53,11 +53,8 @@ class Attended(InlineTransport):
 
 
 def attended(**options: Any) -> tuple[Bench, Attended]:
-    bench = Bench(**options)
-    bench.transport = transport = Attended(bench.hosts)
-    transport.coordinator = bench.coordinator
-    bench.coordinator._transport = bench.coordinator._seats._transport = transport
-    return bench, transport
+    bench = Bench(transport=Attended, **options)
+    return bench, bench.transport
 
 
 @pytest.fixture
@@ -183,7 +180,7 @@ def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest
             client = await bench.client()
             seats, courier = (
                 bench.coordinator._driver.state.seats,
-                bench.coordinator._seats._couriers["codemind"],
+                bench.coordinator._seats._links["codemind"],
             )
             most = 0
             while seats["codemind"].boot == 0:
@@ -194,5 +191,67 @@ def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest
             assert most > 60_000
             assert "it takes no letters" in seats["codemind"].why
             stuck.set()
+
+    run(scenario())
+
+
+def test_a_seat_in_process_that_fails_costs_itself_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: what a seat raises as it takes a message reaches the client whose proposal it was."""
+
+    async def scenario() -> None:
+        async with Bench() as bench:
+            seats = bench.coordinator._driver.state.seats
+            await until(lambda: seats["lite"].beat == 0)
+
+            def broken(letter: bytes) -> None:
+                raise RuntimeError("a fault of the seat")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(bench.hosts["lite"], "receive", broken)
+                client = await bench.client()
+                (told,) = await client.exchange(client.proposal())
+                assert isinstance(told, Told)
+                assert told.decision.outcome == "approved"
+                await until(lambda: seats["lite"].boot == 1)
+            await until(lambda: seats["lite"].active)
+            (told,) = await client.exchange(client.proposal(wait_for="all"))
+            assert isinstance(told, Told)
+            assert told.decision.tally.yes == 3
+
+    run(scenario())
+
+
+def test_what_seats_in_process_say_in_one_turn_is_kept_in_one_write() -> None:
+    """Mutations: each ballot is settled by itself; more than a call carries keeps the loop for all of it."""
+
+    async def scenario() -> None:
+        async with Bench(open_max=1_000) as bench:
+            heard: list[int] = []
+            link = bench.transport.link("lite", lambda items: heard.append(len(items)), lambda error: None)
+            assert len(link) == link.waiting_bytes == 0
+            for _ in range(BATCH_ITEMS_MAX + 3):
+                bench.hosts["lite"].say(b"sealed")
+            assert heard == []
+            await until(lambda: sum(heard) == BATCH_ITEMS_MAX + 3)
+            assert heard == [BATCH_ITEMS_MAX, 3]
+
+    run(scenario())
+
+
+def test_what_a_seat_in_process_says_after_the_end_is_not_heard() -> None:
+    """Mutation: a mind that ends late has its ballot stepped, and written to a journal that is closed."""
+
+    async def scenario() -> None:
+        bench = Bench()
+        async with bench:
+            await until(
+                lambda: all(seat.beat == 0 for seat in bench.coordinator._driver.state.seats.values())
+            )
+        position, refused = bench.coordinator._driver.position, bench.coordinator._driver.refused.total()
+        bench.hosts["lite"].say(b"too late")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bench.coordinator._driver.position == position
+        assert bench.coordinator._driver.refused.total() == refused
 
     run(scenario())

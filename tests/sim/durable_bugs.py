@@ -310,16 +310,16 @@ DURABLE_BUGS = (
     ),
     Bug(
         "records stand under any envelope",
-        "journal.packets:Packer._payload",
-        "b64encode(record.sealed)",
-        "b64encode(record.sealed[:-1])",
+        "journal.packets:_payload",
+        "sealed=record.sealed",
+        "sealed=record.sealed and record.sealed[:-1]",
     ),
-    Bug("a record has no id", "journal.packets:Packer._payload", 'payload["msg_id"] = record.msg_id', "pass"),
+    Bug("a record has no id", "journal.packets:_payload", "msg_id=record.msg_id", "msg_id=None"),
     Bug(
         "a record has no key",
-        "journal.packets:Packer._payload",
-        "if record.key_mark is not None:",
-        "if False:",
+        "journal.packets:_payload",
+        "None if record.key_mark is None else record.key_mark.hex()",
+        "None",
     ),
     Bug(
         "a record has no escalation",
@@ -350,7 +350,12 @@ DURABLE_BUGS = (
         "the root is the last parent's", "journal.packets:Packer._lineage", "lines[0].root", "lines[-1].root"
     ),
     Bug("lines are not looked up", "journal.packets:Packer._lines_of", "if missing:", "if False:"),
-    Bug("packets are not canonical", "journal.packets:_canonical", "1e-4 <= x < 1e16", "True"),
+    Bug(
+        "packets are not canonical",
+        "protocol.packet:StoredPacket.canonical",
+        'b"0.0000" in data or _TWO_FORMS.search(data)',
+        "False",
+    ),
     Bug(
         "a record is read without its mark",
         "journal.packets:unpacked",
@@ -460,13 +465,13 @@ STORE_BUGS = (
     Bug(
         "recovery replays what the snapshot has",
         "journal.writer:DurableJournal.recover",
-        "after, self._tree = found.head,",
-        "self._tree =",
+        "after, self._chain.tree = found.head,",
+        "self._chain.tree =",
         "tests/sim/test_real_store.py::test_a_simulated_council_on_a_real_store",
     ),
     Bug(
         "rows are not counted into the tree",
-        "journal.writer:DurableJournal._append",
+        "journal.stored_chain:StoredChain.append",
         "for each in hashes:",
         "for each in ():",
         "tests/sim/test_real_store.py::test_a_simulated_council_on_a_real_store",
@@ -480,14 +485,14 @@ STORE_BUGS = (
     ),
     Bug(
         "the chain is not looked at",
-        "journal.writer:DurableJournal._records",
+        "journal.stored_chain:StoredChain.records",
         "own != row.row_hash or row.previous_hash != head.row_hash",
         "False",
         "tests/sim/test_real_store.py::test_a_changed_record_is_not_taken_back",
     ),
     Bug(
         "a gap is not looked at",
-        "journal.writer:DurableJournal._records",
+        "journal.stored_chain:StoredChain.records",
         "row.position != head.position + 1",
         "False",
         "tests/sim/test_real_store.py::test_a_record_that_is_missing_is_missed",

@@ -101,8 +101,8 @@ class Network:
             while letters_:
                 self._to_seat(life, *letters_.popleft(), kept=kept)
 
-    def _to_seat(self, life: Any, name: str, sealed: bytes, *, kept: bool) -> None:
-        payload = signing.payload_of(sealed)
+    def _to_seat(self, life: Any, name: str, payload: bytes, *, kept: bool) -> None:
+        sealed = signing.seal_to(payload, self.keys[name], self.council_id, name)
         self._sent[sealed] += 1
         label = f"to/{name}/{reference(sealed)}/{self._sent[sealed]}"
         envelope, about, _ = self.read(payload)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from council.agents.messaging.mailbox import Reply
+from council.agents.messaging.mailbox import Courier, Reply
 from council.agents.mind import Case, Observation, Opinion, Ruling, ShownBallot, Stream, Turn, Voice
 from council.agents.seat.host import SeatHost
+from council.agents.seat.remote import RemoteSeat, courier_to
 from council.core.events import StreamObserved
 from council.core.state import Rules
 from council.journal.memory import MemoryJournal
@@ -165,14 +166,14 @@ class LossyTransport:
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
-        self.hosts: dict[str, SeatHost] = {}
+        self.seats: dict[str, RemoteSeat] = {}
         self.down: set[str] = set()
         for name in shell.names:
             self._launch(name)
 
     def _launch(self, name: str) -> None:
         shell = self.shell
-        self.hosts[name] = SeatHost(
+        host = SeatHost(
             name,
             shell.minds[name],
             shell.keys[name],
@@ -181,33 +182,42 @@ class LossyTransport:
             uptime=shell.uptime,
             new_id=shell.new_id,
         )
+        self.seats[name] = RemoteSeat(host, shell.keys[name], shell.council_id)
+
+    def link(
+        self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
+    ) -> Courier:
+        shell = self.shell
+        return courier_to(
+            seat, shell.keys[seat], shell.council_id, lambda batch: self.exchange(seat, batch), heard, lost
+        )
 
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
         weather = self.shell.weather
         await weather.pass_through(f"to {seat}")
         if seat in self.down or weather.strikes("call", seat):
             raise ConnectionError(f"{seat} can't be reached")
-        reply = await self.hosts[seat].exchange(batch)
+        reply = await self.seats[seat].exchange(batch)
         await weather.pass_through(f"from {seat}")
         if weather.strikes("reply", seat):
             raise ConnectionError(f"the reply of {seat} was lost")
         return reply
 
     async def attend(self, seat: str, boot: int) -> None:
-        host = self.hosts[seat]
+        mine = self.seats[seat]
 
         async def send(sealed: bytes, name: str) -> None:
             weather = self.shell.weather
             await weather.pass_through(f"beat of {seat}")
             if weather.strikes("crash", seat):
                 self.down.add(seat)
-                host.close()
+                mine.close()
             if seat in self.down or weather.strikes("gone", seat):
                 raise ConnectionError(f"{seat} is gone")
             assert self.shell.coordinator is not None
             await self.shell.coordinator.hear(sealed)
 
-        await host.attend(boot, send)
+        await mine.host.attend(boot, send)
 
     async def revive(self, seat: str) -> None:
         if self.shell.weather.strikes("call", f"revival of {seat}"):
@@ -217,8 +227,8 @@ class LossyTransport:
             self._launch(seat)
 
     async def close(self) -> None:
-        for host in self.hosts.values():
-            host.close()
+        for seat in self.seats.values():
+            seat.close()
 
 
 class LossyPort:

@@ -1,8 +1,8 @@
-"""Gets the change to review out of git, a file or the standard input. Judges nothing, runs nothing of it.
+"""Reads the change to review from git, a file or the standard input.
 
-The reviewed repository is not trusted: git is asked with its plumbing alone (``diff-tree`` heeds no pager,
-no aliases, no colours), without external diff programs, text converters, file-system monitors, transports
-or prompts, and within a time.
+The reviewed repository is not trusted: only git's plumbing is called (``diff-tree`` heeds no pager, no aliases, no
+colours), without external diff programs, text converters, file-system monitors, transports or prompts, and with a
+time limit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands by which something is decided: propose, review, demo, escalations, answer. Draw nothing."""
+"""The commands that decide: propose, review, demo, escalations, answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def propose(
     ] = None,
     wait_for: Annotated[
         WaitFor | None,
-        typer.Option(help="Decide once no ballot can turn it, or wait for all; all with an action."),
+        typer.Option(
+            help="Decide when no ballot can change the result, or wait for all; all with an action."
+        ),
     ] = None,
     history: History = None,
     timeout: Timeout = None,
@@ -143,7 +145,7 @@ def answer(
     approve: Annotated[
         bool | None, typer.Option("--approve/--reject", help="Your answer, which is the decision.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why; it stands in the decision.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for the decision.")] = "",
     human: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="Who answers; by default you.")
     ] = None,

@@ -1,4 +1,4 @@
-"""Submits one proposal and shows its ballots as they land. Knows nothing of how the council was reached."""
+"""Submits one proposal and shows its ballots as they arrive."""
 
 from __future__ import annotations
 

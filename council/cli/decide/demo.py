@@ -1,4 +1,4 @@
-"""The main job, shown: a council reviews a real change before one's eyes. Gates nothing."""
+"""``council demo``: a council reviews a real change while the user watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council estimate``: tells what a proposal may cost, before it is made. How that is found out says ``worst``."""
+"""``council estimate``: says what a proposal may cost before it is made, as ``worst`` computes it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _proposal(
     try:
         given = jsons.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageFault(f"--file {file}: begins like JSON, and is none: {error}") from error
+        raise UsageFault(f"--file {file}: begins like JSON, and is not valid JSON: {error}") from error
     if "content" in given:
         given = given["content"]
     if not isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""Puts one proposal to a council and shows what comes of it. Knows nothing of how commands are spelled."""
+"""Submits one proposal to a council and shows the result."""
 
 from __future__ import annotations
 

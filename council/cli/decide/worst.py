@@ -1,8 +1,8 @@
-"""What a proposal may cost at worst, by seat, beside the caps. Calls no model, and draws nothing.
+"""The highest cost of a proposal, by seat, beside the caps. No model is called.
 
-Each prompt is put together by the seat's own builder and counted by its own counter, with nonces that take as many
-tokens as nonces can. What nobody knows yet (the plan that a ballot is given by, the ballots that a ruling is shown,
-the stream that is observed) counts as all that has room; what Lite and Prime may be asked to shorten of it does not.
+Each prompt is built by the seat's own builder and counted by its own counter, with nonces that take as many tokens as
+nonces can. Text that is not known yet (the plan before a ballot, the ballots before a ruling, the stream that is
+observed) counts with its limit. Shortening of it by Lite and Prime does not count.
 """
 
 from __future__ import annotations

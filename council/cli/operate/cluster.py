@@ -1,4 +1,4 @@
-"""``council cluster``: has Ray look over a file of its cluster launcher. Starts nothing."""
+"""``council cluster``: has Ray validate a file of its cluster launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from council.cli.options import EXIT_CODES, Json
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 from council.cli.text import line
 
-app = typer.Typer(help="Look over the file of a Ray cluster, before ray up.", no_args_is_help=True)
+app = typer.Typer(help="Check the file of a Ray cluster before ray up.", no_args_is_help=True)
 
 
 @app.command(epilog=EXIT_CODES)

@@ -1,4 +1,4 @@
-"""``council dashboard``: where a council is to be seen, and its dashboard for Grafana. Starts no server."""
+"""``council dashboard``: the addresses of a council's panel and figures, and its dashboard for Grafana."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from council.gateway.grafana import UID
 from council.protocol.errors import OperatorError
 
 app = typer.Typer(
-    help="Say where to see the council: panel, Ray's dashboard, Grafana.",
+    help="Print the council's addresses: panel, Ray's dashboard, Grafana.",
     invoke_without_command=True,
     epilog=EXIT_CODES,
 )
@@ -136,7 +136,7 @@ def _metrics_tab(seen: dict[str, Any]) -> str:
     if grafana is None:
         return "none without Ray's dashboard"
     if grafana["host"] is None:
-        return "asks for a Grafana, and none answers; the panel stands at its own address"
+        return "expects a Grafana, and none answers; the panel is at its own address"
     if _same(grafana["host"], seen["panel"]):
         return "shows the panel"
     return f"shows the Grafana at {grafana['host']}; council dashboard install puts the council's dashboard there"

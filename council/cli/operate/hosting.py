@@ -1,7 +1,7 @@
-"""Brings councils up that outlive the shell, and takes them down again. Ends no process but its own kind.
+"""Brings up councils that outlive the shell, and takes them down again.
 
-On a local Ray, ``council.cluster.host`` stays as the process that holds it; on a foreign cluster the council
-is detached actors, and no process stays here.
+On a local Ray, ``council.cluster.host`` is the process that keeps the council up. On another cluster the
+council consists of detached actors, and no process stays here.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def said(found: Known, config: CouncilConfig) -> list[str]:
             'node there is no council. With store = "postgresql://…" it would move to another'
         )
     if config.ray_insecure:
-        lines.append("where the cluster demands no token, whoever reaches its ports can do anything there")
+        lines.append("as the cluster demands no token, anybody who reaches its ports can do anything there")
     return lines
 
 

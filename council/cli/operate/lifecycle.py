@@ -1,4 +1,4 @@
-"""The commands for a council that outlives the shell: up, down, status, watch, budget, top. Draw nothing."""
+"""The commands for a council that outlives the shell: up, down, status, watch, budget, top."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _confirm_down(name: str, config: Path | None, report: Report) -> None:
         becomes = "they wait until it is up again" if status["durable"] else "they end undecided"
         open_now = f"{count(deliberated, 'proposal')} open, {waiting} with a human: {becomes}"
     except CouncilError as error:
-        open_now = f"what is open can't be told ({error})"
+        open_now = f"open proposals can't be read ({error})"
     if report.as_json or not sys.stdin.isatty():
         raise UsageFault(f"council {name}: {open_now}; give --yes to take it down all the same")
     report.note(f"council {name}: {open_now}.")

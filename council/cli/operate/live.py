@@ -1,4 +1,4 @@
-"""Watches a council: a live screen on a terminal, lines elsewhere. Knows nothing of how it was reached."""
+"""Watches a council: a live screen on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of ``council top``: what the seats' models cost, as it happens. Knows no prices."""
+"""The screen of ``council top``: the current cost of the seats' models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws one proposal's story, or a single record, for a terminal. Knows nothing of where it was read.
+"""Draws one proposal's story, or a single record, for a terminal.
 
 Everything from outside goes through ``clean`` into ``Text``, which holds no markup.
 """

@@ -1,4 +1,4 @@
-"""``council log``: a journal's records, a line for each. Knows nothing of how they are read."""
+"""``council log``: a journal's records, a line for each."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ def log(
     types: Annotated[
         list[str] | None,
         typer.Option(
-            "--type", metavar="TYPE", help="Of this type alone: ballot, refusal, decision … Repeatable."
+            "--type", metavar="TYPE", help="Only this type: ballot, refusal, decision … Repeatable."
         ),
     ] = None,
     proposal: Annotated[
-        str | None, typer.Option(metavar="ID", help="All on one proposal; its first 4 characters may do.")
+        str | None,
+        typer.Option(metavar="ID", help="Only this proposal; 4 characters of its id are enough."),
     ] = None,
-    seat: Annotated[str | None, typer.Option(metavar="NAME", help="Of this seat, client or human.")] = None,
-    since: Annotated[str | None, typer.Option(metavar=_MOMENT, help="From then on.")] = None,
-    until: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Before then.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="So many, the newest; 0 for all.")] = SHOWN,
+    seat: Annotated[str | None, typer.Option(metavar="NAME", help="Only this seat, client or human.")] = None,
+    since: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only since this time.")] = None,
+    until: Annotated[str | None, typer.Option(metavar=_MOMENT, help="Only before this time.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="How many of the newest; 0 for all.")] = SHOWN,
     oldest_first: Annotated[
-        bool, typer.Option("--oldest-first", help="The oldest so many, instead of the newest.")
+        bool, typer.Option("--oldest-first", help="The oldest ones, instead of the newest.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is new, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new records, until Ctrl-C.")
     ] = False,
     name: Name = None,
     address: Address = None,

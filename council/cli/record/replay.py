@@ -1,4 +1,4 @@
-"""``council replay``: whether a journal comes to the same again, and what another rule would have come to."""
+"""``council replay``: whether a journal still gives the same decisions, and what another rule would have given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council show``: one proposal, or one record, in full. Reads and draws nothing itself."""
+"""``council show``: one proposal, or one record, in full."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Where a command reads a council's history: from the store, or from the council that is up. Shows nothing.
+"""Where a command reads a council's history: from the store, or from the council that is up.
 
-The store needs no council. One that keeps its journal in memory, or that runs elsewhere, is asked itself.
+The store needs no running council. A council that keeps its journal in memory, or runs elsewhere, is asked itself.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def reading(where: Where, url: str | None, report: Report) -> Iterator[Source]:
                     "--name, or bring it up with council up",
                     name=config.name,
                 ) from error
-            report.note("the store holds nothing of it: the council that is up is asked")
+            report.note("the store has no record of it: asking the running council")
             source = stack.enter_context(_asked(where, report))
         yield source
 

@@ -1,4 +1,4 @@
-"""``council store``: looks after the store of packets. Safe while a council runs on it."""
+"""``council store``: maintains the store of packets. Safe while a council uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from council.journal.store import PacketStore, StoreInfo
 
 
-app = typer.Typer(help="Look after the store of packets.", no_args_is_help=True)
+app = typer.Typer(help="Maintain the store of packets.", no_args_is_help=True)
 Url = Annotated[
     str | None,
     typer.Option("--url", metavar="ADDRESS", help="A path, or postgresql://user@host/database."),
@@ -74,7 +74,7 @@ def gc(url: Url = None, config: Config = None, json: Json = False) -> int:
 @app.command("export", epilog=EXIT_CODES)
 @judged
 def export_(
-    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to write; - for the output.")],
     url: Url = None,
     config: Config = None,
     json: Json = False,
@@ -103,7 +103,7 @@ def export_(
 @app.command("import", epilog=EXIT_CODES)
 @judged
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="What to take in; - for the input.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to read; - for the input.")],
     url: Url = None,
     config: Config = None,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""One proposal's story, as the records of its journal tell it. Draws nothing."""
+"""One proposal's story, as the records of its journal give it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is what was written, and who else can tell."""
+"""``council verify``, ``checkpoint`` and ``prove``: whether a journal is unchanged, and how to prove it to others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Against = Annotated[
 Key = Annotated[
     str | None, typer.Option("--key", metavar="HEX|FILE", help="The public key that must have signed.")
 ]
-To = Annotated[Path, typer.Argument(metavar="FILE|-", help="Where to; - for the output.")]
+To = Annotated[Path, typer.Argument(metavar="FILE|-", help="The file to write; - for the output.")]
 
 
 @judged

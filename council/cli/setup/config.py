@@ -1,4 +1,4 @@
-"""``council config``: the settings in effect. Draws nothing."""
+"""``council config``: the settings in effect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Looks whether everything that a council needs is there, and says what to do where it is not.
+"""``council doctor``: checks that everything a council needs is there, and says what to do if not.
 
-Starts nothing that stays; Ray is started only when asked for. The seats' models are called once, unless offline.
+Everything that it starts ends with it; Ray is started only on request. The seats' models are called once, unless
+offline.
 """
 
 from __future__ import annotations

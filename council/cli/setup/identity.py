@@ -1,4 +1,4 @@
-"""``council identity``: shows who the council is, and has it changed. Knows nothing of who may change it."""
+"""``council identity``: shows who the council is, and has its identity changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from council.cli.record.sources import reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 from council.cli.text import clean, line, span
+from council.protocol.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Show who the council is, and have it changed.", no_args_is_help=True)
 
+Kind = Literal["", "rollback", "patch"]
+
 DIM = "bright_black"
 HASH_SHOWN = 12
 HASH_CHARS_MIN = 4
@@ -35,10 +38,10 @@ HASH_CHARS_MIN = 4
 @app.command(epilog=EXIT_CODES)
 def show(
     journal: Annotated[
-        bool, typer.Option("--journal", help="The one that the journal knows instead, as a charter's file.")
+        bool, typer.Option("--journal", help="Show the journal's identity instead, as a charter file.")
     ] = False,
     of: Annotated[
-        str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier one of these.")
+        str | None, typer.Option("--of", metavar="HASH", help="With --journal: an earlier identity.")
     ] = None,
     name: Name = None,
     address: Address = None,
@@ -80,17 +83,15 @@ def show(
 @app.command("propose-change", epilog=EXIT_CODES)
 def propose_change(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the identity as it is to be.")
+        Path | None, typer.Argument(metavar="[FILE]", help="A charter with the new identity.")
     ] = None,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; it stands in the journal.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, for the journal.")] = "",
     rollback: Annotated[
         str | None,
-        typer.Option(
-            "--rollback", metavar="HASH", help="Back to an earlier identity, which the journal has."
-        ),
+        typer.Option("--rollback", metavar="HASH", help="Return to an earlier identity of the journal."),
     ] = None,
     emergency: Annotated[
-        bool, typer.Option("--emergency", help="A patch that can't wait: you and Prime together.")
+        bool, typer.Option("--emergency", help="An urgent patch, decided by you and Prime.")
     ] = False,
     ask: Annotated[bool, typer.Option("--ask", help="Have Prime and Lite vote on it first.")] = False,
     human: Annotated[
@@ -111,38 +112,45 @@ def propose_change(
     where the setting charter looks, and launch anew. Until then, proposing
     the identity in force (council identity show --journal) withdraws it.
     """
-    from council.api.identity import change_identity
     from council.config.charter_files import papers_of, read_identity, refuse_identity
-    from council.protocol.errors import Refused
     from council.runtime.identity import of_text
 
     if (file is None) == (rollback is None):
-        raise UsageFault("give the FILE with the identity as it is to be, or --rollback HASH")
+        raise UsageFault("give the FILE with the new identity, or --rollback HASH")
     if not why.strip():
-        raise UsageFault("say why, with --why: it stands in the journal for good")
+        raise UsageFault("say why, with --why: it stays in the journal")
     report = Report(as_json=json)
     where = Where(config, name, address)
     where.refuse_address_found()
     configured = where.loaded().config
     given = None if file is None else read_identity(str(file.absolute()))
-    kind: Literal["", "rollback", "patch"] = "rollback" if rollback else "patch" if emergency else ""
+    kind: Kind = "rollback" if rollback else "patch" if emergency else ""
     with opened(where, report, sole="running") as (council, _):
         after = given or of_text(_of_hash(known(lambda asked: council.history(**asked)), rollback).text)
         refuse_identity(configured, papers_of(configured), after)  # before anybody is asked
-        before = council.status()["identity"]["hash"]
-        agreed = _asked(council, report, before, after, why) if ask or kind else ""
-        try:
-            change = change_identity(
-                council, after, why, before=before, emergency=kind, agreed=agreed, human=human
-            )
-        except Refused as refusal:
-            if refusal.code != "identity_refused":
-                raise
-            return report.error(refusal, REJECTED)
+        change = _changed(council, report, after, why, kind, ask=ask or kind != "", human=human)
+    if isinstance(change, Refused):
+        return report.error(change, REJECTED)
     if json:
         return report.result({"change": change}, None)
     _say_change(report, change)
     return DONE
+
+
+def _changed(
+    council: Council, report: Report, after: Identity, why: str, kind: Kind, *, ask: bool, human: str | None
+) -> Mapping[str, Any] | Refused:
+    """The change, as it stands in the journal, or why it was refused. Raises UsageFault where Prime disagrees."""
+    from council.api.identity import change_identity
+
+    before = council.status()["identity"]["hash"]
+    agreed = _asked(council, report, before, after, why) if ask else ""
+    try:
+        return change_identity(council, after, why, before=before, emergency=kind, agreed=agreed, human=human)
+    except Refused as refusal:
+        if refusal.code != "identity_refused":
+            raise
+        return refusal
 
 
 def _say_change(report: Report, change: Mapping[str, Any]) -> None:
@@ -270,7 +278,10 @@ def _shown(config: CouncilConfig, papers: Papers, counted: list[SeatShares]) -> 
         Text.assemble(f"{one.key} ", (f"({one.stage}) ", DIM), line(one.text))
         for one in charter.task_instructions
     ]
-    parts += ["", _table(counted) if counted else Text("No seat has a model: nobody is shown these.", DIM)]
+    parts += [
+        "",
+        _table(counted) if counted else Text("No seat has a model, so that no prompt holds these.", DIM),
+    ]
     parts += [Text(line(f"{seat.seat}: {seat.problem}"), "red") for seat in counted if seat.problem]
     parts.append(
         Text(f"from {config.charter or 'what ships; the setting charter names one of your own'}", DIM)

@@ -1,7 +1,7 @@
-"""``council init``: writes a council.toml for the models that are to be had here. Knows no model, only their names.
+"""``council init``: writes a council.toml for the models that are available here.
 
-Servers on this machine go first, then a key in the environment, whose name alone is looked at; without both the
-file says what to fill in, and the seats work by static checks.
+Servers on this machine come first, then a key in the environment, of which only the variable's name is read. Without
+either, the file says what to fill in, and the seats work by static checks.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def init(
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", metavar="URL", help=_URL_HELP)] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The variable that this server's key is in.")
+        str | None, typer.Option(metavar="NAME", help="The variable that has this server's key.")
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A model of what is listed; repeat it for Prime, Lite and CodeMind."
+            metavar="NAME", help="One of the listed models; repeat it for Prime, Lite and CodeMind."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     only_print: Annotated[
         bool, typer.Option("--print", help="Show what would be written, and write nothing.")
     ] = False,

@@ -1,7 +1,7 @@
-"""Tries the models of seats, for ``council doctor``: one short call each, asked as the mind itself asks.
+"""Tries the models of seats, for ``council doctor``: one short call each, as the mind itself would call.
 
 Seats with the same endpoint share the call. It is in no council's budget, and costs some hundred tokens. A key is
-looked for and sent, and never shown.
+looked up and sent, and never shown.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import structlog
 
-from council.agents.llm.calls import Answer, Form
+from council.agents.llm.calls import Form
 from council.agents.llm.endpoint import Endpoint, is_loopback, shared
 from council.agents.llm.provider import calls_for
+from council.agents.llm.received import Answer
 from council.agents.mind import Cost
 from council.agents.model import ModelMind
 from council.agents.prompting.answer_schema import SCHEMAS
@@ -264,7 +265,7 @@ def _window(what: str, seat: SeatConfig, tried: Tried, well: list[str], wrong: l
     assert seat.model is not None
     window = tried.listing.window(seat.model) if tried.listing is not None else None
     if window is None or window.tokens is None:
-        well.append("window not told")
+        well.append("context window unknown")
         return
     prompt, answer = seat.mtu, seat.max_output_tokens
     if prompt + answer <= window.tokens:

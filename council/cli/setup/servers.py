@@ -1,6 +1,6 @@
-"""Asks OpenAI-compatible servers which models they have, and how much each may read. Sends no prompt, costs nothing.
+"""Asks OpenAI-compatible servers which models they have, and how much each may read. Sends no prompt.
 
-All is over by a moment that the caller gives, however slowly a server talks: what came too late was not said.
+The caller gives the time at which all must be over, however slow a server is; later answers do not count.
 """
 
 from __future__ import annotations

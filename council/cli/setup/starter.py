@@ -1,4 +1,4 @@
-"""The text of a new council.toml: which model each seat gets, and what to know of it. Asks and writes nothing."""
+"""The text of a new council.toml: the model of each seat, with comments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The first schema: packet_store, epochs, and the triggers that keep them from being changed (rules 4.1).
+"""The first schema: packet_store, epochs, and the triggers that prevent changes of them (rules 4.1).
 
-In the engines' own words, for triggers have no others. A migration that has been released is never edited.
+Each engine has SQL of its own, because triggers have no common form. A released migration is never edited.
 """
 
 from alembic import op

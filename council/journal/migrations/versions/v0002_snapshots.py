@@ -1,4 +1,4 @@
-"""Snapshots of a council's memory, beside the journal they are taken from."""
+"""Snapshots of a council's state, beside the journal that they are taken from."""
 
 from alembic import op
 

@@ -1,22 +1,15 @@
-"""SQLite finds packets by words that are entered behind them, many at once, and no longer by indexes of the table.
+"""SQLite finds packets by words that are entered later, in batches, instead of by indexes of the table.
 
-Each commit of a decision wrote to a page of every index, and waited for all of them. PostgreSQL keeps the document's.
+With indexes, each commit of a decision wrote to a page of every index and waited for all of them. PostgreSQL keeps
+its indexes.
 """
 
 from alembic import op
 
+from council.journal.words import WORDS
+
 revision = "0003"
 down_revision = "0002"
-
-# What a packet is found by. An id, a type and a tag may have the same letters: the first word says which it is.
-_WORDS = """
-    SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {which}
-    UNION ALL SELECT 'type ' || packet_type, "timestamp", sequence FROM packet_store WHERE {which}
-    UNION ALL SELECT 'thread ' || thread_id, "timestamp", sequence FROM packet_store
-        WHERE {which} AND thread_id IS NOT NULL
-    UNION ALL SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {which}
-    UNION ALL SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {which}
-"""
 
 SQLITE = [
     # A packet whose number is not above ``upto`` has its words; every other one is looked through.
@@ -28,7 +21,7 @@ SQLITE = [
     f"""
     CREATE TRIGGER words_entered_on AFTER UPDATE ON words_entered WHEN NEW.upto > OLD.upto BEGIN
         INSERT OR IGNORE INTO packet_words
-            {_WORDS.format(which="sequence > OLD.upto AND sequence <= NEW.upto")};
+            {WORDS.format(union="UNION ALL", which="sequence > OLD.upto AND sequence <= NEW.upto")};
     END
     """,
     "UPDATE words_entered SET upto = (SELECT coalesce(max(sequence), 0) FROM packet_store)",
