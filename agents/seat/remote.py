@@ -32,11 +32,6 @@ class RemoteSeat:
                 self.host.receive(letter)
         return await self._mailbox.collect(self.host.is_busy)
 
-    def close(self) -> None:
-        """Ends the seat's heartbeat and work, and the call that is parked."""
-        self.host.close()
-        self._mailbox.release()
-
 
 def courier_to(
     seat: str,

@@ -162,7 +162,7 @@ def test_pages_are_stable_while_rows_are_added(filled: PacketStore, newest_first
 )
 @only_sqlite
 def test_a_cursor_that_is_none_is_refused(filled: PacketStore, cursor: str) -> None:
-    with pytest.raises(CallerError, match="cursor: this is none"):
+    with pytest.raises(CallerError, match="cursor: this is no cursor"):
         filled.find(NOW, cursor=cursor)
 
 

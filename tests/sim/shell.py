@@ -228,7 +228,7 @@ class LossyTransport:
 
     async def close(self) -> None:
         for seat in self.seats.values():
-            seat.close()
+            seat.host.close()
 
 
 class LossyPort:
