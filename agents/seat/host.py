@@ -47,11 +47,11 @@ from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import CouncilError
 from council.protocol.values import plain
 
-# Ballots a seat can cast again word for word when it is asked again after a lost reply. More than a council
-# has open, so that none of those is reviewed twice.
-REMEMBERED_MAX = 10_000
-# A ballot has some hundred bytes, and may have a megabyte with a model's control packet: ten times the usual.
-REMEMBERED_BYTES_MAX = 64 * 2**20
+# Ballots a seat can cast again word for word when it is asked again after a lost reply. Twice as many as a council
+# has open by default, so that none of those is reviewed twice.
+REMEMBERED_MAX = 4_000
+# A ballot has some hundred bytes, and may have a megabyte with a model's control packet: four times the usual.
+REMEMBERED_BYTES_MAX = 8 * 2**20
 # Cases that wait for a slow mind, and the characters of their bodies: decided early without it, they are not
 # open any more for the council to bound.
 BACKLOG_MAX = 10_000

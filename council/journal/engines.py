@@ -48,7 +48,7 @@ READERS = 4
 WRITERS = 4  # to a server, beside the connection that holds a journal (``hold``)
 # A record has some 1.3 kB, of which a page of SQLite's own 4 kB holds two, and wastes a third.
 PAGE_BYTES = 8192
-CACHE_KB = 32 * 2**10  # ids come in no order, so that each touches another page of its index
+CACHE_KB = 8 * 2**10  # of each connection; what is behind it, the operating system has in memory mostly
 # How long a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
 IDLE_S_MAX = 10
 

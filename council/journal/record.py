@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, get_args
 
 import msgspec
@@ -17,7 +17,13 @@ from council.core.effects import AnnounceRoll, AnswerAgain, DenyCall, Effect, Gr
 from council.core.events import Event
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
-from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
+from council.protocol.errors import (
+    ReplayDiverged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+    StoreUnreachable,
+)
 
 # What is wrong with a store that may pass by itself: it is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
@@ -100,11 +106,15 @@ def diverged(record: Record, why: str) -> ReplayDiverged:
 
 
 class Snapshot(NamedTuple):
-    """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it."""
+    """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it.
+
+    ``decided`` are the proposals that were decided since the one before, for whoever looks one up.
+    """
 
     position: int
     base: bytes
     more: bytes
+    decided: bytes = b""
 
 
 class Restorable(Protocol):
@@ -114,10 +124,14 @@ class Restorable(Protocol):
         self,
         position: int,
         base: bytes,
-        mores: Sequence[bytes],
+        mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
+        decided: Callable[[int], bytes],
     ) -> None:
-        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids."""
+        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids.
+
+        ``decided`` gives the decided proposals that the snapshot at a position holds.
+        """
 
     def replay(self, record: Record) -> None:
         """Goes on by one record."""
@@ -130,6 +144,7 @@ class Journal(Protocol):
     that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
     ``unsigned`` is why it has no checkpoint of late, where one was due.
     ``commits`` are the last ones that nobody has looked at yet: how many records, in how many seconds.
+    ``snapshot_kept`` is the position of the newest snapshot that is kept, 0 where none is.
     """
 
     epoch: int
@@ -137,6 +152,9 @@ class Journal(Protocol):
     durable: bool
     trouble: StoreError | None
     commits: deque[tuple[int, float]]
+
+    @property
+    def snapshot_kept(self) -> int: ...
 
     @property
     def unsigned(self) -> str | None: ...
@@ -155,6 +173,9 @@ class Journal(Protocol):
 
     def keep(self, snapshot: Snapshot) -> None:
         """Takes a snapshot of what all records handed in so far come to."""
+
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that the snapshot at ``position`` holds. Blocks; raises StoreError."""
 
     def tend(self) -> None:
         """Called now and then: whatever is due at a time."""

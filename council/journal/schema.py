@@ -158,7 +158,7 @@ epochs = Table(
     Column("by", Text, nullable=False),
 )
 
-# What a start needs not replay: a shortcut, which may be removed at any time.
+# What a start needs not replay, and decisions that have left memory: may be removed while no coordinator runs.
 snapshots = Table(
     "snapshots",
     metadata,

@@ -6,7 +6,7 @@ warning, and its records are replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -27,14 +27,19 @@ log = get_logger("council.journal")
 # Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
 SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
+# A part ``more`` begins with its length in so many bytes; one of version 2 with a msgpack map.
+_LENGTH, _UNFRAMED = 4, b"\x80"
 
 
 class UsableSnapshot(NamedTuple):
-    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there."""
+    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there.
+
+    ``mores`` are read one after another, each with its position.
+    """
 
     head: Head
     base: bytes
-    mores: tuple[bytes, ...]
+    mores: Iterator[tuple[int, bytes]]
     peaks: tuple[bytes, ...]
 
 
@@ -60,34 +65,35 @@ class SnapshotStore:
         self._database = database
         self._journal = journal
         self._signer = signer
-        self._kept_to = 0
+        self.kept_to = 0
         self._link = GENESIS
         # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
-        self._waiting: list[tuple[int, bytes]] = []
+        self._waiting: list[Snapshot] = []
 
     def keep(self, snapshot: Snapshot, epoch: int, head: Head, peaks: tuple[bytes, ...]) -> None:
         """Keeps one, which belongs to ``head``. Raises StoreError, EpochFenced; then it is kept with the next."""
-        if head.position == self._kept_to:  # nothing came since, as where a start was refused
+        if head.position == self.kept_to:  # nothing came since, as where a start was refused
             return
-        self._waiting.append((snapshot.position, snapshot.more))
+        self._waiting.append(snapshot)
         link = self._link
-        for _, more in self._waiting:
-            link = _linked(link, more)
+        for each in self._waiting:
+            link = _linked(link, _joined(each))
         content = _ENCODER.encode(_SignedBase(head.position, head.row_hash, peaks, link, snapshot.base))
         signed = self._signer.signature(self._signed_bytes(content)) + content
         c = snapshots.c
-        rows = [_row(self._journal, at, "more", more) for at, more in self._waiting]
+        rows = [_row(self._journal, each.position, "more", _joined(each)) for each in self._waiting]
         rows.append(_row(self._journal, head.position, "base", signed))
         with self._database.write(f"journal:{self._journal}") as connection:
             newest, _ = standing(connection, self._journal)
             if newest != epoch:
                 raise fenced(self._database.where, self._journal, epoch, newest)
             # Those behind were passed over, or are of one that was; bases before the last are never read.
-            old = or_(c.position > self._kept_to, and_(c.part == "base", c.position < self._kept_to))
+            old = or_(c.position > self.kept_to, and_(c.part == "base", c.position < self.kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))
             connection.execute(insert(snapshots), rows)
-        self._kept_to, self._link = head.position, link
+        self._link = link
         self._waiting = []
+        self.kept_to = head.position
 
     def due(self, position: int) -> bool:
         """Whether the last snapshot is so old that one as of ``position`` saves a restart enough time."""
@@ -120,40 +126,52 @@ class SnapshotStore:
 
     def newest(self, row_hash: Callable[[int], bytes | None]) -> UsableSnapshot | None:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
-        c = snapshots.c
-        wanted = select(c.position, c.content).where(c.journal == self._journal).order_by(c.position)
-        with self._database.read() as connection:
-            mores = self._whole(connection.execute(wanted.where(c.part == "more")))
-            bases = self._whole(connection.execute(wanted.where(c.part == "base")))[::-1]
         links, link = {}, GENESIS
-        for position, more in mores:
-            link = links[position] = _linked(link, more)
-        for position, signed in bases:
+        for position, content in self._parts("more"):
+            link = links[position] = _linked(link, content)
+        for position, signed in reversed([*self._parts("base")]):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
                 why = "it is not signed by this journal's key, or does not fit its chain"
             elif links.get(position) != base.link:
                 why = "a part of it is missing, or was changed"
             else:
-                self._kept_to, self._link = position, base.link
-                parts = tuple(more for at, more in mores if at <= position)
-                return UsableSnapshot(Head(position, base.row_hash), base.base, parts, base.peaks)
+                self.kept_to, self._link = position, base.link
+                parts = self._parts("more")
+                mores = ((at, _more(content)) for at, content in parts if at <= position)
+                return UsableSnapshot(Head(position, base.row_hash), base.base, mores, base.peaks)
             self.pass_over(position, why)
         return None
 
-    def _whole(self, rows: Iterable[Any]) -> list[tuple[int, bytes]]:
-        """Rows of a position and a content; one of something else, as SQLite may keep it, is passed over."""
-        found = []
-        for position, content in rows:
-            if type(position) is int and type(content) is bytes:
-                found.append((position, content))
-            else:
+    def _parts(self, part: str) -> Iterator[tuple[int, bytes]]:
+        """The parts of that kind in order, one in memory at a time; what SQLite may keep beside is passed over."""
+        c = snapshots.c
+        wanted = select(c.position).where(c.journal == self._journal, c.part == part).order_by(c.position)
+        with self._database.read() as connection:
+            positions = connection.execute(wanted).scalars().all()
+        for position in positions:
+            content = self._content(position, part) if type(position) is int else None
+            if content is None:
                 self.pass_over(position, "its position is no number, or its content no bytes")
-        return found
+            else:
+                yield position, content
+
+    def _content(self, position: int, part: str) -> bytes | None:
+        """A part at a position; None where there is none, or it is no bytes."""
+        c = snapshots.c
+        wanted = select(c.content).where(c.journal == self._journal, c.position == position, c.part == part)
+        with self._database.read() as connection:
+            content = connection.execute(wanted).scalar()
+        return content if type(content) is bytes else None
+
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that a snapshot holds; empty where it is gone."""
+        content = self._content(position, "more") or b""
+        return content if content[:1] >= _UNFRAMED else content[_LENGTH + len(_more(content)) :]
 
     def pass_over(self, position: int, why: str) -> None:
         """That one is not used, nor any before: what is kept next stands for itself."""
-        self._kept_to, self._link = 0, GENESIS
+        self.kept_to, self._link = 0, GENESIS
         log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
     def _read(self, signed: Any) -> _SignedBase | None:
@@ -175,5 +193,17 @@ def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, ob
     return {"journal": journal, "position": position, "part": part, "content": content}
 
 
-def _linked(link: bytes, more: bytes) -> bytes:
-    return sha256(link + sha256(more).digest()).digest()
+def _joined(snapshot: Snapshot) -> bytes:
+    """The part ``more`` as it is kept: its length, itself, and the decided proposals."""
+    return len(snapshot.more).to_bytes(_LENGTH) + snapshot.more + snapshot.decided
+
+
+def _more(content: bytes) -> bytes:
+    """What ``_joined`` joined, without the decided proposals; of an older version's, all of it."""
+    if content[:1] >= _UNFRAMED:
+        return content
+    return content[_LENGTH : _LENGTH + int.from_bytes(content[:_LENGTH])]
+
+
+def _linked(link: bytes, content: bytes) -> bytes:
+    return sha256(link + sha256(content).digest()).digest()

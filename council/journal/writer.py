@@ -124,7 +124,7 @@ class DurableJournal:
         found = self._snapshots.newest(self._chain.row_hash)
         if found is not None:
             try:
-                writer.restore(found.head.position, found.base, found.mores, self._envelopes)
+                writer.restore(found.head.position, found.base, found.mores, self._envelopes, self.decided)
                 after, self._chain.tree = found.head, Tree(found.head.position, found.peaks)
             except StoreCorrupt as error:  # another version's: the records have it all
                 self._snapshots.pass_over(found.head.position, error.message)
@@ -217,6 +217,15 @@ class DurableJournal:
             return  # what it speaks of was not kept: this coordinator was replaced
         with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
             self._snapshots.keep(snapshot, self.epoch, self._chain.head, self._chain.tree.peaks)
+
+    @property
+    def snapshot_kept(self) -> int:
+        """The position of the newest snapshot that is kept."""
+        return self._snapshots.kept_to
+
+    def decided(self, position: int) -> bytes:
+        """See ``Journal.decided``."""
+        return self._snapshots.decided(position)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

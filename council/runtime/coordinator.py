@@ -19,7 +19,7 @@ from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
 from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Escalation, Rules
-from council.core.step import WALL_CHECK_S
+from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import PASSING, Journal
 from council.protocol import signing
@@ -33,6 +33,7 @@ from council.protocol.errors import (
     StoreError,
 )
 from council.runtime import messages
+from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver
 from council.runtime.durable_state import escalations
@@ -94,6 +95,7 @@ class Coordinator:
         *,
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
+        decisions_kept: int = 10_000,
         in_process: bool = False,
         fitting: Fitting | None = None,
     ) -> None:
@@ -111,16 +113,24 @@ class Coordinator:
             new_id=new_id,
             humans=humans,
             events_kept=events_kept,
+            decisions_kept=None if journal.durable else decisions_kept,
         )
         journal.recover(self._driver)
         self._clock = clock.going_on(self._driver.state.uptime_s)
         self._seats = Supervision(
-            self._driver, transport, self._clock, settle=self._settle, kept=self._until_kept
+            self._driver,
+            transport,
+            self._clock,
+            receive=self._receive,
+            settle=self._settle,
+            kept=self._until_kept,
         )
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
         self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
+        self._reading = asyncio.Lock()
+        self._late: set[asyncio.Task[None]] = set()
         self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
@@ -142,6 +152,8 @@ class Coordinator:
         self._timer.cancel()
         if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
+        for task in self._late:
+            task.cancel()
         await self._seats.end()
         if self._appending is not None:
             await asyncio.wait([self._appending])
@@ -192,7 +204,15 @@ class Coordinator:
                 self._refuse_if_troubled()
             known.seen_s, now = self._clock.uptime(), self._clock.now()
             for sealed in batch:
-                self._driver.receive(sealed, now, session, unfit.get(sealed))
+                while away := self._driver.receive(sealed, now, session, unfit.get(sealed)):
+                    self._settle()  # for what stands before it: the read takes a while, and may be cancelled
+                    try:
+                        await self._take_back(away)
+                    except StoreError as error:  # of this one alone: what stands before it was taken in
+                        self._tell_sessions((session,), failure(sealed, error))
+                        break
+                    finally:
+                        now = self._clock.now()  # others may have been taken in meanwhile
                 if len(self._driver.to_seats) >= HAND_ON_AT:
                     self._settle()  # the seats begin while the rest is read
             self._settle()
@@ -201,11 +221,47 @@ class Coordinator:
         self._refuse_if_broken()
         return reply
 
+    def _receive(self, items: Sequence[bytes]) -> None:
+        """Takes what a seat sent."""
+        now = self._clock.now()
+        for sealed in items:
+            if (away := self._driver.receive(sealed, now)) is not None:
+                task = asyncio.get_running_loop().create_task(self._receive_late(sealed, away))
+                self._late.add(task)
+                task.add_done_callback(self._late.discard)
+        if items:
+            self._settle()
+
+    async def _receive_late(self, sealed: bytes, away: Away | None) -> None:
+        """Takes what a seat sent of a decision that is away; its order stays, for one is read back at a time."""
+        async with self._reading:
+            while away is not None:
+                try:
+                    await self._take_back(away)
+                except PASSING:
+                    await asyncio.sleep(TROUBLE_CHECK_S)
+                except CouncilError as error:
+                    log.error("decision not read back", proposal_id=away.proposal_id, why=error.message)
+                    return
+                if self._broken is not None:
+                    return
+                away = self._driver.receive(sealed, self._clock.now())
+                self._settle()
+
+    async def _take_back(self, away: Away) -> None:
+        """Has a decided proposal in memory that is on disk alone. Raises StoreError, and why the council ended."""
+        try:
+            decided = await asyncio.to_thread(self._journal.decided, away.position)
+        except CouncilError:
+            self._refuse_if_broken()  # whoever ends closes the store
+            raise
+        self._refuse_if_broken()
+        self._driver.take_back(away, decided)
+
     async def hear(self, sealed: bytes) -> None:
         """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""
         self._refuse_if_broken()
-        self._driver.receive(sealed, self._clock.now())
-        self._settle()
+        self._receive((sealed,))
         self._journal.tend()  # also where nothing else happens
 
     async def ask(self, question: Question[T]) -> T:
@@ -249,10 +305,15 @@ class Coordinator:
         While nothing can be kept: as it is kept. Raises the store's error where it stands otherwise since.
         """
         self._refuse_if_broken()
-        decision = self._driver.decision(proposal_id)
+        decision = await self._decision(proposal_id)
         if (trouble := await self._until_durable_or_error()) is not None:
-            decision = self._driver.kept.decision(proposal_id, self._driver.decision(proposal_id), trouble)
+            decision = self._driver.kept.decision(proposal_id, await self._decision(proposal_id), trouble)
         return decision
+
+    async def _decision(self, proposal_id: str) -> Decision | None:
+        while away := self._driver.away(proposal_id):
+            await self._take_back(away)
+        return self._driver.decision(proposal_id)
 
     async def escalations(self) -> list[Escalation]:
         """The escalations that wait for a human; while nothing can be kept, those that are."""
@@ -366,6 +427,7 @@ class Coordinator:
     def _publish_durable(self, position: int, now: float) -> None:
         self._commit.written(position, now)
         self._driver.saved(position)
+        self._driver.let_go(self._journal.snapshot_kept)
         self._deliver()
 
     def _check_stall(self) -> None:
@@ -414,7 +476,7 @@ class Coordinator:
         if self._broken is not None:
             return
         uptime_s, wall_s = self._clock.now()
-        wake_s = self._driver.deadlines().wake_at(uptime_s, wall_s) - uptime_s
+        wake_s = next_deadline(self._driver.state).wake_at(uptime_s, wall_s) - uptime_s
         self._timer.set(min(asyncio.get_running_loop().time() + max(wake_s, 0.0), self._commit.next_due))
 
     def _wake(self) -> None:

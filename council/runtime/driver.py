@@ -18,20 +18,33 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
 from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, new_council
-from council.core.step import Deadlines, next_deadline, next_due, step
+from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
+from council.runtime.archive import FORGOTTEN, Archive, Away
 from council.runtime.durable_state import DurableState, escalations
 from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
 from council.runtime.feed import Feed, Flood, ways_of
+from council.runtime.hash_index import HashIndex, key_of
 from council.runtime.identity import judged
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders, Watchers
-from council.runtime.snapshot import Archive, More, base_of, based, more_of, newer, packed, state_of
+from council.runtime.snapshot import (
+    DIGEST_BYTES,
+    VERSION,
+    More,
+    base_of,
+    based,
+    digest_entry,
+    more_of,
+    newer,
+    packed,
+    state_of,
+)
 from council.runtime.streams import Relay
 
 # Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
@@ -55,7 +68,8 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
-    answer; ``new_id`` gives message ids.
+    answer; ``new_id`` gives message ids. ``decisions_kept``: without a store, so many of the newest decisions are
+    kept; with one, None.
     """
 
     def __init__(
@@ -68,10 +82,13 @@ class Driver:
         new_id: Callable[[], str],
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
+        decisions_kept: int | None = None,
     ) -> None:
         self.council_id = council_id
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
-        self.state.closed = Archive()
+        self.archive = self.state.closed = Archive()
+        self._decisions_kept = decisions_kept
+        self._decided: Callable[[int], bytes] = _none_decided
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
@@ -90,8 +107,9 @@ class Driver:
         self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
-        self._ids: dict[str, str] = {}
-        self._in_snapshots = (0, 0)
+        self._ids = HashIndex(DIGEST_BYTES)
+        self._new_ids = bytearray()
+        self._in_snapshots = 0
         self._refusals = Flood(now[0])
         self._watchers = Watchers()
         self._owed: Counter[str] = Counter()
@@ -104,11 +122,10 @@ class Driver:
 
     def _newest_state(self) -> DurableState:
         """How the council stands by the newest record."""
-        assert isinstance(self.state.closed, Archive)
         return DurableState(
             self.position,
             dict(self.state.open),
-            self.state.closed.frozen(),
+            self.archive.frozen(),
             dict(self.counts),
             dict(self.ways),
             self.state.identity_change,
@@ -128,7 +145,9 @@ class Driver:
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
             self.state = new_council(event.rules, moment)
-            self.state.closed = Archive()
+            self.archive = self.state.closed = Archive()
+        for away in filter(None, map(self.archive.away, ev.names(event))):
+            self.take_back(away, self._decided(away.position))
         self._woken_at = now = moment.uptime_s, moment.wall_s
         try:
             self.state, effects = step(self.state, event, moment)
@@ -140,7 +159,7 @@ class Driver:
         self._position = moment.position
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
-            self._ids[record.msg_id] = digest(record.sealed)
+            self._use_up(record.msg_id, digest(record.sealed))
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
                 self._announce_effect(told, now)
@@ -148,10 +167,9 @@ class Driver:
     def snapshot(self) -> Snapshot:
         """What this council is, all records handed out; see ``restore``."""
         assert not self.unsaved
-        state, ids, proposers = self.state, self._ids, self.senders.proposers
-        assert isinstance(state.closed, Archive)
+        proposers = self.senders.proposers
         base = based(
-            state,
+            self.state,
             council_id=self.council_id,
             announced=self._announced,
             refusals=self._refusals.now(),
@@ -159,34 +177,44 @@ class Driver:
             ways=dict(self.ways),
             refused=dict(self.refused),
         )
-        ids_seen, proposers_seen = self._in_snapshots
-        more = More(state.closed.pack(), newer(ids, ids_seen), newer(proposers, proposers_seen))
-        self._in_snapshots = len(ids), len(proposers)
-        return packed(self._position, base, more)
+        part = self.archive.pack(self._position)
+        ids, self._new_ids = bytes(self._new_ids), bytearray()
+        more = More(VERSION, part.keys, part.hash, ids, newer(proposers, self._in_snapshots))
+        self._in_snapshots = len(proposers)
+        return packed(self._position, base, more, part.decided)
 
     def restore(
         self,
         position: int,
         base: bytes,
-        mores: Iterable[bytes],
+        mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
+        decided: Callable[[int], bytes],
     ) -> None:
-        """Goes on from snapshots: the newest's ``base``, and what each of them adds, in order.
+        """Goes on from snapshots: the newest's ``base``, and what each of them adds, by position, in order.
 
-        ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
-        more. Raises StoreCorrupt where a part can't be read, and is then as before.
+        ``envelopes`` gives those of messages by id, ``decided`` the decided proposals of the snapshot at a position.
+        What was announced before can't be read from the feed any more. Raises StoreCorrupt where a part can't be
+        read, and is then as before.
         """
-        now, archive, added = base_of(base), Archive(), [more_of(more) for more in mores]
-        sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
+        now, archive, ids, proposers = base_of(base), Archive(), HashIndex(DIGEST_BYTES), dict[str, bytes]()
+        opened = {proposal.what.proposal_id for proposal in now.open}
+        sealed = envelopes(opened)
         if len(sealed) < len(now.open):
             raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
-        for more in added:
-            archive.add(more.closed)
-            self._ids |= more.ids
-            for name, mark in more.proposers.items():
-                self.senders.proposed(name, mark)
-        self._in_snapshots = len(self._ids), len(self.senders.proposers)
+        for at, packed_more in mores:
+            more = more_of(packed_more)
+            archive.add(at, more.keys, more.hash)
+            ids.add(more.ids)
+            proposers = more.proposers | proposers
+        called_for = {call.call.proposal_id for call in now.calls}
+        for away in filter(None, map(archive.away, called_for)):
+            archive.take_back(away, decided(away.position), called_for)
+        for name, mark in proposers.items():
+            self.senders.proposed(name, mark)
+        self._in_snapshots = len(self.senders.proposers)
         self.state = state_of(now, archive)
+        self.archive, self._ids, self._decided = archive, ids, decided
         self._position = position
         self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
@@ -221,10 +249,11 @@ class Driver:
         now: tuple[float, float],
         session: str | None = None,
         unfit: CouncilError | None = None,
-    ) -> None:
+    ) -> Away | None:
         """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
 
-        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2).
+        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2). Gives a decided
+        proposal that it names and that is away: that is to be taken back first, and nothing was done.
         """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
@@ -234,25 +263,21 @@ class Driver:
             sender, msg_id = envelope.sender, envelope.msg_id
             if is_piece(envelope, self.roles.get(sender)):
                 self._pass_on(envelope)
-                return
+                return None
             identity = digest(sealed)
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
+            if (away := self._first_away(event)) is not None:
+                return away
             self._refuse_early(event, sender, msg_id, identity, unfit)
-            before = self._position
-            if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
-                self.ignored["the same change of the identity again"] += 1
-            else:
-                event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
-                self._step(event, now, sealed, session, msg_id)
-            if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
-                self._ids[msg_id] = identity
-                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                    self._trace(msg_id, envelope.metadata)
+            self._take_in(event, envelope, identity, now, sealed, session)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
-            if self._was_unreadable_ballot(error, now, sealed):
-                return
+            ballot = unreadable(error, sealed)
+            if ballot is not None and (away := self._first_away(ballot)) is not None:
+                return away
+            if ballot is not None and self._took_unreadable(ballot, now, sealed):
+                return None
             if isinstance(error, EnvelopeError):
                 sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
             self._refuse(error, sender, msg_id, now, sealed, session)
@@ -260,12 +285,44 @@ class Driver:
                 denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
                 self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
                 self._urgent_at = self._position
-            return
+            return None
+        return None
+
+    def _take_in(
+        self,
+        event: ev.Event,
+        envelope: Envelope,
+        identity: str,
+        now: tuple[float, float],
+        sealed: bytes,
+        session: str | None,
+    ) -> None:
+        """Has the core handle what came in an envelope, and its sender answered."""
+        before, msg_id = self._position, envelope.msg_id
+        if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
+            self.ignored["the same change of the identity again"] += 1
+        else:
+            event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
+            self._step(event, now, sealed, session, msg_id)
+        if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
+            self._use_up(msg_id, identity)
+            if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                self._trace(msg_id, envelope.metadata)
         if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
             if session is not None and event.what.proposal_id in self.state.open:
                 self._watchers.add(event.what.proposal_id, session)
         elif session is not None:
             self._reply(session, Acknowledged(reference(sealed)))
+
+    def _first_away(self, event: ev.Event) -> Away | None:
+        return next(filter(None, map(self.away, ev.names(event))), None)
+
+    def away(self, proposal_id: str) -> Away | None:
+        """Where a decided proposal is that is to be taken back before it is looked up."""
+        if proposal_id in self.state.open:
+            return None
+        found = self.archive.away(proposal_id)
+        return found if found is not None and found.position != FORGOTTEN else None
 
     def _pass_on(self, envelope: Envelope) -> None:
         """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
@@ -292,17 +349,29 @@ class Driver:
         Of a proposal that was taken in, by other settings perhaps, the core tells what is to be said (rules 1.12).
         """
         submitted = isinstance(event, ev.ProposalSubmitted)
-        if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
+        if submitted and (msg_id in self.state.open or self.archive.holds(msg_id)):
             return
-        if self._ids.get(msg_id, identity) != identity:
+        if (known := self._ids.get(msg_id)) is not None and known != digest_entry(identity):
             raise Refused(
                 f"{sender} used the id {msg_id}, which another message of this council has, or one that was "
                 "refused: give each message an id of its own",
                 code="id_reused",
                 sender=sender,
             )
+        self._refuse_forgotten(ev.names(event))
         if submitted and unfit is not None:
             raise unfit
+
+    def _refuse_forgotten(self, proposal_ids: Iterable[str]) -> None:
+        """Without a store, for what it is known of alone that it was decided."""
+        for away in filter(None, map(self.archive.away, proposal_ids)):
+            if away.position == FORGOTTEN:
+                raise Refused(
+                    f"{away.proposal_id} was decided, and its decision is kept no more: without a store the newest "
+                    f"{self._decisions_kept:,} are (decisions_kept)",
+                    code="forgotten",
+                    proposal_id=away.proposal_id,
+                )
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
@@ -318,9 +387,6 @@ class Driver:
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
         return self.state.seats[name].boot
-
-    def deadlines(self) -> Deadlines:
-        return next_deadline(self.state)
 
     def _step(
         self,
@@ -382,7 +448,7 @@ class Driver:
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
             if event.code == "identity_refused":  # for good, also once it has what it lacked
-                self._ids.setdefault(event.msg_id, "")
+                self._use_up(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
 
@@ -402,15 +468,21 @@ class Driver:
         if session is not None:
             self._reply(session, failure(sealed, error))
 
-    def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
+    def _took_unreadable(self, ballot: ev.Event, now: tuple[float, float], sealed: bytes) -> bool:
         """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
-        if (event := unreadable(error, sealed)) is None:
-            return False
         try:
-            self._step(event, now, sealed)
+            self._refuse_forgotten(ev.names(ballot))
+            self._step(ballot, now, sealed)
         except Refused:
             return False
         return True
+
+    def _use_up(self, msg_id: str, identity: str) -> None:
+        """Remembers for what an id was used, the first time (rules 1.15)."""
+        if msg_id not in self._ids:
+            key, entry = key_of(msg_id), digest_entry(identity)
+            self._ids.put(key, entry)
+            self._new_ids += key + entry
 
     # What leaves
 
@@ -453,6 +525,21 @@ class Driver:
                 self._announce_effect(held.effect, held.now)
             if held.reply is not None:
                 self._pay(*held.reply)
+        if self._decisions_kept is not None:
+            self.archive.forget(self._decisions_kept, self._called_for())
+
+    def let_go(self, kept_to: int) -> None:
+        """The snapshot at ``kept_to`` is on disk, and all up to there is told: what it follows leaves memory."""
+        if kept_to > self.archive.kept_to:
+            self.archive.let_go(kept_to, self._called_for())
+
+    def take_back(self, away: Away, decided: bytes) -> None:
+        """See ``Archive.take_back``."""
+        self.archive.take_back(away, decided, self._called_for())
+
+    def _called_for(self) -> set[str]:
+        """The proposals for which calls are under way: what these come to changes the decisions."""
+        return {granted.call.proposal_id for granted in self.state.calls.values()}
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
@@ -465,7 +552,7 @@ class Driver:
                 self._payloads.pop(decision.proposal_id, None)
                 self._relay.end(decision.proposal_id)
                 self._watchers.end(decision.proposal_id)
-                proposer = self.state.closed[decision.proposal_id].proposer
+                proposer = self.archive[decision.proposal_id].proposer
                 if proposer in self._leaving:
                     self.retire(proposer)
             case do.AnnounceEscalation(_, standing):
@@ -503,8 +590,10 @@ class Driver:
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal or how it stands with a human; None while it is deliberated.
 
-        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``.
+        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``. One that is
+        away is to be taken back first. Raises Refused for one that is forgotten.
         """
+        self._refuse_forgotten([proposal_id])
         return how_it_stands(self.state, proposal_id)
 
     def payload(self, proposal_id: str) -> bytes | None:
@@ -514,3 +603,7 @@ class Driver:
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""
         return escalations(self.state.open)
+
+
+def _none_decided(position: int) -> bytes:
+    raise InternalError(f"a decision is looked for in a snapshot of record {position}, and none was taken")

@@ -14,7 +14,7 @@ from council.core.step import step
 from council.journal.packets import StoredRecord
 from council.journal.record import diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
-from council.runtime.snapshot import Archive
+from council.runtime.archive import Archive
 
 # Decided proposals are packed each time that so many records are done, so that a long journal fits in memory.
 PACK_EACH = 5_000
@@ -59,7 +59,7 @@ def stepped(state: CouncilState | None, event: ev.Event, now: Moment) -> tuple[C
 
 def pack(state: CouncilState, count: int) -> None:
     if count % PACK_EACH == 0 and isinstance(state.closed, Archive):
-        state.closed.pack()
+        state.closed.pack(count)
 
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:

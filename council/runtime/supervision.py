@@ -24,7 +24,10 @@ REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 
 
 class Supervision:
-    """The seats of one coordinator, on its event loop. ``kept`` returns once a position's record is kept."""
+    """The seats of one coordinator, on its event loop.
+
+    ``receive`` takes in what a seat sent; ``kept`` returns once a position's record is kept.
+    """
 
     def __init__(
         self,
@@ -32,12 +35,14 @@ class Supervision:
         transport: Transport,
         clock: Clock,
         *,
+        receive: Callable[[Sequence[bytes]], None],
         settle: Callable[[], None],
         kept: Callable[[int], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._transport = transport
         self._clock = clock
+        self._receive = receive
         self._settle = settle
         self._kept = kept
         self._links: dict[str, Link] = {}
@@ -88,12 +93,8 @@ class Supervision:
 
     def _heard(self, items: Sequence[bytes]) -> None:
         """Takes what seats say; nothing once this is over, for nothing would be kept."""
-        if not items or self._over:
-            return
-        now = self._clock.now()
-        for sealed in items:
-            self._driver.receive(sealed, now)
-        self._settle()
+        if items and not self._over:
+            self._receive(items)
 
     def _unreachable(self, seat: str, error: Exception) -> None:
         self._lose(seat, f"it can't be reached: {first_line(error)}")

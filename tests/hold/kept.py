@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from council.journal import snapshots as snapshots_of
+from council.runtime.snapshot import more_of
 from tests.hold import doors, story
 
 FOLDER = Path(__file__).parent
@@ -88,9 +90,19 @@ def snapshots(file: Path) -> list[Any]:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT position, part, content FROM snapshots ORDER BY 1, 2").fetchall()
     return [
-        (position, part, _in_order(doors.snapshot_in(content) if part == "base" else content))
+        (position, part, _in_order(doors.snapshot_in(content) if part == "base" else _more(content)))
         for position, part, content in rows
     ]
+
+
+def _more(content: bytes) -> dict[str, Any]:
+    """What a snapshot adds, alike of the version that the journal was kept by (2) and of this one."""
+    more = more_of(snapshots_of._more(content))
+    decided = (
+        content if content[:1] >= snapshots_of._UNFRAMED else content[4 + len(snapshots_of._more(content)) :]
+    )
+    closed = msgspec.msgpack.decode(decided)["closed"] if decided else {}
+    return {"keys": more.keys, "ids": more.ids, "proposers": more.proposers, "closed": closed}
 
 
 def _in_order(value: Any) -> Any:

@@ -124,6 +124,8 @@ DAMAGE = {
     "a base of another place": "UPDATE snapshots SET content = (SELECT content FROM snapshots AS s WHERE "
     "s.part = 'base' AND s.position = {before}) WHERE part = 'base' AND position = {last}",
     "a part that was changed": "UPDATE snapshots SET content = x'00' WHERE part = 'more' AND position={last}",
+    "decisions that were changed": "UPDATE snapshots SET content = substr(content, 1, length(content) - 1) "
+    "WHERE part = 'more' AND position = {first}",
     "a part that is gone": "DELETE FROM snapshots WHERE part = 'more' AND position = {before}",
     "the first part is gone": "DELETE FROM snapshots WHERE part = 'more' AND position = {first}",
     "parts that changed places": "UPDATE snapshots SET content = (SELECT content FROM snapshots AS s WHERE "

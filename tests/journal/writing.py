@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from council.core.events import names
 from council.core.state import CouncilState
+from council.journal.packets import unpacked
 from council.journal.record import Record
 from council.journal.store import PacketStore
 from council.journal.writer import DurableJournal
@@ -57,10 +59,14 @@ def fresh(rules: Any) -> Driver:
 
 
 def recovered(address: str, rules: Any, **options: Any) -> Driver:
-    """What a coordinator that starts now would know."""
+    """What a coordinator that starts now would know, and what it can read back."""
     driver = fresh(rules)
     with journal_of(address, **options) as journal:
         journal.recover(driver)
+        for row in journal._store.records(NAME, 0, 10_000):
+            for proposal_id in names(unpacked(row.content, row.position).record.event):
+                if (away := driver.away(proposal_id)) is not None:
+                    driver.take_back(away, journal.decided(away.position))
     return driver
 
 
@@ -80,7 +86,7 @@ def whole(driver: Driver) -> dict[str, Any]:
             {(p.escalation.expires_wall_s, each) for each, p in state.open.items() if p.escalation}
             - set(state.wall_timers)
         ),
-        "ids": driver._ids,
+        "ids": driver._ids._buckets,
         "proposers": driver.senders.proposers,
         "payloads": {each: driver._payloads[each] for each in state.open},
         "counts": {name: count for name, count in driver.counts.items() if count},

@@ -83,7 +83,14 @@ class CalledTransport(InlineTransport):
 class Hand:
     """A driver, its seats' and clients' pens, and its journal. ``client`` has joined, ``ada`` may answer."""
 
-    def __init__(self, seats: Iterable[str] = THREE, *, events_kept: int = 20_000, **rules: Any) -> None:
+    def __init__(
+        self,
+        seats: Iterable[str] = THREE,
+        *,
+        events_kept: int = 20_000,
+        decisions_kept: int | None = None,
+        **rules: Any,
+    ) -> None:
         rules.setdefault("prime", "prime")
         self.t = 0.0
         self.wall = WALL_0
@@ -98,6 +105,7 @@ class Hand:
             new_id=self.new_id,
             humans={"ada": key_of("ada")},
             events_kept=events_kept,
+            decisions_kept=decisions_kept,
         )
         self.driver.join("client", "proposer", key_of("client"))
         self.records: list[Any] = []

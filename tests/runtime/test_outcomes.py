@@ -105,7 +105,12 @@ def test_what_was_told_outlives_the_coordinator(by_snapshot: bool) -> None:
     hand.receive(act, "s1")
     second = hand.driver.snapshot()
     if by_snapshot:
-        other.driver.restore(second.position, second.base, [first.more, second.more], lambda ids: {})
+        mores = [(each.position, each.more) for each in (first, second)]
+        decided = {each.position: each.decided for each in (first, second)}
+        other.driver.restore(second.position, second.base, mores, lambda ids: {}, decided.__getitem__)
+        away = other.driver.away(proposal_id)
+        assert away == (proposal_id, second.position)
+        other.driver.take_back(away, decided[away.position])
     else:
         for record in hand.records:
             other.driver.replay(record)

@@ -98,6 +98,14 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that a snapshot holds."""
+        found = [each.decided for each, _ in self.snapshots if each.position == position]
+        hold(
+            "1.12", len(found) == 1, f"a decision left memory for a snapshot at {position}, which is not kept"
+        )
+        return found[0]
+
     def lines(self, ids: Collection[str]) -> dict[str, Descent]:
         """Where packets that are kept stand in their lines."""
         return {each: Descent(*self._lines[each]) for each in ids if each in self._lines}

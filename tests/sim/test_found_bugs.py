@@ -55,7 +55,7 @@ def test_a_replay_knows_the_ids_that_the_council_knew() -> None:
     pid = hand.propose()
     hand.receive(hand.vote("lite", pid))
     assert hand.records[-3].msg_id in hand.driver._ids
-    assert _replayed(hand)._ids == hand.driver._ids
+    assert _replayed(hand)._ids._buckets == hand.driver._ids._buckets
 
 
 def test_what_changes_nothing_uses_up_no_id() -> None:
@@ -65,14 +65,18 @@ def test_what_changes_nothing_uses_up_no_id() -> None:
     hand.receive(hand.vote("lite", pid))
     hand.receive(hand.info("lite", pid, "fault", "too late to fail", task="ballot"))
     assert sum(hand.driver.ignored.values()) == 1
-    assert _replayed(hand)._ids == hand.driver._ids
+    assert _replayed(hand)._ids._buckets == hand.driver._ids._buckets
     by_snapshot = _replayed(hand)
     taken = hand.driver.snapshot()
     sealed = {record.msg_id: record.sealed for record in hand.records}
     by_snapshot.restore(
-        taken.position, taken.base, [taken.more], lambda ids: {each: sealed[each] for each in ids}
+        taken.position,
+        taken.base,
+        [(taken.position, taken.more)],
+        lambda ids: {each: sealed[each] for each in ids},
+        lambda position: taken.decided,
     )
-    assert by_snapshot._ids == hand.driver._ids
+    assert by_snapshot._ids._buckets == hand.driver._ids._buckets
 
 
 # Seeds that broke a rule once, through a fault of the council's or of the simulator's own.
