@@ -196,18 +196,3 @@ Event = (
     | IdentityChanged
     | EnvelopeRefused
 )
-
-
-def names(event: Event) -> tuple[str, ...]:
-    """The proposals that a step may look up for this event, beside those that are open or have a call under way."""
-    match event:
-        case ProposalSubmitted(what):
-            return (what.proposal_id,) if what.supersedes is None else (what.proposal_id, what.supersedes)
-        case (
-            BallotCast(act) | RulingGiven(act) | HumanAnswered(act) | CallReserved(act) | ActionReported(act)
-        ):
-            return (act.proposal_id,)
-        case IdentityChanged(change):
-            return (change.agreed,)
-        case _:
-            return (getattr(event, "proposal_id", ""),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, get_args
 
 import msgspec
@@ -17,13 +18,7 @@ from council.core.effects import AnnounceRoll, AnswerAgain, DenyCall, Effect, Gr
 from council.core.events import Event
 from council.core.state import Moment, Value
 from council.journal.entries import HistoryPage, Wanted
-from council.protocol.errors import (
-    ReplayDiverged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-    StoreUnreachable,
-)
+from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
 
 # What is wrong with a store that may pass by itself: it is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
@@ -108,13 +103,14 @@ def diverged(record: Record, why: str) -> ReplayDiverged:
 class Snapshot(NamedTuple):
     """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it.
 
-    ``decided`` are the proposals that were decided since the one before, for whoever looks one up.
+    ``decided`` are the proposals that were decided since the one before, in parts; each is named by a position behind
+    the one before, and up to this one.
     """
 
     position: int
     base: bytes
     more: bytes
-    decided: bytes = b""
+    decided: Mapping[int, bytes] = MappingProxyType({})
 
 
 class Restorable(Protocol):
@@ -126,12 +122,8 @@ class Restorable(Protocol):
         base: bytes,
         mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
-        decided: Callable[[int], bytes],
     ) -> None:
-        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids.
-
-        ``decided`` gives the decided proposals that the snapshot at a position holds.
-        """
+        """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids."""
 
     def replay(self, record: Record) -> None:
         """Goes on by one record."""
@@ -174,8 +166,8 @@ class Journal(Protocol):
     def keep(self, snapshot: Snapshot) -> None:
         """Takes a snapshot of what all records handed in so far come to."""
 
-    def decided(self, position: int) -> bytes:
-        """The decided proposals that the snapshot at ``position`` holds. Blocks; raises StoreError."""
+    def decided(self, part: int) -> bytes:
+        """That part of the decided proposals, as a snapshot had it. Blocks, in any thread; raises StoreError."""
 
     def tend(self) -> None:
         """Called now and then: whatever is due at a time."""

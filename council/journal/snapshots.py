@@ -20,31 +20,29 @@ from council.journal.engines import Database
 from council.journal.record import Snapshot
 from council.journal.rows import fenced, standing
 from council.journal.schema import snapshots
-from council.protocol.errors import JournalCorrupt
+from council.protocol.errors import JournalCorrupt, StoreCorrupt
 
 log = get_logger("council.journal")
 
 # Replaying so many records takes a quarter of a second; a snapshot of a thousand that are open, some 10 ms.
 SNAPSHOT_RECORDS = 5_000
 _DOMAIN = b"council-runtime snapshot v1\0"
-# A part ``more`` begins with its length in so many bytes; one of version 2 with a msgpack map.
-_LENGTH, _UNFRAMED = 4, b"\x80"
 
 
 class UsableSnapshot(NamedTuple):
     """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there.
 
-    ``mores`` are read one after another, each with its position.
+    ``mores`` have the position of each.
     """
 
     head: Head
     base: bytes
-    mores: Iterator[tuple[int, bytes]]
+    mores: list[tuple[int, bytes]]
     peaks: tuple[bytes, ...]
 
 
 class _SignedBase(msgspec.Struct):
-    """A base with what binds it: to the chain, to the tree, and by ``link`` to every ``more`` up to it."""
+    """A base with what binds it: to the chain, to the tree, and by ``link`` to every other part up to it."""
 
     position: int
     row_hash: bytes
@@ -67,6 +65,7 @@ class SnapshotStore:
         self._signer = signer
         self.kept_to = 0
         self._link = GENESIS
+        self._hashes: dict[int, bytes] = {}  # of the parts that hold decided proposals
         # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
         self._waiting: list[Snapshot] = []
 
@@ -75,13 +74,13 @@ class SnapshotStore:
         if head.position == self.kept_to:  # nothing came since, as where a start was refused
             return
         self._waiting.append(snapshot)
+        rows = [_row(self._journal, *part) for each in self._waiting for part in _parts(each)]
         link = self._link
-        for each in self._waiting:
-            link = _linked(link, _joined(each))
+        for row in rows:
+            link = _linked(link, sha256(row["content"]).digest())
         content = _ENCODER.encode(_SignedBase(head.position, head.row_hash, peaks, link, snapshot.base))
         signed = self._signer.signature(self._signed_bytes(content)) + content
         c = snapshots.c
-        rows = [_row(self._journal, each.position, "more", _joined(each)) for each in self._waiting]
         rows.append(_row(self._journal, head.position, "base", signed))
         with self._database.write(f"journal:{self._journal}") as connection:
             newest, _ = standing(connection, self._journal)
@@ -91,6 +90,8 @@ class SnapshotStore:
             old = or_(c.position > self.kept_to, and_(c.part == "base", c.position < self.kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))
             connection.execute(insert(snapshots), rows)
+        for each in self._waiting:
+            self._hashes |= {part: sha256(decided).digest() for part, decided in each.decided.items()}
         self._link = link
         self._waiting = []
         self.kept_to = head.position
@@ -126,10 +127,25 @@ class SnapshotStore:
 
     def newest(self, row_hash: Callable[[int], bytes | None]) -> UsableSnapshot | None:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
-        links, link = {}, GENESIS
-        for position, content in self._parts("more"):
-            link = links[position] = _linked(link, content)
-        for position, signed in reversed([*self._parts("base")]):
+        c = snapshots.c
+        wanted = select(c.position, c.part, c.content).where(c.journal == self._journal)
+        bases, mores, links, link = [], [], {}, GENESIS
+        self._hashes = {}
+        with self._database.read() as connection:
+            # One row in memory at a time: all that was ever decided stands in these.
+            rows = connection.execution_options(yield_per=1).execute(wanted.order_by(c.position, c.part))
+            for position, part, content in rows:
+                if type(position) is not int or type(content) is not bytes:  # as SQLite may keep it
+                    self.pass_over(position, "its position is no number, or its content no bytes")
+                elif part == "base":
+                    bases.append((position, content))
+                else:
+                    hashed = sha256(content).digest()
+                    link = links[position] = _linked(link, hashed)
+                    self._hashes.setdefault(position, hashed)  # of version 2, ``more`` has what was decided
+                    if part == "more":
+                        mores.append((position, content))
+        for position, signed in reversed(bases):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
                 why = "it is not signed by this journal's key, or does not fit its chain"
@@ -137,37 +153,24 @@ class SnapshotStore:
                 why = "a part of it is missing, or was changed"
             else:
                 self.kept_to, self._link = position, base.link
-                parts = self._parts("more")
-                mores = ((at, _more(content)) for at, content in parts if at <= position)
-                return UsableSnapshot(Head(position, base.row_hash), base.base, mores, base.peaks)
+                used = [more for more in mores if more[0] <= position]
+                return UsableSnapshot(Head(position, base.row_hash), base.base, used, base.peaks)
             self.pass_over(position, why)
         return None
 
-    def _parts(self, part: str) -> Iterator[tuple[int, bytes]]:
-        """The parts of that kind in order, one in memory at a time; what SQLite may keep beside is passed over."""
+    def decided(self, part: int) -> bytes:
+        """See ``Journal.decided``. Raises StoreCorrupt where it is not as it was."""
         c = snapshots.c
-        wanted = select(c.position).where(c.journal == self._journal, c.part == part).order_by(c.position)
+        wanted = select(c.content).where(c.journal == self._journal, c.position == part, c.part != "base")
         with self._database.read() as connection:
-            positions = connection.execute(wanted).scalars().all()
-        for position in positions:
-            content = self._content(position, part) if type(position) is int else None
-            if content is None:
-                self.pass_over(position, "its position is no number, or its content no bytes")
-            else:
-                yield position, content
-
-    def _content(self, position: int, part: str) -> bytes | None:
-        """A part at a position; None where there is none, or it is no bytes."""
-        c = snapshots.c
-        wanted = select(c.content).where(c.journal == self._journal, c.position == position, c.part == part)
-        with self._database.read() as connection:
-            content = connection.execute(wanted).scalar()
-        return content if type(content) is bytes else None
-
-    def decided(self, position: int) -> bytes:
-        """The decided proposals that a snapshot holds; empty where it is gone."""
-        content = self._content(position, "more") or b""
-        return content if content[:1] >= _UNFRAMED else content[_LENGTH + len(_more(content)) :]
+            content = connection.execute(wanted.order_by(c.part).limit(1)).scalar()
+        if type(content) is not bytes or sha256(content).digest() != self._hashes.get(part):
+            raise StoreCorrupt(
+                f"old decisions can't be read back: the snapshot of record {part} in {self._database.where} is gone "
+                "or was changed; start the council again, which then reads the journal's records instead",
+                position=part,
+            )
+        return content
 
     def pass_over(self, position: int, why: str) -> None:
         """That one is not used, nor any before: what is kept next stands for itself."""
@@ -189,21 +192,16 @@ class SnapshotStore:
         return _DOMAIN + self._journal.encode() + b"\0" + sha256(content).digest()
 
 
-def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, object]:
+def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, Any]:
     return {"journal": journal, "position": position, "part": part, "content": content}
 
 
-def _joined(snapshot: Snapshot) -> bytes:
-    """The part ``more`` as it is kept: its length, itself, and the decided proposals."""
-    return len(snapshot.more).to_bytes(_LENGTH) + snapshot.more + snapshot.decided
+def _parts(snapshot: Snapshot) -> Iterator[tuple[int, str, bytes]]:
+    """What a snapshot adds, in the order of the rows."""
+    for position, decided in snapshot.decided.items():
+        yield position, "decided", decided
+    yield snapshot.position, "more", snapshot.more
 
 
-def _more(content: bytes) -> bytes:
-    """What ``_joined`` joined, without the decided proposals; of an older version's, all of it."""
-    if content[:1] >= _UNFRAMED:
-        return content
-    return content[_LENGTH : _LENGTH + int.from_bytes(content[:_LENGTH])]
-
-
-def _linked(link: bytes, content: bytes) -> bytes:
-    return sha256(link + sha256(content).digest()).digest()
+def _linked(link: bytes, hashed: bytes) -> bytes:
+    return sha256(link + hashed).digest()

@@ -124,7 +124,7 @@ class DurableJournal:
         found = self._snapshots.newest(self._chain.row_hash)
         if found is not None:
             try:
-                writer.restore(found.head.position, found.base, found.mores, self._envelopes, self.decided)
+                writer.restore(found.head.position, found.base, found.mores, self._envelopes)
                 after, self._chain.tree = found.head, Tree(found.head.position, found.peaks)
             except StoreCorrupt as error:  # another version's: the records have it all
                 self._snapshots.pass_over(found.head.position, error.message)
@@ -223,9 +223,9 @@ class DurableJournal:
         """The position of the newest snapshot that is kept."""
         return self._snapshots.kept_to
 
-    def decided(self, position: int) -> bytes:
+    def decided(self, part: int) -> bytes:
         """See ``Journal.decided``."""
-        return self._snapshots.decided(position)
+        return self._snapshots.decided(part)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

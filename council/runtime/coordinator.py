@@ -46,6 +46,7 @@ from council.runtime.questions import (
     AskStatus,
     Question,
 )
+from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
@@ -102,7 +103,6 @@ class Coordinator:
         self.council_id = council_id
         self._fitting = fitting
         self._in_process = in_process
-        self._transport = transport
         self._journal = journal
         self._rules = rules
         self._driver = Driver(
@@ -113,7 +113,8 @@ class Coordinator:
             new_id=new_id,
             humans=humans,
             events_kept=events_kept,
-            decisions_kept=None if journal.durable else decisions_kept,
+            decided=journal.decided if journal.durable else None,
+            decisions_kept=max(decisions_kept, rules.open_max),
         )
         journal.recover(self._driver)
         self._clock = clock.going_on(self._driver.state.uptime_s)
@@ -129,8 +130,7 @@ class Coordinator:
         self._feed_waiters: set[asyncio.Future[None]] = set()
         self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
-        self._reading = asyncio.Lock()
-        self._late: set[asyncio.Task[None]] = set()
+        self._read_back = ReadBack(self._driver, self._receive_late)
         self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
@@ -152,12 +152,10 @@ class Coordinator:
         self._timer.cancel()
         if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
-        for task in self._late:
-            task.cancel()
+        await self._read_back.end()
         await self._seats.end()
         if self._appending is not None:
             await asyncio.wait([self._appending])
-        await self._transport.close()
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
@@ -202,61 +200,55 @@ class Coordinator:
                 unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
-            known.seen_s, now = self._clock.uptime(), self._clock.now()
-            for sealed in batch:
-                while away := self._driver.receive(sealed, now, session, unfit.get(sealed)):
-                    self._settle()  # for what stands before it: the read takes a while, and may be cancelled
-                    try:
-                        await self._take_back(away)
-                    except StoreError as error:  # of this one alone: what stands before it was taken in
-                        self._tell_sessions((session,), failure(sealed, error))
-                        break
-                    finally:
-                        now = self._clock.now()  # others may have been taken in meanwhile
-                if len(self._driver.to_seats) >= HAND_ON_AT:
-                    self._settle()  # the seats begin while the rest is read
+            known.seen_s = self._clock.uptime()
+            await self._take_in(batch, session, unfit)
             self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
         known.seen_s = self._clock.uptime()
         self._refuse_if_broken()
         return reply
 
-    def _receive(self, items: Sequence[bytes]) -> None:
-        """Takes what a seat sent."""
+    async def _take_in(
+        self, batch: Sequence[bytes], session: str, unfit: Mapping[bytes, CouncilError]
+    ) -> None:
+        """Has the driver receive these, and says why of those that can't be taken in."""
         now = self._clock.now()
-        for sealed in items:
-            if (away := self._driver.receive(sealed, now)) is not None:
-                task = asyncio.get_running_loop().create_task(self._receive_late(sealed, away))
-                self._late.add(task)
-                task.add_done_callback(self._late.discard)
-        if items:
-            self._settle()
-
-    async def _receive_late(self, sealed: bytes, away: Away | None) -> None:
-        """Takes what a seat sent of a decision that is away; its order stays, for one is read back at a time."""
-        async with self._reading:
-            while away is not None:
+        for sealed in batch:
+            trouble = self._journal.trouble
+            while trouble is None and (away := self._driver.receive(sealed, now, session, unfit.get(sealed))):
+                self._settle()  # for what stands before it: the read takes a while, and may be cancelled
                 try:
                     await self._take_back(away)
-                except PASSING:
-                    await asyncio.sleep(TROUBLE_CHECK_S)
-                except CouncilError as error:
-                    log.error("decision not read back", proposal_id=away.proposal_id, why=error.message)
-                    return
-                if self._broken is not None:
-                    return
-                away = self._driver.receive(sealed, self._clock.now())
-                self._settle()
+                    trouble = self._journal.trouble  # it may have begun meanwhile
+                except StoreError as error:
+                    trouble = error
+                now = self._clock.now()
+            if trouble is not None:
+                self._notify_sessions((session,), failure(sealed, trouble))
+            if len(self._driver.to_seats) >= HAND_ON_AT:
+                self._settle()  # the seats begin while the rest is read
 
     async def _take_back(self, away: Away) -> None:
-        """Has a decided proposal in memory that is on disk alone. Raises StoreError, and why the council ended."""
+        """Has a decided proposal in memory again. Raises StoreError, and why the council ended."""
         try:
-            decided = await asyncio.to_thread(self._journal.decided, away.position)
+            await self._read_back.take_back(away)
         except CouncilError:
             self._refuse_if_broken()  # whoever ends closes the store
             raise
         self._refuse_if_broken()
-        self._driver.take_back(away, decided)
+
+    def _receive(self, items: Sequence[bytes]) -> None:
+        """Takes what a seat sent."""
+        now = self._clock.now()
+        for sealed in items:
+            if self._driver.receive(sealed, now) is not None:
+                self._read_back.receive_later(sealed)
+        self._settle()
+
+    def _receive_late(self, sealed: bytes) -> Away | None:
+        away = self._driver.receive(sealed, self._clock.now())
+        self._settle()
+        return away
 
     async def hear(self, sealed: bytes) -> None:
         """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""

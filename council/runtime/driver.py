@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -24,28 +25,17 @@ from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
-from council.runtime.archive import FORGOTTEN, Archive, Away
+from council.runtime.archive import Archive, Away, named_in
 from council.runtime.durable_state import DurableState, escalations
 from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
 from council.runtime.feed import Feed, Flood, ways_of
-from council.runtime.hash_index import HashIndex, key_of
 from council.runtime.identity import judged
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders, Watchers
-from council.runtime.snapshot import (
-    DIGEST_BYTES,
-    VERSION,
-    More,
-    base_of,
-    based,
-    digest_entry,
-    more_of,
-    newer,
-    packed,
-    state_of,
-)
+from council.runtime.snapshot import base_of, based, more_of, newer, packed, state_of
 from council.runtime.streams import Relay
+from council.runtime.used_ids import UsedIds
 
 # Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
@@ -68,8 +58,7 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
-    answer; ``new_id`` gives message ids. ``decisions_kept``: without a store, so many of the newest decisions are
-    kept; with one, None.
+    answer; ``new_id`` gives message ids. ``decided`` and ``decisions_kept`` are those of ``Archive``.
     """
 
     def __init__(
@@ -82,13 +71,12 @@ class Driver:
         new_id: Callable[[], str],
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
+        decided: Callable[[int], bytes] | None = None,
         decisions_kept: int | None = None,
     ) -> None:
         self.council_id = council_id
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
-        self.archive = self.state.closed = Archive()
-        self._decisions_kept = decisions_kept
-        self._decided: Callable[[int], bytes] = _none_decided
+        self.archive = self.state.closed = Archive(decided, decisions_kept)
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
@@ -107,8 +95,7 @@ class Driver:
         self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
-        self._ids = HashIndex(DIGEST_BYTES)
-        self._new_ids = bytearray()
+        self._ids = UsedIds(snapshots=decided is not None)
         self._in_snapshots = 0
         self._refusals = Flood(now[0])
         self._watchers = Watchers()
@@ -145,9 +132,9 @@ class Driver:
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
             self.state = new_council(event.rules, moment)
-            self.archive = self.state.closed = Archive()
-        for away in filter(None, map(self.archive.away, ev.names(event))):
-            self.take_back(away, self._decided(away.position))
+            self.state.closed = self.archive
+        while (away := self._first_away(event)) is not None:
+            self.take_back(away, self.archive.fetch(away))
         self._woken_at = now = moment.uptime_s, moment.wall_s
         try:
             self.state, effects = step(self.state, event, moment)
@@ -159,7 +146,7 @@ class Driver:
         self._position = moment.position
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
-            self._use_up(record.msg_id, digest(record.sealed))
+            self._ids.add(record.msg_id, digest(record.sealed))
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
                 self._announce_effect(told, now)
@@ -177,11 +164,9 @@ class Driver:
             ways=dict(self.ways),
             refused=dict(self.refused),
         )
-        part = self.archive.pack(self._position)
-        ids, self._new_ids = bytes(self._new_ids), bytearray()
-        more = More(VERSION, part.keys, part.hash, ids, newer(proposers, self._in_snapshots))
-        self._in_snapshots = len(proposers)
-        return packed(self._position, base, more, part.decided)
+        parts = self.archive.new_parts(self._position)
+        seen, self._in_snapshots = self._in_snapshots, len(proposers)
+        return packed(self._position, base, parts, self._ids.take_new(), newer(proposers, seen))
 
     def restore(
         self,
@@ -189,32 +174,30 @@ class Driver:
         base: bytes,
         mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
-        decided: Callable[[int], bytes],
     ) -> None:
-        """Goes on from snapshots: the newest's ``base``, and what each of them adds, by position, in order.
+        """Goes on from snapshots: the newest's ``base``, and what each of them adds, with its position, in order.
 
-        ``envelopes`` gives those of messages by id, ``decided`` the decided proposals of the snapshot at a position.
-        What was announced before can't be read from the feed any more. Raises StoreCorrupt where a part can't be
-        read, and is then as before.
+        ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
+        more. Raises StoreCorrupt where a part can't be read, and is then as before.
         """
-        now, archive, ids, proposers = base_of(base), Archive(), HashIndex(DIGEST_BYTES), dict[str, bytes]()
-        opened = {proposal.what.proposal_id for proposal in now.open}
-        sealed = envelopes(opened)
+        now, archive, ids = base_of(base), self.archive.empty(), UsedIds(snapshots=True)
+        sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
         if len(sealed) < len(now.open):
             raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
+        proposers: dict[str, bytes] = {}
         for at, packed_more in mores:
-            more = more_of(packed_more)
-            archive.add(at, more.keys, more.hash)
-            ids.add(more.ids)
-            proposers = more.proposers | proposers
-        called_for = {call.call.proposal_id for call in now.calls}
-        for away in filter(None, map(archive.away, called_for)):
-            archive.take_back(away, decided(away.position), called_for)
+            more = more_of(at, packed_more)
+            for part, keys in more.decided.items():
+                archive.restore(part, keys)
+            ids.restore(more.ids)
+            proposers |= more.proposers
+        for granted in now.calls:
+            if (away := archive.away(granted.call.proposal_id)) is not None:
+                archive.take_back(away, archive.fetch(away), now.calls)
         for name, mark in proposers.items():
             self.senders.proposed(name, mark)
         self._in_snapshots = len(self.senders.proposers)
-        self.state = state_of(now, archive)
-        self.archive, self._ids, self._decided = archive, ids, decided
+        self.state, self.archive, self._ids = state_of(now, archive), archive, ids
         self._position = position
         self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
@@ -253,7 +236,7 @@ class Driver:
         """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
 
         ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2). Gives a decided
-        proposal that it names and that is away: that is to be taken back first, and nothing was done.
+        proposal that it names and that is away: then nothing was done, and it is to be taken back first.
         """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
@@ -266,18 +249,27 @@ class Driver:
                 return None
             identity = digest(sealed)
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
+            self._refuse_early(event, sender, msg_id, identity, unfit)
             if (away := self._first_away(event)) is not None:
                 return away
-            self._refuse_early(event, sender, msg_id, identity, unfit)
-            self._take_in(event, envelope, identity, now, sealed, session)
+            before = self._position
+            if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
+                self.ignored["the same change of the identity again"] += 1
+            else:
+                event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
+                self._step(event, now, sealed, session, msg_id)
+            if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
+                self._ids.add(msg_id, identity)
+                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                    self._trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
-            ballot = unreadable(error, sealed)
-            if ballot is not None and (away := self._first_away(ballot)) is not None:
-                return away
-            if ballot is not None and self._took_unreadable(ballot, now, sealed):
-                return None
+            if (ballot := unreadable(error, sealed)) is not None:  # its seat is asked once more (rules 1.2)
+                with suppress(Refused):
+                    if (away := self._first_away(ballot)) is None:
+                        self._step(ballot, now, sealed)
+                    return away
             if isinstance(error, EnvelopeError):
                 sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
             self._refuse(error, sender, msg_id, now, sealed, session)
@@ -286,43 +278,27 @@ class Driver:
                 self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
                 self._urgent_at = self._position
             return None
+        if session is not None:
+            self._acknowledge(event, sealed, session)
         return None
 
-    def _take_in(
-        self,
-        event: ev.Event,
-        envelope: Envelope,
-        identity: str,
-        now: tuple[float, float],
-        sealed: bytes,
-        session: str | None,
-    ) -> None:
-        """Has the core handle what came in an envelope, and its sender answered."""
-        before, msg_id = self._position, envelope.msg_id
-        if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
-            self.ignored["the same change of the identity again"] += 1
-        else:
-            event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
-            self._step(event, now, sealed, session, msg_id)
-        if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
-            self._use_up(msg_id, identity)
-            if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                self._trace(msg_id, envelope.metadata)
-        if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
-            if session is not None and event.what.proposal_id in self.state.open:
-                self._watchers.add(event.what.proposal_id, session)
-        elif session is not None:
+    def _acknowledge(self, event: ev.Event, sealed: bytes, session: str) -> None:
+        if not isinstance(event, ev.ProposalSubmitted):
             self._reply(session, Acknowledged(reference(sealed)))
+        elif event.what.proposal_id in self.state.open:  # its answer is the decision
+            self._watchers.add(event.what.proposal_id, session)
 
     def _first_away(self, event: ev.Event) -> Away | None:
-        return next(filter(None, map(self.away, ev.names(event))), None)
+        """A decided proposal to take back before this event. Raises Refused for one that is forgotten."""
+        return next(filter(None, map(self.away, named_in(event))), None)
 
     def away(self, proposal_id: str) -> Away | None:
-        """Where a decided proposal is that is to be taken back before it is looked up."""
-        if proposal_id in self.state.open:
-            return None
-        found = self.archive.away(proposal_id)
-        return found if found is not None and found.position != FORGOTTEN else None
+        """Where a decided proposal is that is to be taken back before it is looked up; see ``Archive.away``."""
+        return None if proposal_id in self.state.open else self.archive.away(proposal_id)
+
+    def take_back(self, away: Away, closed: bytes) -> None:
+        """Has a decided proposal in memory again: ``closed`` is what ``Archive.fetch`` gave."""
+        self.archive.take_back(away, closed, self.state.calls.values())
 
     def _pass_on(self, envelope: Envelope) -> None:
         """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
@@ -349,29 +325,17 @@ class Driver:
         Of a proposal that was taken in, by other settings perhaps, the core tells what is to be said (rules 1.12).
         """
         submitted = isinstance(event, ev.ProposalSubmitted)
-        if submitted and (msg_id in self.state.open or self.archive.holds(msg_id)):
+        if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
             return
-        if (known := self._ids.get(msg_id)) is not None and known != digest_entry(identity):
+        if self._ids.differs(msg_id, identity):
             raise Refused(
                 f"{sender} used the id {msg_id}, which another message of this council has, or one that was "
                 "refused: give each message an id of its own",
                 code="id_reused",
                 sender=sender,
             )
-        self._refuse_forgotten(ev.names(event))
         if submitted and unfit is not None:
             raise unfit
-
-    def _refuse_forgotten(self, proposal_ids: Iterable[str]) -> None:
-        """Without a store, for what it is known of alone that it was decided."""
-        for away in filter(None, map(self.archive.away, proposal_ids)):
-            if away.position == FORGOTTEN:
-                raise Refused(
-                    f"{away.proposal_id} was decided, and its decision is kept no more: without a store the newest "
-                    f"{self._decisions_kept:,} are (decisions_kept)",
-                    code="forgotten",
-                    proposal_id=away.proposal_id,
-                )
 
     def wake(self, now: tuple[float, float]) -> None:
         """Handles whatever time has brought by ``now``."""
@@ -438,6 +402,7 @@ class Driver:
     def _note(self, record: Record) -> None:
         """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
         event = record.event
+        self.archive.advance(record.position)
         if isinstance(event, ev.ProposalSubmitted):
             assert record.sealed is not None
             assert record.key_mark is not None
@@ -448,7 +413,7 @@ class Driver:
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
             if event.code == "identity_refused":  # for good, also once it has what it lacked
-                self._use_up(event.msg_id, "")
+                self._ids.add(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
 
@@ -467,22 +432,6 @@ class Driver:
         )
         if session is not None:
             self._reply(session, failure(sealed, error))
-
-    def _took_unreadable(self, ballot: ev.Event, now: tuple[float, float], sealed: bytes) -> bool:
-        """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
-        try:
-            self._refuse_forgotten(ev.names(ballot))
-            self._step(ballot, now, sealed)
-        except Refused:
-            return False
-        return True
-
-    def _use_up(self, msg_id: str, identity: str) -> None:
-        """Remembers for what an id was used, the first time (rules 1.15)."""
-        if msg_id not in self._ids:
-            key, entry = key_of(msg_id), digest_entry(identity)
-            self._ids.put(key, entry)
-            self._new_ids += key + entry
 
     # What leaves
 
@@ -525,21 +474,11 @@ class Driver:
                 self._announce_effect(held.effect, held.now)
             if held.reply is not None:
                 self._pay(*held.reply)
-        if self._decisions_kept is not None:
-            self.archive.forget(self._decisions_kept, self._called_for())
+        self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
-        """The snapshot at ``kept_to`` is on disk, and all up to there is told: what it follows leaves memory."""
-        if kept_to > self.archive.kept_to:
-            self.archive.let_go(kept_to, self._called_for())
-
-    def take_back(self, away: Away, decided: bytes) -> None:
-        """See ``Archive.take_back``."""
-        self.archive.take_back(away, decided, self._called_for())
-
-    def _called_for(self) -> set[str]:
-        """The proposals for which calls are under way: what these come to changes the decisions."""
-        return {granted.call.proposal_id for granted in self.state.calls.values()}
+        """The snapshot at ``kept_to`` is in the store, and all up to there is told; see ``Archive.let_go``."""
+        self.archive.let_go(kept_to, self.state.calls.values())
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
@@ -591,9 +530,8 @@ class Driver:
         """The decision on a proposal or how it stands with a human; None while it is deliberated.
 
         As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``. One that is
-        away is to be taken back first. Raises Refused for one that is forgotten.
+        away is to be taken back first (``away``).
         """
-        self._refuse_forgotten([proposal_id])
         return how_it_stands(self.state, proposal_id)
 
     def payload(self, proposal_id: str) -> bytes | None:
@@ -603,7 +541,3 @@ class Driver:
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""
         return escalations(self.state.open)
-
-
-def _none_decided(position: int) -> bytes:
-    raise InternalError(f"a decision is looked for in a snapshot of record {position}, and none was taken")

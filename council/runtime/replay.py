@@ -16,9 +16,6 @@ from council.journal.record import diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
 from council.runtime.archive import Archive
 
-# Decided proposals are packed each time that so many records are done, so that a long journal fits in memory.
-PACK_EACH = 5_000
-
 
 class Replay:
     """One run of the core over a journal, compared with it record by record.
@@ -58,8 +55,9 @@ def stepped(state: CouncilState | None, event: ev.Event, now: Moment) -> tuple[C
 
 
 def pack(state: CouncilState, count: int) -> None:
-    if count % PACK_EACH == 0 and isinstance(state.closed, Archive):
-        state.closed.pack(count)
+    """Packs what is decided, so that a long journal fits in memory; ``count`` is that of the records so far."""
+    if isinstance(state.closed, Archive):
+        state.closed.advance(count)
 
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:

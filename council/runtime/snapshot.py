@@ -1,15 +1,14 @@
 """A council's memory as bytes, and back: what a coordinator that starts needs not replay. Knows nothing of where.
 
-A snapshot has three parts. ``base`` is what is open and counted, and replaces the one before. ``more`` says which
-proposals were decided and which ids were used since the one before, and is added to it. ``decided`` are these
-proposals, read where one is looked up (``archive``). So each costs the same, however long the journal is. Payloads
-of open proposals are in none: their records have them.
+A snapshot has three kinds of parts. ``base`` is what is open and counted, and replaces the one before. ``more`` says
+which proposals were decided and which ids were used since the one before, and is added to it. ``decided`` are these
+proposals, read when one is looked up (``archive``). So each costs the same, however long the journal is. Payloads of
+open proposals are in none: their records have them.
 """
 
 from __future__ import annotations
 
 import heapq
-from hashlib import sha256
 from itertools import islice
 from typing import TypeVar
 
@@ -18,8 +17,9 @@ import msgspec
 from council.core.state import Account, CouncilState, Granted, IdentityChange, Proposal, Rules, Seat
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
-from council.runtime.archive import Archive
-from council.runtime.hash_index import key_of, keys_of
+from council.runtime.archive import Archive, Decided
+from council.runtime.hash_index import keys_of
+from council.runtime.used_ids import entries_of
 
 T = TypeVar("T")
 
@@ -50,18 +50,16 @@ class Base(msgspec.Struct):
 class More(msgspec.Struct):
     """What has come since the last one, and is added: decided proposals, used ids, names that are taken.
 
-    ``keys`` are those of the proposals in the part ``decided``, of which ``hash`` is the sha256; ``ids`` are entries
-    of the index of used ids.
+    ``decided`` has, by the name of each part, the keys of the proposals in it; ``ids`` is as of ``UsedIds``.
     """
 
     version: int
-    keys: bytes
-    hash: bytes
+    decided: dict[int, bytes]
     ids: bytes
     proposers: dict[str, bytes]
 
 
-class _MoreBefore(msgspec.Struct):
+class _MoreOf2(msgspec.Struct):
     """``More`` of version 2, which holds the decided proposals itself."""
 
     closed: dict[str, bytes]
@@ -74,18 +72,20 @@ class _Versioned(msgspec.Struct):
 
 
 VERSION = 3
-# Of a digest so much is kept with an id: no sender can make two messages that have it in common (rules 1.15).
-DIGEST_BYTES = 16
 
 _ENCODER = msgspec.msgpack.Encoder()
 _BASE = msgspec.msgpack.Decoder(Base)
 _VERSIONED = msgspec.msgpack.Decoder(_Versioned)
 _MORE = msgspec.msgpack.Decoder(More)
-_MORE_BEFORE = msgspec.msgpack.Decoder(_MoreBefore)
+_MORE_OF_2 = msgspec.msgpack.Decoder(_MoreOf2)
 
 
-def packed(position: int, base: Base, more: More, decided: bytes) -> Snapshot:
-    """A snapshot of these parts."""
+def packed(
+    position: int, base: Base, parts: dict[int, dict[str, bytes]], ids: bytes, proposers: dict[str, bytes]
+) -> Snapshot:
+    """A snapshot; ``parts`` are the decided proposals, packed, by the name of their part and their id."""
+    more = More(VERSION, {name: keys_of(closed) for name, closed in parts.items()}, ids, proposers)
+    decided = {name: _ENCODER.encode(Decided(closed)) for name, closed in parts.items()}
     return Snapshot(position, _ENCODER.encode(base), _ENCODER.encode(more), decided)
 
 
@@ -135,18 +135,12 @@ def base_of(packed: bytes) -> Base:
     return base
 
 
-def more_of(packed: bytes) -> More:
-    """Raises StoreCorrupt for what is of no version that this one knows."""
+def more_of(position: int, packed: bytes) -> More:
+    """Of the snapshot at a position. Raises StoreCorrupt for what is of no version that this one knows."""
     if _read(_VERSIONED, packed).version == VERSION:
         return _read(_MORE, packed)
-    before = _read(_MORE_BEFORE, packed)
-    ids = b"".join(key_of(each) + digest_entry(digest) for each, digest in before.ids.items())
-    return More(VERSION, keys_of(before.closed), sha256(packed).digest(), ids, before.proposers)
-
-
-def digest_entry(digest: str) -> bytes:
-    """A digest in hex as the index of used ids has it; empty for an id that is used up, whatever it is used for."""
-    return bytes.fromhex(digest)[:DIGEST_BYTES].ljust(DIGEST_BYTES, b"\0")
+    before = _read(_MORE_OF_2, packed)  # a part by itself, as it has the decided proposals
+    return More(VERSION, {position: keys_of(before.closed)}, entries_of(before.ids), before.proposers)
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], packed: bytes) -> T:

@@ -72,9 +72,10 @@ class Supervision:
             link.drop()
 
     async def end(self) -> None:
-        """As ``give_up``, and returns once nothing is under way any more."""
+        """As ``give_up``, and ends the seats; returns once nothing is under way any more."""
         self.give_up()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
 
     def send(self) -> None:
         """Carries away what the driver has for seats."""

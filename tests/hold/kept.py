@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from council.journal import snapshots as snapshots_of
 from council.runtime.snapshot import more_of
 from tests.hold import doors, story
 
@@ -89,20 +88,18 @@ def snapshots(file: Path) -> list[Any]:
     """What the snapshots in an SQLite store say, without signatures and what binds them to the hashes of records."""
     with contextlib.closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT position, part, content FROM snapshots ORDER BY 1, 2").fetchall()
-    return [
-        (position, part, _in_order(doors.snapshot_in(content) if part == "base" else _more(content)))
-        for position, part, content in rows
-    ]
-
-
-def _more(content: bytes) -> dict[str, Any]:
-    """What a snapshot adds, alike of the version that the journal was kept by (2) and of this one."""
-    more = more_of(snapshots_of._more(content))
-    decided = (
-        content if content[:1] >= snapshots_of._UNFRAMED else content[4 + len(snapshots_of._more(content)) :]
-    )
-    closed = msgspec.msgpack.decode(decided)["closed"] if decided else {}
-    return {"keys": more.keys, "ids": more.ids, "proposers": more.proposers, "closed": closed}
+    found: list[Any] = []
+    for position, part, content in rows:
+        if part == "base":
+            found.append((position, part, _in_order(doors.snapshot_in(content))))
+            continue
+        # Of version 2, ``more`` has the decided proposals; of this one, a part of their own.
+        if closed := msgspec.msgpack.decode(content).get("closed"):
+            found.append((position, "decided", _in_order(closed)))
+        if part == "more":
+            more = more_of(position, content)
+            found.append((position, part, (more.decided, more.ids, more.proposers)))
+    return found
 
 
 def _in_order(value: Any) -> Any:

@@ -106,11 +106,11 @@ def test_what_was_told_outlives_the_coordinator(by_snapshot: bool) -> None:
     second = hand.driver.snapshot()
     if by_snapshot:
         mores = [(each.position, each.more) for each in (first, second)]
-        decided = {each.position: each.decided for each in (first, second)}
-        other.driver.restore(second.position, second.base, mores, lambda ids: {}, decided.__getitem__)
+        other = Hand(decided=(dict(first.decided) | dict(second.decided)).__getitem__)
+        other.driver.restore(second.position, second.base, mores, lambda ids: {})
         away = other.driver.away(proposal_id)
         assert away == (proposal_id, second.position)
-        other.driver.take_back(away, decided[away.position])
+        other.driver.take_back(away, other.driver.archive.fetch(away))
     else:
         for record in hand.records:
             other.driver.replay(record)

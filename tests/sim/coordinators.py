@@ -154,10 +154,10 @@ class Coordinators(Telling, Mortality):
             self.tell("it recovers from a snapshot of {}", after)
             self.oracle.reached.add("restored")
             mores = [(each.position, each.more) for each, _ in kept]
-            driver.restore(after, newest.base, mores, self._envelopes, self.disk.decided)
+            driver.restore(after, newest.base, mores, self._envelopes)
         for record in self.disk.records(after):
             driver.replay(record)
-        compare.recovered(driver, self.shadow, self.disk.decided)
+        compare.recovered(driver, self.shadow)
         announced = driver.feed.newest(10**9)
         for position, (_, effect) in enumerate(announced, driver.feed.position - len(announced) + 1):
             told = self.feed_told.get(position, effect)
@@ -172,7 +172,15 @@ class Coordinators(Telling, Mortality):
         plan = self.plan
         seats, humans = ({name: self.keys[name] for name in names} for names in (plan.seats, plan.humans))
         now = uptime_s, self.wall_s
-        return Driver(self.rules, self.council_id, seats, now, new_id=self._new_id, humans=humans)
+        return Driver(
+            self.rules,
+            self.council_id,
+            seats,
+            now,
+            new_id=self._new_id,
+            humans=humans,
+            decided=self.disk.decided,
+        )
 
     def _admit(self, life: Life) -> None:
         """Clients join anew, and an intruder tries to be one of them first (rules 1.3)."""
@@ -291,7 +299,7 @@ class Coordinators(Telling, Mortality):
 
     def _take_back(self, driver: Driver, away: Away) -> None:
         self.oracle.reached.add("taken back")
-        driver.take_back(away, self.disk.decided(away.position))
+        driver.take_back(away, driver.archive.fetch(away))
 
     def _is_alive(self, life: Life, said: Said, *, taken: bool) -> None:
         """A sign of life, whatever the council makes of it: one of a seat as this coordinator attends to it."""
@@ -342,7 +350,7 @@ class Coordinators(Telling, Mortality):
         driver = life.driver
         compare.hold("4.7", not driver.to_sessions, "a session is told something in the turn that made it so")
         compare.hold("4.7", driver.feed.position == life.feed_seen, "an event was told before it was kept")
-        state = compare.whole(driver, self.oracle.cases, self.disk.decided)
+        state = compare.whole(driver, self.oracle.cases)
         if check_all and self._own_checks:
             check(state)
         compare.state(self.oracle, state, life.uptime(self.t))

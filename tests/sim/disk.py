@@ -98,12 +98,10 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
-    def decided(self, position: int) -> bytes:
-        """The decided proposals that a snapshot holds."""
-        found = [each.decided for each, _ in self.snapshots if each.position == position]
-        hold(
-            "1.12", len(found) == 1, f"a decision left memory for a snapshot at {position}, which is not kept"
-        )
+    def decided(self, part: int) -> bytes:
+        """A part of the decided proposals, as a snapshot has it."""
+        found = [each.decided[part] for each, _ in self.snapshots if part in each.decided]
+        hold("1.12", len(found) == 1, f"a decision left memory for part {part}, which is not kept")
         return found[0]
 
     def lines(self, ids: Collection[str]) -> dict[str, Descent]:

@@ -55,7 +55,7 @@ def test_a_replay_knows_the_ids_that_the_council_knew() -> None:
     pid = hand.propose()
     hand.receive(hand.vote("lite", pid))
     assert hand.records[-3].msg_id in hand.driver._ids
-    assert _replayed(hand)._ids._buckets == hand.driver._ids._buckets
+    assert _replayed(hand)._ids._index._buckets == hand.driver._ids._index._buckets
 
 
 def test_what_changes_nothing_uses_up_no_id() -> None:
@@ -65,7 +65,7 @@ def test_what_changes_nothing_uses_up_no_id() -> None:
     hand.receive(hand.vote("lite", pid))
     hand.receive(hand.info("lite", pid, "fault", "too late to fail", task="ballot"))
     assert sum(hand.driver.ignored.values()) == 1
-    assert _replayed(hand)._ids._buckets == hand.driver._ids._buckets
+    assert _replayed(hand)._ids._index._buckets == hand.driver._ids._index._buckets
     by_snapshot = _replayed(hand)
     taken = hand.driver.snapshot()
     sealed = {record.msg_id: record.sealed for record in hand.records}
@@ -74,9 +74,8 @@ def test_what_changes_nothing_uses_up_no_id() -> None:
         taken.base,
         [(taken.position, taken.more)],
         lambda ids: {each: sealed[each] for each in ids},
-        lambda position: taken.decided,
     )
-    assert by_snapshot._ids._buckets == hand.driver._ids._buckets
+    assert by_snapshot._ids._index._buckets == hand.driver._ids._index._buckets
 
 
 # Seeds that broke a rule once, through a fault of the council's or of the simulator's own.

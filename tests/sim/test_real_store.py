@@ -50,7 +50,7 @@ class OnStore(World):
             driver = self._driver(0.0)
             journal = self.journals[epoch]
             journal.recover(driver)
-            compare.recovered(driver, self.shadow, journal.decided)
+            compare.recovered(driver, self.shadow)
             found = journal._snapshots.newest(journal._chain.row_hash)
             announced = base_of(found.base).announced if found is not None else 0
             assert driver.feed.position - len(driver.feed.newest(10**9)) == announced, (
@@ -120,7 +120,7 @@ def test_a_simulated_council_on_a_real_store(seed: int, tmp_path: Path) -> None:
         assert rows == council.disk.rows
         driver = council._driver(0.0)
         newest.recover(driver)
-        compare.recovered(driver, council.shadow, newest.decided)
+        compare.recovered(driver, council.shadow)
         assert newest._chain.tree.size == len(rows)
 
 
@@ -208,4 +208,4 @@ def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     other = council.open()
     monkeypatch.setattr(other._snapshots, "newest", lambda row_hash: None)
     other.recover(by_records)
-    compare.recovered(by_snapshot, by_records, other.decided)
+    compare.recovered(by_snapshot, by_records)

@@ -186,11 +186,11 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         life = self.life
         assert life is not None
         driver = life.driver
-        state = compare.whole(driver, self.oracle.cases, self.disk.decided)
+        state = compare.whole(driver, self.oracle.cases)
         compare.state(self.oracle, state, self.t, all_of_it=True)
         if self._own_checks:
             check(state)
-        compare.live(driver, self.shadow, decided=self.disk.decided)
+        compare.live(driver, self.shadow, all_of_it=True)
         for owed in life.owed:
             compare.hold("1.9", owed in life.answered, f"{owed[0]} is owed the decision on {owed[1]}")
         for session in (*self.plan.clients, *self.plan.humans):
