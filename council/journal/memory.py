@@ -46,8 +46,8 @@ class MemoryJournal:
     def keep(self, snapshot: Snapshot) -> None:
         """None is due."""
 
-    def decided(self, part: int) -> bytes:
-        raise InternalError(f"part {part} of a snapshot was asked for, and none is kept in memory")
+    def decided(self, position: int) -> bytes:
+        raise InternalError(f"a snapshot at {position} was asked for, and none is kept in memory")
 
     def tend(self) -> None:
         """Nothing is."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple, Protocol, get_args
 
 import msgspec
@@ -101,16 +100,15 @@ def diverged(record: Record, why: str) -> ReplayDiverged:
 
 
 class Snapshot(NamedTuple):
-    """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it.
+    """What records up to ``position`` come to: ``base`` replaces the one before, ``added`` is added to it.
 
-    ``decided`` are the proposals that were decided since the one before, in parts; each is named by a position behind
-    the one before, and up to this one.
+    ``added`` has positions behind the one before, in order, the last of them ``position``. At each stand a part
+    ``more``, which a start reads, and the proposals that were decided up to there, for whoever looks one up.
     """
 
     position: int
     base: bytes
-    more: bytes
-    decided: Mapping[int, bytes] = MappingProxyType({})
+    added: Mapping[int, tuple[bytes, bytes]]
 
 
 class Restorable(Protocol):
@@ -166,8 +164,8 @@ class Journal(Protocol):
     def keep(self, snapshot: Snapshot) -> None:
         """Takes a snapshot of what all records handed in so far come to."""
 
-    def decided(self, part: int) -> bytes:
-        """That part of the decided proposals, as a snapshot had it. Blocks, in any thread; raises StoreError."""
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that a snapshot added at ``position``. Blocks, in any thread; raises StoreError."""
 
     def tend(self) -> None:
         """Called now and then: whatever is due at a time."""

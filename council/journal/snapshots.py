@@ -6,7 +6,7 @@ warning, and its records are replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ _DOMAIN = b"council-runtime snapshot v1\0"
 class UsableSnapshot(NamedTuple):
     """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there.
 
-    ``mores`` have the position of each.
+    ``mores`` have the position of each; they are without the decided proposals.
     """
 
     head: Head
@@ -42,7 +42,7 @@ class UsableSnapshot(NamedTuple):
 
 
 class _SignedBase(msgspec.Struct):
-    """A base with what binds it: to the chain, to the tree, and by ``link`` to every other part up to it."""
+    """A base with what binds it: to the chain, to the tree, and by ``link`` to every ``more`` up to it."""
 
     position: int
     row_hash: bytes
@@ -53,6 +53,7 @@ class _SignedBase(msgspec.Struct):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_SignedBase)
+_PAIR = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 class SnapshotStore:
@@ -65,7 +66,7 @@ class SnapshotStore:
         self._signer = signer
         self.kept_to = 0
         self._link = GENESIS
-        self._hashes: dict[int, bytes] = {}  # of the parts that hold decided proposals
+        self._hashes: dict[int, bytes] = {}  # of each ``more``, by its position
         # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
         self._waiting: list[Snapshot] = []
 
@@ -74,10 +75,11 @@ class SnapshotStore:
         if head.position == self.kept_to:  # nothing came since, as where a start was refused
             return
         self._waiting.append(snapshot)
-        rows = [_row(self._journal, *part) for each in self._waiting for part in _parts(each)]
-        link = self._link
-        for row in rows:
-            link = _linked(link, sha256(row["content"]).digest())
+        rows, hashes, link = [], {}, self._link
+        for position, pair in (each for waiting in self._waiting for each in waiting.added.items()):
+            rows.append(_row(self._journal, position, "more", _ENCODER.encode(pair)))
+            hashes[position] = sha256(rows[-1]["content"]).digest()
+            link = _linked(link, hashes[position])
         content = _ENCODER.encode(_SignedBase(head.position, head.row_hash, peaks, link, snapshot.base))
         signed = self._signer.signature(self._signed_bytes(content)) + content
         c = snapshots.c
@@ -90,8 +92,7 @@ class SnapshotStore:
             old = or_(c.position > self.kept_to, and_(c.part == "base", c.position < self.kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))
             connection.execute(insert(snapshots), rows)
-        for each in self._waiting:
-            self._hashes |= {part: sha256(decided).digest() for part, decided in each.decided.items()}
+        self._hashes |= hashes
         self._link = link
         self._waiting = []
         self.kept_to = head.position
@@ -140,11 +141,9 @@ class SnapshotStore:
                 elif part == "base":
                     bases.append((position, content))
                 else:
-                    hashed = sha256(content).digest()
-                    link = links[position] = _linked(link, hashed)
-                    self._hashes.setdefault(position, hashed)  # of version 2, ``more`` has what was decided
-                    if part == "more":
-                        mores.append((position, content))
+                    self._hashes[position] = sha256(content).digest()
+                    link = links[position] = _linked(link, self._hashes[position])
+                    mores.append((position, _pair(content)[0]))
         for position, signed in reversed(bases):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
@@ -158,19 +157,19 @@ class SnapshotStore:
             self.pass_over(position, why)
         return None
 
-    def decided(self, part: int) -> bytes:
+    def decided(self, position: int) -> bytes:
         """See ``Journal.decided``. Raises StoreCorrupt where it is not as it was."""
         c = snapshots.c
-        wanted = select(c.content).where(c.journal == self._journal, c.position == part, c.part != "base")
+        wanted = select(c.content).where(c.journal == self._journal, c.position == position, c.part == "more")
         with self._database.read() as connection:
-            content = connection.execute(wanted.order_by(c.part).limit(1)).scalar()
-        if type(content) is not bytes or sha256(content).digest() != self._hashes.get(part):
+            content = connection.execute(wanted).scalar()
+        if type(content) is not bytes or sha256(content).digest() != self._hashes.get(position):
             raise StoreCorrupt(
-                f"old decisions can't be read back: the snapshot of record {part} in {self._database.where} is gone "
-                "or was changed; start the council again, which then reads the journal's records instead",
-                position=part,
+                f"old decisions can't be read back: the snapshot of record {position} in {self._database.where} is "
+                "gone or was changed; start the council again, which then reads the journal's records instead",
+                position=position,
             )
-        return content
+        return _pair(content)[1]
 
     def pass_over(self, position: int, why: str) -> None:
         """That one is not used, nor any before: what is kept next stands for itself."""
@@ -196,11 +195,12 @@ def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, An
     return {"journal": journal, "position": position, "part": part, "content": content}
 
 
-def _parts(snapshot: Snapshot) -> Iterator[tuple[int, str, bytes]]:
-    """What a snapshot adds, in the order of the rows."""
-    for position, decided in snapshot.decided.items():
-        yield position, "decided", decided
-    yield snapshot.position, "more", snapshot.more
+def _pair(content: bytes) -> tuple[bytes, bytes]:
+    """The part ``more`` and the decided proposals; both are in all of one of version 2."""
+    try:
+        return _PAIR.decode(content)
+    except msgspec.MsgspecError:
+        return content, content
 
 
 def _linked(link: bytes, hashed: bytes) -> bytes:

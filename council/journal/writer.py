@@ -223,9 +223,9 @@ class DurableJournal:
         """The position of the newest snapshot that is kept."""
         return self._snapshots.kept_to
 
-    def decided(self, part: int) -> bytes:
+    def decided(self, position: int) -> bytes:
         """See ``Journal.decided``."""
-        return self._snapshots.decided(part)
+        return self._snapshots.decided(position)
 
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:

@@ -186,9 +186,8 @@ class Driver:
             raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
         proposers: dict[str, bytes] = {}
         for at, packed_more in mores:
-            more = more_of(at, packed_more)
-            for part, keys in more.decided.items():
-                archive.restore(part, keys)
+            more = more_of(packed_more)
+            archive.restore(at, more.decided)
             ids.restore(more.ids)
             proposers |= more.proposers
         for granted in now.calls:

@@ -1,9 +1,9 @@
 """A council's memory as bytes, and back: what a coordinator that starts needs not replay. Knows nothing of where.
 
-A snapshot has three kinds of parts. ``base`` is what is open and counted, and replaces the one before. ``more`` says
-which proposals were decided and which ids were used since the one before, and is added to it. ``decided`` are these
-proposals, read when one is looked up (``archive``). So each costs the same, however long the journal is. Payloads of
-open proposals are in none: their records have them.
+``base`` is what is open and counted, and replaces the one before. ``more`` says which proposals were decided and
+which ids were used since the one before, and is added to it. Beside ``more`` stand these proposals, to be read when
+one is looked up (``archive``). So each snapshot costs the same, however long the journal is. Payloads of open
+proposals are in none: their records have them.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Base(msgspec.Struct):
 class More(msgspec.Struct):
     """What has come since the last one, and is added: decided proposals, used ids, names that are taken.
 
-    ``decided`` has, by the name of each part, the keys of the proposals in it; ``ids`` is as of ``UsedIds``.
+    ``decided`` are the keys of the proposals that stand beside it; ``ids`` is as of ``UsedIds``.
     """
 
     version: int
-    decided: dict[int, bytes]
+    decided: bytes
     ids: bytes
     proposers: dict[str, bytes]
 
@@ -83,10 +83,13 @@ _MORE_OF_2 = msgspec.msgpack.Decoder(_MoreOf2)
 def packed(
     position: int, base: Base, parts: dict[int, dict[str, bytes]], ids: bytes, proposers: dict[str, bytes]
 ) -> Snapshot:
-    """A snapshot; ``parts`` are the decided proposals, packed, by the name of their part and their id."""
-    more = More(VERSION, {name: keys_of(closed) for name, closed in parts.items()}, ids, proposers)
-    decided = {name: _ENCODER.encode(Decided(closed)) for name, closed in parts.items()}
-    return Snapshot(position, _ENCODER.encode(base), _ENCODER.encode(more), decided)
+    """A snapshot; ``parts`` are the decided proposals, packed, by the position of their part and their id."""
+    added = {}
+    for at, closed in (parts | {position: parts.get(position, {})}).items():
+        last = at == position
+        more = More(VERSION, keys_of(closed), ids if last else b"", proposers if last else {})
+        added[at] = _ENCODER.encode(more), _ENCODER.encode(Decided(closed))
+    return Snapshot(position, _ENCODER.encode(base), added)
 
 
 def newer(values: dict[str, T], seen: int) -> dict[str, T]:
@@ -135,12 +138,12 @@ def base_of(packed: bytes) -> Base:
     return base
 
 
-def more_of(position: int, packed: bytes) -> More:
-    """Of the snapshot at a position. Raises StoreCorrupt for what is of no version that this one knows."""
+def more_of(packed: bytes) -> More:
+    """Raises StoreCorrupt for what is of no version that this one knows."""
     if _read(_VERSIONED, packed).version == VERSION:
         return _read(_MORE, packed)
-    before = _read(_MORE_OF_2, packed)  # a part by itself, as it has the decided proposals
-    return More(VERSION, {position: keys_of(before.closed)}, entries_of(before.ids), before.proposers)
+    before = _read(_MORE_OF_2, packed)
+    return More(VERSION, keys_of(before.closed), entries_of(before.ids), before.proposers)
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], packed: bytes) -> T:

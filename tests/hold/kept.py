@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from council.journal import snapshots as snapshot_store
 from council.runtime.snapshot import more_of
 from tests.hold import doors, story
 
@@ -88,18 +89,17 @@ def snapshots(file: Path) -> list[Any]:
     """What the snapshots in an SQLite store say, without signatures and what binds them to the hashes of records."""
     with contextlib.closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT position, part, content FROM snapshots ORDER BY 1, 2").fetchall()
-    found: list[Any] = []
-    for position, part, content in rows:
-        if part == "base":
-            found.append((position, part, _in_order(doors.snapshot_in(content))))
-            continue
-        # Of version 2, ``more`` has the decided proposals; of this one, a part of their own.
-        if closed := msgspec.msgpack.decode(content).get("closed"):
-            found.append((position, "decided", _in_order(closed)))
-        if part == "more":
-            more = more_of(position, content)
-            found.append((position, part, (more.decided, more.ids, more.proposers)))
-    return found
+    return [
+        (position, part, _in_order(doors.snapshot_in(content)) if part == "base" else _more(content))
+        for position, part, content in rows
+    ]
+
+
+def _more(content: bytes) -> tuple[Any, ...]:
+    """What a snapshot adds, alike of the version that the journal was kept by (2) and of this one."""
+    packed, decided = snapshot_store._pair(content)
+    more = more_of(packed)
+    return more.decided, more.ids, more.proposers, _in_order(msgspec.msgpack.decode(decided)["closed"])
 
 
 def _in_order(value: Any) -> Any:

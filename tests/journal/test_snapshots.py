@@ -202,7 +202,7 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
         keeper = snapshots.SnapshotStore(journal._store.database, NAME, Signer(KEY))
         assert keeper.newest(journal._chain.row_hash) is None
         # An empty map, with no field of ours, and a part that is none: the next one stands without both.
-        journal.keep(Snapshot(count, b"\x80", b"\x80"))
+        journal.keep(Snapshot(count, b"\x80", {count: (b"\x80", b"")}))
     for _ in range(2):
         with capture_logs() as logs:
             assert whole(recovered(address, hand.rules)) == whole(hand.driver)
@@ -271,10 +271,12 @@ def test_one_is_due_after_so_many_records(address: str, monkeypatch: pytest.Monk
     with journal_of(address) as journal:
         assert not journal.snapshot_due(9)
         assert journal.snapshot_due(10)
-        journal.keep(Snapshot(10, b"", b""))
+        journal.keep(Snapshot(10, b"", {10: (b"", b"")}))
         assert not journal.snapshot_due(19)
         assert journal.snapshot_due(20)
-        journal.keep(Snapshot(20, bytes(30_000), b""))  # a large one weighs as much as thirty records
+        journal.keep(
+            Snapshot(20, bytes(30_000), {20: (b"", b"")})
+        )  # a large one weighs as much as thirty records
         assert not journal.snapshot_due(49)
         assert journal.snapshot_due(50)
 

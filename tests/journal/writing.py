@@ -15,6 +15,7 @@ from council.runtime.archive import named_in
 from council.runtime.driver import Driver
 from tests.journal.conftest import raw
 from tests.runtime.harness import COUNCIL_ID, WALL_0, key_of, none_decided, run
+from tests.sim.compare import entries
 
 NAME = "test"
 KEY = bytes(range(32))
@@ -87,7 +88,7 @@ def whole(driver: Driver) -> dict[str, Any]:
             {(p.escalation.expires_wall_s, each) for each, p in state.open.items() if p.escalation}
             - set(state.wall_timers)
         ),
-        "ids": driver._ids._index._buckets,
+        "ids": entries(driver._ids),
         "proposers": driver.senders.proposers,
         "payloads": {each: driver._payloads[each] for each in state.open},
         "counts": {name: count for name, count in driver.counts.items() if count},

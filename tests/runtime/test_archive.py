@@ -41,9 +41,10 @@ class Kept:
 
     def snapshot(self) -> None:
         taken = self.hand.driver.snapshot()
-        self.decided |= taken.decided
         self.base = taken.base
-        self.mores.append((taken.position, taken.more))
+        for position, (more, decided) in taken.added.items():
+            self.mores.append((position, more))
+            self.decided[position] = decided
         self.hand.driver.let_go(taken.position)
 
     def receive(self, sealed: bytes, session: str | None = "s1") -> None:
@@ -264,7 +265,7 @@ def test_many_decisions_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> N
     """As after a replay of all records: to read one back, few are decoded. Mutation: one part for each snapshot."""
     monkeypatch.setattr(archive, "PART_MAX", 4)
     kept = Kept()
-    made = [kept.propose() for _ in range(10)]
+    made = [kept.propose("yy") for _ in range(10)]
     kept.snapshot()
     assert [len(msgspec.msgpack.decode(each)["closed"]) for each in kept.decided.values()] == [4, 4, 2]
     kept.propose()
@@ -388,7 +389,7 @@ def test_where_an_old_decision_can_not_be_read_the_rest_of_the_call_is_taken_in(
                 raise error("no decision can be read", position=position)
 
             with monkeypatch.context() as patch:
-                patch.setattr(living.journal, "decided", failing)
+                patch.setattr(living.driver.archive, "_read", failing)
                 asked = client.exchange(client.proposal("bbbbbbbb"), act(client), client.proposal("cccccccc"))
                 first, _ = await asyncio.gather(asked, living.coordinator.hear(b"x" * 40))
             answers = [*first]
@@ -402,6 +403,56 @@ def test_where_an_old_decision_can_not_be_read_the_rest_of_the_call_is_taken_in(
             }
             (answer,) = await client.exchange(act(client))
             assert isinstance(answer, Acknowledged)
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("often")
+def test_what_follows_a_read_is_refused_where_nothing_can_be_kept_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rules 4.7. Mutation: look for trouble before the read alone."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, client):
+            read = living.journal.decided
+
+            def meanwhile(position: int) -> bytes:
+                living.journal.trouble = StoreLocked("it is locked", where="here", timeout_s=0)
+                return read(position)
+
+            monkeypatch.setattr(living.driver.archive, "_read", meanwhile)
+            position = living.driver.position
+            answers = await client.exchange(act(client), client.proposal("bbbbbbbb"))
+            assert [each.code for each in answers if isinstance(each, Failed)] == [StoreLocked.code] * 2
+            assert living.driver.position == position
+            living.journal.trouble = None
+
+    run(scenario())
+
+
+@pytest.mark.usefixtures("often")
+def test_two_who_ask_for_one_part_read_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what a seat says late is dropped at the end. Mutation: read without a turn."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, _):
+            reads, gate, read = list[int](), threading.Event(), living.journal.decided
+
+            def counted(position: int) -> bytes:
+                reads.append(position)
+                assert gate.wait(HANG_S)
+                return read(position)
+
+            monkeypatch.setattr(living.driver.archive, "_read", counted)
+            asked = [asyncio.ensure_future(living.coordinator.decision(OLD)) for _ in range(3)]
+            await until(lambda: reads)
+            living.coordinator._receive([Hand().vote("lite", OLD, "no")])
+            gate.set()
+            first, *others = await asyncio.gather(*asked)
+            assert others == [first, first]
+            assert first is not None
+            assert len(reads) == 1
 
     run(scenario())
 
@@ -422,7 +473,7 @@ def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
                 assert gate.wait(HANG_S)
                 return read(position)
 
-            monkeypatch.setattr(living.journal, "decided", slow)
+            monkeypatch.setattr(living.driver.archive, "_read", slow)
             other, said = await living.client(), act(client)
             asked = asyncio.ensure_future(client.exchange(client.proposal("bbbbbbbb"), said))
             again = asyncio.ensure_future(other.exchange(said))
@@ -461,7 +512,7 @@ def test_what_a_seat_says_of_an_old_decision_is_taken_in_once_it_is_read(
                     raise StoreLocked("it is locked", where="here", timeout_s=0)
                 return read(position)
 
-            monkeypatch.setattr(living.journal, "decided", once_locked)
+            monkeypatch.setattr(living.driver.archive, "_read", once_locked)
             pens = Hand()
             pens.ids = itertools.count(0xF000)
             seen = living.driver.refused.total(), living.driver.position

@@ -209,7 +209,13 @@ def _known(driver: Any) -> dict[str, Any]:
 
 def _ended(driver: Any, shadow: Any) -> dict[str, Any]:
     closed = whole(driver, shadow.state.closed).closed
-    return {"closed": closed, "ids": driver._ids._index._buckets}
+    return {"closed": closed, "ids": entries(driver._ids)}
+
+
+def entries(used: Any) -> set[bytes]:
+    """The ids that are used up, each with what it is used for; snapshots may hold one twice."""
+    size = used._index._size
+    return {bytes(each[at : at + size]) for each in used._index._buckets for at in range(0, len(each), size)}
 
 
 def whole(driver: Any, pids: Iterable[str]) -> Any:

@@ -153,7 +153,7 @@ class Coordinators(Telling, Mortality):
             after = newest.position
             self.tell("it recovers from a snapshot of {}", after)
             self.oracle.reached.add("restored")
-            mores = [(each.position, each.more) for each, _ in kept]
+            mores = [(at, more) for each, _ in kept for at, (more, _) in each.added.items()]
             driver.restore(after, newest.base, mores, self._envelopes)
         for record in self.disk.records(after):
             driver.replay(record)
@@ -168,7 +168,7 @@ class Coordinators(Telling, Mortality):
     def _envelopes(self, msg_ids: Any) -> dict[str, bytes]:
         return {each: self.disk.sealed(packet_id(self.council_id, each)) for each in msg_ids}
 
-    def _driver(self, uptime_s: float) -> Driver:
+    def _driver(self, uptime_s: float, decided: Callable[[int], bytes] | None = None) -> Driver:
         plan = self.plan
         seats, humans = ({name: self.keys[name] for name in names} for names in (plan.seats, plan.humans))
         now = uptime_s, self.wall_s
@@ -179,7 +179,7 @@ class Coordinators(Telling, Mortality):
             now,
             new_id=self._new_id,
             humans=humans,
-            decided=self.disk.decided,
+            decided=decided or self.disk.decided,
         )
 
     def _admit(self, life: Life) -> None:

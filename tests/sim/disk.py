@@ -100,7 +100,7 @@ class Disk:
 
     def decided(self, part: int) -> bytes:
         """A part of the decided proposals, as a snapshot has it."""
-        found = [each.decided[part] for each, _ in self.snapshots if part in each.decided]
+        found = [each.added[part][1] for each, _ in self.snapshots if part in each.added]
         hold("1.12", len(found) == 1, f"a decision left memory for part {part}, which is not kept")
         return found[0]
 
