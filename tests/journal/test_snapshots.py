@@ -153,6 +153,29 @@ def test_what_is_damaged_is_passed_over_and_healed_by_the_next(damage: str, tmp_
     assert passed_over(logs) == []
 
 
+def test_what_is_no_snapshot_does_not_take_those_before_with_it(tmp_path: Any) -> None:
+    """Mutation: pass it over once a good one is found, and the start after the next forgets old decisions."""
+    hand = years(3, proposals=20)
+    address, count = str(tmp_path / "store.db"), len(hand.records)
+    written(address, hand, [count // 2])
+    connection = raw(address)
+    for statement in (  # a table that takes anything, as SQLite has them
+        "CREATE TABLE other AS SELECT * FROM snapshots",
+        "DROP TABLE snapshots",
+        "ALTER TABLE other RENAME TO snapshots",
+        f"INSERT INTO snapshots VALUES ('{NAME}', 'nowhere', 'more', 'no bytes')",
+    ):
+        connection.execute(statement)
+    connection.close()
+    written(address, hand, [])  # a start, which finds it
+    hand.propose(summary="one more")
+    written(address, hand, [len(hand.records)])
+    assert [part for _, part in parts(address)].count("more") == 2
+    with capture_logs() as logs:
+        assert whole(recovered(address, hand.rules)) == whole(hand.driver)
+    assert passed_over(logs) == []
+
+
 def test_a_stale_or_foreign_one_is_passed_over(tmp_path: Any) -> None:
     """A snapshot of a longer journal, of another chain, or signed by another key speaks for nothing here."""
     hand, foreign = years(4, proposals=12), years(5, proposals=12)

@@ -119,19 +119,17 @@ DURABLE_BUGS = (
         "self.wake(now)",
         "pass",
     ),
-    Bug(
-        "what changed nothing has an id", "runtime.driver:Driver._take_in", "self._position > before", "True"
-    ),
+    Bug("what changed nothing has an id", "runtime.driver:Driver.receive", "self._position > before", "True"),
     Bug(
         "a heartbeat's id is nobody's",
-        "runtime.driver:Driver._take_in",
+        "runtime.driver:Driver.receive",
         "if self._position > before:",
         "if self._position > before and not isinstance(event, ev.SeatBeat):",
     ),
     Bug(
         "a replay forgets ids",
         "runtime.driver:Driver.replay",
-        "self._use_up(record.msg_id, digest(record.sealed))",
+        "self._ids.add(record.msg_id, digest(record.sealed))",
         "pass",
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),
@@ -178,20 +176,20 @@ DURABLE_BUGS = (
     Bug(
         "a snapshot leaves out decisions",
         "runtime.driver:Driver.snapshot",
-        "More(VERSION, part.keys,",
-        "More(VERSION, b'',",
+        "self.archive.new_parts(self._position)",
+        "{}",
     ),
-    Bug("a snapshot leaves out ids", "runtime.driver:Driver.snapshot", "bytes(self._new_ids)", "b''"),
+    Bug("a snapshot leaves out ids", "runtime.driver:Driver.snapshot", "self._ids.take_new()", "b''"),
     Bug(
         "a snapshot skips an id",
         "runtime.driver:Driver.snapshot",
-        "bytes(self._new_ids)",
-        "bytes(self._new_ids[:-28])",
+        "self._ids.take_new()",
+        "self._ids.take_new()[:-28]",
     ),
     Bug(
         "a snapshot leaves out names",
         "runtime.driver:Driver.snapshot",
-        "newer(proposers, self._in_snapshots)",
+        "newer(proposers, seen)",
         "{}",
     ),
     Bug(
@@ -203,8 +201,8 @@ DURABLE_BUGS = (
     Bug(
         "the newest snapshot alone",
         "runtime.driver:Driver.restore",
-        "archive.add(at, more.keys",
-        "archive._away = HashIndex(6)\n        archive.add(at, more.keys",
+        "archive.restore(at, more.decided)",
+        "archive = self.archive.empty()\n        archive.restore(at, more.decided)",
     ),
     Bug(
         "snapshots in the wrong order",
@@ -215,21 +213,21 @@ DURABLE_BUGS = (
     # What is decided and on disk leaves memory.
     Bug(
         "what leaves memory is forgotten",
-        "runtime.archive:Archive.let_go",
-        "self._away.put(key_of(proposal_id), position.to_bytes(_PLACE_BYTES))",
+        "runtime.archive:Archive._release",
+        "self._away.put(key_of(proposal_id), name.to_bytes(_NAME_BYTES))",
         "pass",
     ),
     Bug(
         "what leaves memory is not on disk yet",
         "runtime.driver:Driver.let_go",
-        "if kept_to > self.archive.kept_to:",
-        "if kept_to := self._position + 1:",
+        "self.archive.let_go(kept_to,",
+        "self.archive.let_go(self._position + 1,",
     ),
     Bug(
         "what is away counts as unknown",
         "runtime.archive:Archive.away",
-        "if self.holds(proposal_id):",
-        "if True:",
+        "self.holds(proposal_id) or",
+        "True or",
     ),
     Bug(
         "a duplicate is not looked for on disk",
@@ -240,15 +238,15 @@ DURABLE_BUGS = (
     Bug(
         "a decision leaves memory while a call for it is under way",
         "runtime.driver:Driver.let_go",
-        "self._called_for()",
+        "self.state.calls.values()",
         "()",
         "tests/runtime/test_archive.py::test_a_decision_stays_in_memory_while_a_call_for_it_is_under_way",
     ),
     Bug(
         "a decision is read from an earlier snapshot",
-        "runtime.archive:Archive.let_go",
-        "position.to_bytes(_PLACE_BYTES)",
-        "(position if proposal_id not in self._away else int.from_bytes(self._away.get(proposal_id))).to_bytes(6)",
+        "runtime.archive:Archive._release",
+        "else part",
+        "else part if proposal_id not in self._away else int.from_bytes(self._away.get(proposal_id))",
         "tests/runtime/test_archive.py::test_a_report_on_an_old_decision_is_taken_once_and_outlives_the_next_snapshots",
     ),
     Bug(
@@ -519,8 +517,8 @@ STORE_BUGS = (
     Bug(
         "a snapshot that was not kept is forgotten",
         "journal.snapshots:SnapshotStore.keep",
-        "self._waiting.append((snapshot.position, snapshot.more))",
-        "self._waiting = [(snapshot.position, snapshot.more)]",
+        "self._waiting.append(snapshot)",
+        "self._waiting = [snapshot]",
         "tests/sim/test_real_store.py::test_a_snapshot_that_could_not_be_kept_goes_with_the_next",
     ),
 )
