@@ -1,7 +1,7 @@
-"""CodeMind's built-in mind: static checks of the code a case brings. Never runs it, never leaves the machine.
+"""CodeMind's built-in mind: static checks of the code in a case. It never runs the code, and uses no network.
 
-It reads the unified diffs and code blocks of a case's body and of its action's arguments, and judges what
-the *change* brings in; what was there before is not the proposer's. How it votes:
+It reads the unified diffs and code blocks in a case's body and in its action's arguments. It judges only what the
+*change* adds: the proposer does not answer for older code. How it votes:
 
 =====================================================================  =======  ====  ==========
 what was found                                                         vote     risk  confidence
@@ -20,7 +20,7 @@ no code, only files it can't judge, an unreadable diff, a linter that  abstain  
 did not do its work
 =====================================================================  =======  ====  ==========
 
-No confidence is below 0.3: that would send every change with a README in it to Prime (rules 1.8).
+No confidence is below 0.3. A lower one would send every change that has a README to Prime (rules 1.8).
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ from council.agents.static.actions import CODE_KEYS, read_action
 from council.agents.static.policy import is_python, is_test, listed, observed, written_file
 
 REASON_CHARS_MAX = 4_000  # a ballot is read by people, and travels in every record of its decision
-UNJUDGED_MAX = 20  # named in a reason; of the others the number
-LINT_SECONDS_MAX = 20.0  # a review of an ordinary diff takes about one
-NAMES_TRIED_MAX = 20  # undefined names that are looked at closely: one that is certain is enough
-NAMED_CHARS_MAX = 200_000  # of a file in which that is done
+UNJUDGED_MAX = 20  # named in a reason; the others are only counted
+LINT_SECONDS_MAX = 20.0  # the linters of one review; for an ordinary diff they take about one second
+NAMES_TRIED_MAX = 20  # undefined names that are examined closely: one certain fault is enough
+NAMED_CHARS_MAX = 200_000  # of a file that is examined for them
 METHOD = "(static checks: syntax, ruff, bandit)"
 
 _PYTHON_NAMES = {"python", "py", "python3", "py3"}
 _PROSE_NAMES = {"", "text", "txt", "console", "output", "markdown", "md", "log", "none", "plain"}
-# Of the repaired text of a fragment only these can be said; the rest needs the whole file.
+# Only these rules hold for a repaired fragment; the others need the whole file.
 _FRAGMENT_RULES = ("F50", "F52", "F601", "F602", "F63", "B002", "B012", "B020", "B025", "B029")
-# What python_dangers.py judges, by bandit's number; bandit's word is then cited, not counted a second time.
+# bandit's numbers of the dangers that python_dangers.py judges. bandit's finding is then cited, not counted again.
 _SAME = {
     "eval": ("B102", "B307"), "shell": ("B602", "B604", "B605"), "sql": ("B608",), "pickle": ("B301", "B302"),
     "yaml": ("B506",), "certificate": ("B323", "B501"), "secret": ("B105", "B106", "B107"),
 }  # fmt: skip
 _JUDGED_OTHERWISE = {rule for rules in _SAME.values() for rule in rules}
-# What the programs that run such a file put there: notebooks, Sphinx, Jupyter's and Spark's own, gettext.
+# Names that the program which runs such a file defines: notebooks, Sphinx, Jupyter's and Spark's own, gettext.
 _GIVEN = {"_", "get_ipython", "get_config", "display", "spark", "sc", "dbutils", "tags", "reveal_type"}
 _SECRET = re.compile("passw|secret|token|sign")
-# What can't be compiled is sure, and what bandit rates high mostly so.
+# Faults that are certain: code that can't be compiled, and most of what bandit rates high.
 _GRAVE = words("invalid-syntax F701 F702 F704 F706 F707 B201 B502 B505 B507 B613")
-# Among them a weak hash, which is right for a cache key.
+# Small matters. They include a weak hash, which is fine for a cache key.
 _SMALL = words("B015 B018 B023 B030 B032 F601 F602 B306 B313 B314 B318 B324 B504 B702")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault that a change brings in. ``line`` is that of the new file (of the old one for a deletion)."""
+    """A fault that a change adds. ``line`` is a line of the new file; for a deletion, of the old file."""
 
     path: str
     line: int
@@ -87,14 +87,14 @@ class Finding:
 
 
 class CodeMind:
-    """The mind of the seat ``codemind``; see the module for how it votes."""
+    """The mind of the seat ``codemind``. The module's docstring says how it votes."""
 
     def observe(self, case: Case, stream: Stream) -> Observation:
-        """Calls a halt to what policy finds at fault, as Lite does (rules 3.1). Never raises for what is said."""
+        """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in the stream makes it raise."""
         return observed(case, stream)
 
     def review(self, case: Case) -> Opinion:
-        """What static checks say of the case's code. Blocks, for about a second where there is any."""
+        """What static checks find in the case's code. Blocks for about a second if there is code."""
         reading = _reading_of(case)
         if not (reading.files or reading.blocks or reading.faults):
             reason = f"there is no code to judge: no diff, no code block {METHOD}"
@@ -107,7 +107,7 @@ class CodeMind:
 
 
 def _reading_of(case: Case) -> ScannedText:
-    """The diffs of its body and its action's arguments, the files that it writes, and the Python that it runs."""
+    """The diffs in its body and its action's arguments, the files that it writes, and the Python that it runs."""
     reading, action = read_changes(case.body), read_action(case.action)
     for argument in action.args:
         key, text, path = argument
@@ -128,14 +128,14 @@ def _reading_of(case: Case) -> ScannedText:
 
 @dataclass(slots=True)
 class _Examination:
-    """What is known so far of a change, while it is examined."""
+    """What the examination of a change has found so far."""
 
     old: list[PythonPiece] = field(default_factory=list)
     new: list[PythonPiece] = field(default_factory=list)
     broken: list[tuple[str, Sides]] = field(default_factory=list)
     found: list[Finding] = field(default_factory=list)
     judged: int = 0
-    only_data: int = 0  # of those judged, the files of which nothing but the syntax was read
+    only_data: int = 0  # of the judged files, those whose syntax alone was read
     unjudged: list[str] = field(default_factory=list)
     unparsed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -165,7 +165,7 @@ def _examine(reading: ScannedText, timeout_s: float) -> _Examination:
         _judge_dangers(seen, linted)
         _judge_reports(seen, linted)
         _judge_deletions(seen)
-    except RecursionError:  # nested as deeply as the parser allows, deeper than a tree can be walked
+    except RecursionError:  # the parser accepts deeper nesting than a tree walk
         seen.faults = (*seen.faults, "what is nested too deeply is unread")
     return seen
 
@@ -175,7 +175,7 @@ def _read_file(change: FileChange, seen: _Examination) -> None:
     if change.is_binary or change.is_link:
         seen.unjudged.append(f"{path} ({'binary' if change.is_binary else 'a symbolic link'})")
     elif not change.hunks:
-        seen.judged += 1  # a rename, a mode, an empty file: there is no code in it
+        seen.judged += 1  # a rename, a mode, an empty file: it holds no code
     elif change.kind == "deleted":
         seen.unjudged.append(f"{path} (deleted)")
     elif change.path.lower().endswith(datafiles.CARRIERS) and change.is_whole:
@@ -200,7 +200,7 @@ def _read_data(change: FileChange, seen: _Examination) -> None:
 
 
 def _read_carrier(change: FileChange, seen: _Examination) -> None:
-    """A notebook or .pth file: what Python stands in it, as a piece of which only the code is known."""
+    """Reads the Python in a notebook or .pth file. Its code is checked as a fragment."""
     hunk = change.hunks[0]
     sides = [(seen.new, hunk.new_text(), hunk.added)]
     if change.kind != "added":
@@ -255,7 +255,7 @@ def _read_block(block: CodeBlock, seen: _Examination) -> None:
         seen.broken.append((name, Sides(None, None, (tree.line, tree.message), text)))
 
 
-# What it is judged to be
+# How a finding is judged
 
 
 def _lint(seen: _Examination, timeout_s: float) -> Linted:
@@ -266,7 +266,7 @@ def _lint(seen: _Examination, timeout_s: float) -> Linted:
 
 
 def _judge_broken(seen: _Examination, linted: Linted) -> None:
-    """A syntax error counts where ruff, which reads newer Python than this one, sees it as well."""
+    """A syntax error counts only if ruff finds it too, because ruff reads newer Python than this interpreter."""
     confirmed = {report.name for report in linted.reports if report.rule == "invalid-syntax"}
     has_ruff = not any(fault.startswith("ruff") for fault in linted.faults)
     for at, (path, sides) in enumerate(seen.broken):
@@ -289,7 +289,7 @@ def _judge_dangers(seen: _Examination, linted: Linted) -> None:
 
 
 def _cited(danger: PythonDanger, reports: list[LinterFinding]) -> str:
-    """The rule's name, with bandit's number where bandit says the same of the same lines."""
+    """The rule's name, with bandit's number if bandit reports the same lines for the same reason."""
     for report in reports:
         is_same_place = report.line <= danger.end_line and danger.line <= report.end_line
         if is_same_place and report.rule in _SAME[danger.rule]:
@@ -320,7 +320,7 @@ def _judge_reports(seen: _Examination, linted: Linted) -> None:
 
 
 def _key(lines: dict[str, list[str]], report: LinterFinding) -> tuple[str, str]:
-    """What makes a finding the same before and after, wherever it stands."""
+    """A key that a finding has before and after the change, wherever its lines have moved."""
     if report.rule.startswith("F82"):
         return report.rule, report.message
     text = lines[report.name]
@@ -328,7 +328,7 @@ def _key(lines: dict[str, list[str]], report: LinterFinding) -> tuple[str, str]:
 
 
 def _is_certain(report: LinterFinding, piece: PythonPiece) -> bool:
-    """Whether an undefined name is a NameError whatever happens."""
+    """Whether an undefined name raises NameError on every path."""
     if is_test(piece.path) or not piece.path.endswith(".py") or len(piece.text) > NAMED_CHARS_MAX:
         return False
     name = report.message.partition("`")[2].partition("`")[0]
@@ -336,7 +336,7 @@ def _is_certain(report: LinterFinding, piece: PythonPiece) -> bool:
 
 
 def _weigh(report: LinterFinding, piece: PythonPiece, lines: list[str]) -> tuple[RiskLevel, bool]:
-    """How grave a linter's finding is, and whether it is sure."""
+    """The risk level of a linter's finding, and whether it is certain."""
     if is_test(piece.path) and report.tool == "bandit":
         return "low", False
     if report.rule in _GRAVE:
@@ -352,7 +352,7 @@ def _judge_deletions(seen: _Examination) -> None:
     old = [piece for piece in seen.old if not is_test(piece.path)]
     new = [piece for piece in seen.new if not is_test(piece.path)]
     for gone in vanished_checks(old, new):
-        sure = gone.sure and not seen.unparsed  # else it may have moved to where nothing can be parsed
+        sure = gone.sure and not seen.unparsed  # else it may have moved into a part that can't be parsed
         risk: RiskLevel = "high" if sure else "med"
         message = f"deletes the check `{short_quote(gone.shown)}`, which nothing replaces"
         seen.found.append(Finding(gone.path, gone.line, f"deleted {gone.kind}", message, risk, sure))
@@ -373,10 +373,11 @@ def _opinion(seen: _Examination, faults: tuple[str, ...]) -> Opinion:
         return Opinion.no(_reason(likely, notes), confidence=0.95, risk_level="high")
     if likely:
         confidence = 0.7 if any(finding.sure for finding in likely) else 0.6
-        # The gravest stands first; a high risk, though not sure, is Prime's to rule on, not to be outvoted.
+        # The gravest stands first. A high risk that is not certain is left to Prime's ruling: it must not be
+        # outvoted.
         return Opinion.no(_reason(likely, notes), confidence=confidence, risk_level=likely[0].risk_level)
     if seen.faults or faults:
-        # What was not read may hold anything: that is no clean result.
+        # An unread part may hold a fault, so the result is not clean.
         return Opinion.abstain(_reason(["this can't be judged in full"], notes), confidence=0.5)
     if not seen.judged:
         what = "there is nothing here that it can judge" if unjudged else "there is no code to judge"

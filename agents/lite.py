@@ -1,6 +1,6 @@
-"""The seat Lite: reads a proposal for policy. Uses no model; knows nothing of whether the code is right.
+"""The mind of the seat Lite: checks a proposal against policy. Uses no model, and does not judge correctness.
 
-What it finds, and what it says of it:
+Its findings and opinions:
 
 | finding                                                            | vote    | risk | confidence |
 |--------------------------------------------------------------------|---------|------|------------|
@@ -17,9 +17,9 @@ What it finds, and what it says of it:
 | a damaged diff, source shown as binary or in no known encoding     | abstain | med  | 0.2        |
 | nothing that can be read: only images, or empty                    | abstain | low  | 0.5        |
 
-Below 0.3 only where part of the change was not seen: that goes to Prime (rules 1.8), and never for a mere
-concern. A reason shows four characters of a secret at most. Names of persons are not found:
-that takes a model or a directory.
+The confidence is below 0.3 only if part of the change was not seen: that goes to Prime (rules 1.8). A mere concern
+does not. A reason shows at most four characters of a secret. Names of persons are not found: that takes a model or
+a directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from council.agents.static.policy import UNREAD, Sight, inspect_case, listed, ob
 
 
 class Lite:
-    """Policy on what a proposal adds. ``max_changed_lines``: more than these are hard to review (800)."""
+    """Checks policy on what a proposal adds. A change above ``max_changed_lines`` (800) counts as hard to review."""
 
     def __init__(self, *, max_changed_lines: int = 800) -> None:
         if max_changed_lines < 1:
@@ -40,13 +40,13 @@ class Lite:
         self.max_changed_lines = max_changed_lines
 
     def review(self, case: Case) -> Opinion:
-        """Its opinion; the module's table says how it comes about. Never raises for what a case says."""
+        """Its opinion, by the module's table. No text in a case makes it raise."""
         sight = inspect_case(case)
         if faults := sight.of("fault"):
             return _says("no", f"found {listed(faults)}", 0.95, "high")
         if concerns := sight.of("concern"):
             return _says("no", f"found, without certainty, {listed(concerns)}", 0.65, "med")
-        if sight.unread:  # what was not seen may hold anything: no yes, and Prime is to look (rules 1.8)
+        if sight.unread:  # the unseen part may hold a fault: no yes, and Prime looks (rules 1.8)
             return _says("abstain", f"I could not read all of it: {listed(sight.unread)}", UNREAD, "med")
         if not readable(case, sight):
             why = _listed_paths("binary", sight.binaries) if sight.binaries else "it is empty"
@@ -54,11 +54,11 @@ class Lite:
         return self._weigh(sight)
 
     def observe(self, case: Case, stream: Stream) -> Observation:
-        """Calls a halt to what would be a high risk in a proposal too (rules 3.1). Never raises for what is said."""
+        """Interrupts a stream that would be a high risk in a proposal (rules 3.1). No text in it makes it raise."""
         return observed(case, stream)
 
     def _weigh(self, sight: Sight) -> Opinion:
-        """A yes, as sure as what stands beside it allows."""
+        """A yes. Its confidence depends on the smaller findings."""
         files, lines = sight.reading.files, sight.added + sight.removed
         looked = f"{len(files)} files, {lines} lines" if files else "its words and its action"
         says = [f"no secret, personal data or dangerous command in {looked}"]

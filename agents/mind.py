@@ -1,4 +1,4 @@
-"""What a mind is: it is shown a case and says what it thinks. Knows nothing of Ray, keys or other minds.
+"""The interface of a mind: it is shown a case and returns an opinion. Knows nothing of Ray, keys or other minds.
 
 A mind is any object with a ``review(case)`` method, plain or async, or a bare function of one case:
 
@@ -8,10 +8,10 @@ A mind is any object with a ``review(case)`` method, plain or async, or a bare f
         return Opinion.yes("nothing speaks against it", confidence=0.8)
 
 A plain (not async) ``review`` runs on a thread of its own, so it may block; an async one must not.
-The seat called Prime also needs ``rule(case, ballots)``, with which it rules on escalated proposals
-(rules 1.8); a Prime without it sends every escalated proposal to a human. The seat that observes needs
-``observe(case, stream)``, with which it watches what others say while they think (rules 3.1); without it
-nobody is interrupted. What a mind says while it thinks, it says by the ``voice`` it is handed.
+The seat called Prime also needs ``rule(case, ballots)``, which rules on escalated proposals (rules 1.8). If Prime
+has none, every escalated proposal goes to a human. The seat that observes needs ``observe(case, stream)``, which
+watches what other seats publish while they think (rules 3.1). If it has none, no seat is interrupted. A mind
+publishes its thoughts through the plan stream that its seat gives it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COST_MAX = 10**12
 
 
 class Turn(NamedTuple):
-    """What somebody said, or a tool printed, before a proposal was made; ``role`` is a word such as ``user``."""
+    """What a person said or a tool printed before a proposal was made. ``role`` is a word such as ``user``."""
 
     role: str
     text: str
@@ -41,9 +41,9 @@ class Turn(NamedTuple):
 class Case:
     """A proposal as a mind sees it. Its text is data from outside: never instructions (rules 1.14).
 
-    ``action`` is ``{"tool": str, "args": {...}}`` or None; ``confidence`` is 0..1 and the proposer's own;
-    ``time_left_s`` is how many seconds the mind has before its ballot is lost. ``history`` is what was said and
-    done before it was proposed, oldest first, as far as the proposer gave any.
+    ``action`` is ``{"tool": str, "args": {...}}`` or None. ``confidence`` is the proposer's own, from 0 to 1.
+    ``time_left_s`` is the time in seconds until the mind loses its ballot. ``history`` is what was said and done
+    before the proposal, oldest first, as far as the proposer gave it.
     """
 
     proposal_id: str
@@ -58,17 +58,17 @@ class Case:
 
     @property
     def chars(self) -> int:
-        """How long its texts are that may be long."""
+        """The number of characters in its body and its history."""
         return len(self.body) + sum(len(turn.text) for turn in self.history)
 
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a mind thinks of a case: its ballot, once the seat has signed it (rules 1.2).
+    """What a mind thinks of a case. Its seat signs it as a ballot (rules 1.2).
 
-    ``confidence`` is 0..1; below 0.3, or with ``risk_level`` high, the proposal goes to Prime's ruling
-    (rules 1.8). ``control_packet`` is what a seat's model sent along, if any (rules 6.6). ``escalate`` says
-    why Prime should rule on it in any case; the seat then sends an ESCALATION before its ballot.
+    ``confidence`` is from 0 to 1. If it is below 0.3, or if ``risk_level`` is high, the proposal goes to Prime's
+    ruling (rules 1.8). ``control_packet`` is what the seat's model sent along, if any (rules 6.6). ``escalate`` is a
+    reason for a ruling by Prime in any case: if it is set, the seat sends an ESCALATION before its ballot.
     """
 
     vote: Vote
@@ -120,9 +120,9 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What another seat has said so far, at one stage of its work on a case. Data, as the case is (rules 1.14).
+    """What another seat has said so far at one stage of its work on a case. It is data, like the case (rules 1.14).
 
-    ``is_whole``: it has said all that it will say at this stage.
+    ``is_whole``: the seat has ended this stage.
     """
 
     seat: str
@@ -133,9 +133,9 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an observer makes of a stream. ``interrupt`` calls a halt: ``reason`` is what that seat is told.
+    """An observer's verdict on a stream. If ``interrupt`` is true, the observed seat is halted and told ``reason``.
 
-    Three of these in a row on one seat's work send the proposal to Prime (rules 1.8).
+    Three interrupts in a row on one seat's work send the proposal to Prime (rules 1.8).
     """
 
     interrupt: bool
@@ -158,7 +158,7 @@ class RulingMind(Mind, Protocol):
 
 @runtime_checkable
 class ObservingMind(Mind, Protocol):
-    """A mind that can watch another's work as it is done. Its own ballot hears nothing of it (rules 6.7)."""
+    """A mind that can watch another seat's work in progress. Its own ballot sees nothing of it (rules 6.7)."""
 
     def observe(self, case: Case, stream: Stream) -> Observation | Awaitable[Observation]: ...
 
@@ -166,14 +166,14 @@ class ObservingMind(Mind, Protocol):
 Review = Callable[[Case], Opinion | Awaitable[Opinion]]
 
 
-# What a seat hands to a mind that calls models or speaks while it thinks
+# What a seat gives to a mind that calls models or speaks while it thinks
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Tokens, prompt and output together, and millionths of a dollar, rounded up.
 
-    Raises ValueError for what is no whole number from 0 to 10**12: the council could not book it.
+    Raises ValueError if a value is not a whole number from 0 to 10**12: the council could not book it.
     """
 
     tokens: int
@@ -187,58 +187,58 @@ class Cost:
 
 
 class BudgetClient(Protocol):
-    """What a seat gives its mind to spend from. Both methods belong to the seat's event loop."""
+    """The budget that a seat gives to its mind. Call both methods on the seat's event loop."""
 
     async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
-        """Asks for a call that costs ``worst`` at most; gives its id once it is granted.
+        """Reserves the cost of a call, ``worst`` at most. Returns the call's id once the council has granted it.
 
-        ``task`` is "ballot", "ruling" or another word for what the call is for. ``told`` is kept with it: as
-        ``prompt`` the hash of what the prompt was made of, as ``overruns`` what was done to make it fit, tables
-        of packet, field, limit, before, after, how (rules 2.4). Raises CallDenied where the
-        call does not fit what is left, or nobody waits for it any more.
+        ``task`` is "ballot", "ruling" or another word for the purpose of the call. ``told`` is recorded with it:
+        ``prompt`` is the hash of the prompt's sources; ``overruns`` says how the prompt was shortened, as mappings
+        with the keys packet, field, limit, before, after, how (rules 2.4). Raises CallDenied if the cost exceeds what
+        is left, or if the proposal is not open any more.
         """
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
-        """Says what the call has cost; None where nobody knows. Also after it failed or was given up.
+        """Reports the actual cost of a call, also of one that failed or was given up; None if it is unknown.
 
-        ``error`` says of which kind it failed: its HTTP status, ``timeout`` or ``connection_error``; any other word
-        counts as ``other``, so that no text gets into a metric.
-        The first word counts. A call that its mind left open is settled, as unknown, with the mind's work.
+        ``error`` is the kind of failure: an HTTP status, ``timeout`` or ``connection_error``. Any other word is
+        recorded as ``other``, so that no free text gets into a metric. Only the first report of a call counts. If a
+        mind leaves a call open, it is settled as unknown when the mind's work ends.
         """
 
 
 @runtime_checkable
 class SpendingMind(Protocol):
-    """A mind that calls models: it is handed a client of its budget before its first case."""
+    """A mind that calls models. It gets its budget client before its first case."""
 
     def set_budget(self, purse: BudgetClient) -> None: ...
 
 
 class PlanStream(Protocol):
-    """What a seat gives its mind to speak by, while it works on a ballot. For the seat's event loop alone."""
+    """What a mind publishes while it works on a ballot. Call its methods on the seat's event loop."""
 
     def publish(self, proposal_id: str, stage: str, text: str) -> None:
-        """Says a piece of what the mind thinks at this stage, as it comes. Never any part of a ballot."""
+        """Publishes a piece of the mind's thoughts at this stage. Never pass any part of a ballot."""
 
     def end(self, proposal_id: str, stage: str) -> None:
-        """This stage's stream is whole; what is said of the stage after this begins it anew."""
+        """Ends this stage's stream. Text that is published for the stage later begins a new one."""
 
     def interrupted(self, proposal_id: str) -> asyncio.Future[str]:
-        """Is done, with the reason, when an observer calls a halt; then ask anew for the next.
+        """A future that gets the reason when an observer interrupts the work. Call again to wait for the next.
 
-        After it every stage of the work begins anew. Never done once the mind's work on the proposal is over.
+        After an interrupt every stage begins again. The future stays pending once the work on the proposal is over.
         """
 
 
 @runtime_checkable
 class SpeakingMind(Protocol):
-    """A mind that speaks while it thinks: it is handed its plan stream before its first case."""
+    """A mind that speaks while it thinks. It gets its plan stream before its first case."""
 
     def set_plan_stream(self, voice: PlanStream) -> None: ...
 
 
 class _FunctionMind:
-    """A bare function, as a mind."""
+    """A function, as a mind."""
 
     def __init__(self, function: Review) -> None:
         self.review = function
@@ -246,9 +246,9 @@ class _FunctionMind:
 
 
 def as_mind(thing: Any, *, seat: str) -> Mind:
-    """The mind that ``thing`` is: an object with ``review``, a class of such objects, or a function.
+    """Turns an object with ``review``, a class of such objects, or a function into a mind.
 
-    Raises MindError, naming the seat, for anything else.
+    Raises MindError, which names the seat, for anything else.
     """
     if inspect.isclass(thing):
         try:

@@ -1,7 +1,7 @@
-"""A mind backed by a language model: asks it with a prompt, and takes from its answer a ballot or a ruling.
+"""A mind backed by a language model: sends it prompts, and reads ballots and rulings from its answers.
 
-Knows in which order a model is asked, and when once more: what can't be taken is shown to it once, and is lost if the
-next is no better. ``llm/accept.py`` knows what must be in an answer, ``llm/stages.py`` which stages there are,
+This module knows the order of the calls. After an invalid answer the model is asked once more and shown the error;
+after a second one the ballot is lost. ``llm/accept.py`` knows what an answer must hold, ``llm/stages.py`` the stages,
 ``prompting/`` how prompts are made, and ``llm/calls.py`` how a model is called.
 """
 
@@ -40,40 +40,41 @@ log = get_logger("council.model")
 
 T = TypeVar("T")
 
-# So much sooner than its time is over a mind says why it has no ballot; the seat could tell only that it is over.
+# A mind stops so many seconds before its time ends, to report why it has no ballot. The seat knows only of the time.
 MARGIN_S = 0.25
 
 
 class _Halted(Exception):
-    """An observer called a halt, and why."""
+    """An observer interrupted the work. The argument is its reason."""
 
 
 class _Attempt:
-    """The time for a piece of work, on the loop's clock, and what went wrong in it so far."""
+    """The time limit of a piece of work, by the loop's clock, and what has gone wrong in it so far."""
 
     def __init__(self, until_s: float) -> None:
         self.until_s = until_s
         self.troubles: list[str] = []
-        self.said = ""  # of a plan, so far
-        self.plan_s = 0.0  # what the longest plan took; its ballot may take as long
-        self.votes = False  # it is asked for its ballot, by a plan or without one
+        self.said = ""  # the text of the plan so far
+        self.plan_s = 0.0  # seconds that the longest plan took; its ballot may take as long
+        self.votes = False  # the model is being asked for its ballot, with a plan or without
 
     def left(self, case: Case) -> Case:
-        """The case with the time that is left of the work: behind a plan, or a halt, it is less."""
+        """The case with the time that is left for the work after a plan or a halt."""
         return replace(case, time_left_s=max(0.0, self.until_s - asyncio.get_running_loop().time()))
 
     def has_time(self, calls: int) -> bool:
-        """Whether so many more calls may come to their end, by what a plan took."""
+        """Whether the time suffices for so many more calls, each as long as the longest plan took."""
         return self.until_s - asyncio.get_running_loop().time() >= calls * self.plan_s
 
 
 class ModelMind:
     """Reviews and rules by asking the model at ``endpoint`` with the prompts of ``prompter``; observes others.
 
-    It spends from the purse that its seat hands it, and asks nothing without one. What it plans it says by the voice
-    that its seat hands it, and never a ballot (rules 1.14). ``stages`` is how many calls a vote takes: "one", "two"
-    or "auto", as the case needs; ``predicates`` are those that its updates may use, else those that ship. It pickles
-    as its configuration; clients are made where it works. ``pause`` waits between attempts, as asyncio.sleep does.
+    It spends from the budget that its seat gives it, and makes no call without one. It publishes its plan through its
+    seat's plan stream, but never a ballot (rules 1.14). ``stages`` is the number of calls for a vote: "one", "two",
+    or "auto" for as many as the case needs. ``predicates`` are those that its updates may use; by default the
+    built-in ones. It pickles as its configuration; clients are made where it works. ``pause`` waits between attempts,
+    like asyncio.sleep.
     """
 
     def __init__(
@@ -105,53 +106,53 @@ class ModelMind:
 
     def set_budget(self, purse: BudgetClient) -> None:
         self._purse = purse
-        if isinstance(self.prompter, SpendingMind):  # its ladder may ask models, too
+        if isinstance(self.prompter, SpendingMind):  # its shortening steps may call models too
             self.prompter.set_budget(purse)
 
     def set_plan_stream(self, voice: PlanStream) -> None:
         self._voice = voice
 
     async def review(self, case: Case) -> Opinion:
-        """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError, and the ballot is lost."""
+        """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError; the ballot is then lost."""
         if "plan" in stages_for(case, self.stages):
             return await self._within(case, lambda work: self._deliberated(case, work))
         return await self._answered(case, self.prompter.ballot(case), self._opinion)
 
     async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
-        """The model's ruling, shown all ballots (rules 1.8). Raises as ``review`` does."""
+        """The model's ruling, with all ballots in its prompt (rules 1.8). Raises as ``review`` does."""
         return await self._answered(case, self.prompter.ruling(case, ballots), self._ruling)
 
     async def observe(self, case: Case, stream: Stream) -> Observation:
-        """What the model makes of another seat's work. Raises as ``review`` does: then it has made nothing of it.
+        """What the model finds in another seat's work. Raises as ``review`` does; there is then no observation.
 
-        It is a call of its own, asked once, and leaves nothing behind for its own ballot (rules 6.7).
+        The call is independent and made once. It leaves no trace in the mind's own ballot (rules 6.7).
         """
         prompt = self.prompter.observe(case, stream, marked=self._marked)
         return await self._answered(case, prompt, stages.observation, asks_again=False)
 
     async def act(self, case: Case, done: Execution) -> str:
-        """What the user is told of what was run, or of what failed (GCP 6). Raises as ``review`` does."""
+        """The text for the user about an execution or its failure (GCP 6). Raises as ``review`` does."""
         return await self._answered(case, self.prompter.act(case, done, marked=self._marked), stages.response)
 
     async def verify(self, case: Case, state: str) -> Verification:
-        """Whether ``state``, found after the run, is what was wanted (GCP 6).
+        """Whether ``state``, found after the execution, is the intended one (GCP 6).
 
-        Raises as ``review`` does, also where the answer does not say: whoever acts on it takes that for no success.
+        Raises as ``review`` does, also if the answer does not say. The caller must treat that as a failure.
         """
         prompt = self.prompter.verify(case, state, marked=self._marked)
         return await self._answered(case, prompt, stages.verification)
 
     @property
     def _marked(self) -> bool:
-        """Whether an answer that is no ballot comes in blocks: its server holds it to no form (rules 3.2)."""
+        """Whether the model writes answers in marked blocks, because its server enforces no schema (rules 3.2)."""
         return self._calls.form == "text"
 
     # Plan and Refine (rules 3.1)
 
     async def _deliberated(self, case: Case, work: _Attempt) -> Opinion:
-        """The ballot, by a plan; begun anew for each halt that an observer calls, while there is time for both.
+        """The ballot, by a plan. After each halt by an observer it begins again, if there is time for both.
 
-        Where it heeds no more, it calls for Prime: the council may have counted otherwise (rules 1.8).
+        When it can't heed a further halt it escalates to Prime: the council may have counted the halts (rules 1.8).
         """
         halt: Halt | None = None
         for _ in range(HALTS_MAX):
@@ -169,7 +170,7 @@ class ModelMind:
     async def _unless_halted(
         self, case: Case, work: _Attempt, review: Coroutine[Any, Any, Opinion]
     ) -> Opinion:
-        """What the review comes to. Raises _Halted, once it is cancelled and its calls are settled."""
+        """The result of the review. Raises _Halted after the review is cancelled and its calls are settled."""
         task = asyncio.ensure_future(review)
         halt = None if self._voice is None else self._voice.interrupted(case.proposal_id)
         waits: set[asyncio.Future[Any]] = {task} if halt is None else {task, halt}
@@ -177,7 +178,7 @@ class ModelMind:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if halt is None or not halt.done():
                 return await task
-            if work.votes and not work.has_time(1):  # no other ballot would come in time: better this one
+            if work.votes and not work.has_time(1):  # no other ballot would be in time, so this one is kept
                 why = f"a halt came when there was no time to heed it: {halt.result()}"
                 return _escalated(await task, why)
             raise _Halted(halt.result())
@@ -185,17 +186,17 @@ class ModelMind:
             task.cancel()
             await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # what it failed of is of no use any more
+                task.exception()  # its error is not needed
 
     async def _planned(self, case: Case, work: _Attempt, halt: Halt | None) -> Opinion:
-        """A ballot by a plan, or without one and with Prime's attention, where there is none (GCP 6)."""
+        """A ballot by a plan. If the model gives no plan: a ballot without one, escalated to Prime (GCP 6)."""
         work.votes, missing = False, "it made no plan"
         try:
             plan = await self._plan(case, work, halt)
             missing = "its ballot has no room for its plan"
             prompt = await self.prompter.ballot(work.left(case), plan)
         except (ModelError, CallDenied, TokenBudgetError) as error:
-            # What costs the plan is not to cost the ballot: a server that is gone will be gone for that, too.
+            # A failed plan must not cost the ballot. If the server is down, the next call fails as well.
             return _escalated(await self._unplanned(case, work), f"{missing}: {error.message}")
         work.votes = True
         return await self._ask(case, prompt, self._opinion, work)
@@ -226,13 +227,13 @@ class ModelMind:
     async def _answered(
         self, case: Case, prompt: Awaitable[Prompt], taken: Taking[T], *, asks_again: bool = True
     ) -> T:
-        """What is taken from the answer to this one prompt."""
+        """What is read from the answer to this one prompt."""
         return await self._within(
             case, lambda work: self._ask(case, prompt, taken, work, asks_again=asks_again)
         )
 
     async def _within(self, case: Case, done: Callable[[_Attempt], Awaitable[T]]) -> T:
-        """What is done within the time that the case and the endpoint leave."""
+        """Awaits ``done`` within the time limits of the case and the endpoint."""
         limit_s = case.time_left_s - min(MARGIN_S, case.time_left_s / 10)
         limit_s = min(limit_s, self.endpoint.max_execution_time_s or limit_s)
         work = _Attempt(asyncio.get_running_loop().time() + limit_s)
@@ -253,9 +254,9 @@ class ModelMind:
         says: bool = False,
         asks_again: bool = True,
     ) -> T:
-        """What is taken from the answer; one that ``says`` is said by the voice as it comes."""
+        """What is read from the answer. If ``says`` is set, the answer is published as it arrives."""
         prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
-        shown = prompt.messages  # by others: its own answer, which it is shown when asked again, it may mend
+        shown = prompt.messages  # written by others; when it is asked again it may correct its own answer
         if self._purse is None:
             raise MindError(
                 f"{self.endpoint}: it has no purse to pay from: hand it one with set_budget, as a seat does",
@@ -295,14 +296,14 @@ class ModelMind:
             self._voice.publish(case.proposal_id, "plan", text)
 
     def _logged(self, prompt: Prompt) -> Prompt:
-        """The prompt, once the log has what was done to make it fit (rules 2.4)."""
+        """Logs how the prompt was made to fit (rules 2.4), and returns it."""
         for overrun in prompt.overruns:
             log.warning("TOKEN_BUDGET_OVERRUN", proposal=prompt.proposal_id, **asdict(overrun))
         return prompt
 
 
 def _escalated(opinion: Opinion, why: str) -> Opinion:
-    """The opinion, which calls for Prime for this, too."""
+    """The opinion, with this reason added to its escalation."""
     return replace(
         opinion, escalate="; ".join(filter(None, (why, opinion.escalate)))[: stages.REASON_CHARS_MAX]
     )

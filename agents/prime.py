@@ -1,7 +1,7 @@
-"""The seat Prime: weighs a proposal against the core rules and its stakes; rules on what is escalated.
+"""The mind of the seat Prime: weighs a proposal against the core rules and its stakes, and rules on escalations.
 
-Uses no model. In ``review`` it sees no ballot (rules 1.14); in ``rule`` it is shown all of them and judges
-by their typed fields alone: no text, in a proposal or in a ballot's reason, can approve anything.
+Uses no model. ``review`` sees no ballot (rules 1.14). ``rule`` sees all of them, and judges by their typed fields
+alone: no text in a proposal or in a ballot's reason can approve anything.
 
 | what it sees                                                       | vote    | risk | confidence |
 |--------------------------------------------------------------------|---------|------|------------|
@@ -25,12 +25,13 @@ by their typed fields alone: no text, in a proposal or in a ballot's reason, can
 | a change with none of these                                        | yes     | low  | 0.75       |
 | words or an action with none of these                              | yes     | low  | 0.65       |
 
-What it could not see, or found without certainty, it neither passes nor blocks: two yes of seats that read
-neither must not settle it. So it abstains below 0.3, which escalates, and its ruling is a human's to replace.
-An image is a note and no more.
+If it can't see something, or is not certain, it neither passes nor blocks the proposal: two yes of seats that read
+neither must not settle it. It abstains with a confidence below 0.3, which escalates. A human can replace its ruling.
+An image only gets a note.
 
-How it rules stands in ``Prime.rule``. So "Delete the staging bucket", declared high, with a yes of Lite, is
-irreversible but limited, nothing found: confirmed with moderate confidence. In production it goes to a human.
+``Prime.rule`` has the order in which it rules. Example: "Delete the staging bucket", declared high, with a yes of
+Lite, is irreversible but limited, and nothing is found: it is confirmed with moderate confidence. In production it
+goes to a human.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ CORE_RULES = (  # GCP 3.1
     "Avoid hallucinated facts or code",
     "Protect private data at all costs",
 )
-LOW = 0.3  # rules 1.8: below it nobody has judged
-DOUBTED = 0.25  # something is found, and no check can say what it is worth
-SURE = 0.8  # a static finding that passed its validator says 0.85 or more
-CONTRADICTED = 0.9  # two seats this sure of opposites: one of them is broken
-PATHS_SHOWN = 4  # in a reason; the rest are counted
+LOW = 0.3  # rules 1.8: a confidence below this escalates
+DOUBTED = 0.25  # there is a finding, but no check can say how much it weighs
+SURE = 0.8  # a static finding that passed its validator has 0.85 or more
+CONTRADICTED = 0.9  # two seats are this certain of opposites, so one of them is wrong
+PATHS_SHOWN = 4  # in a reason; the others are only counted
 
 _SENSITIVE = re.compile(
     r"(?:^|[/_.-])(?:auth\w{0,8}|login|session|oauth|sso|password\w{0,2}|permissions?|rbac|acl|crypto\w{0,6}|payments?|"
@@ -85,9 +86,9 @@ _READ_ONLY = re.compile(
 
 
 class Prime:
-    """Core rules and stakes. ``core_rules``: the identity's, by default GCP's three, quoted where broken.
+    """Core rules and stakes. ``core_rules`` are the identity's, by default GCP's three; a broken one is quoted.
 
-    A rule that is none of the three can't be checked without a model, and the reason says so.
+    Another rule can't be checked without a model, and the reason says so.
     """
 
     def __init__(self, *, core_rules: Sequence[str] = CORE_RULES) -> None:
@@ -96,11 +97,11 @@ class Prime:
         self.core_rules = tuple(core_rules)
 
     def observe(self, case: Case, stream: Stream) -> Observation:
-        """Calls a halt to what policy finds at fault, as Lite does (rules 3.1). Never raises for what is said."""
+        """Interrupts a stream that breaks policy, as Lite does (rules 3.1). No text in it makes it raise."""
         return observed(case, stream)
 
     def review(self, case: Case) -> Opinion:
-        """Its own opinion, from the case alone. Never raises for what a case says."""
+        """Its own opinion, from the case alone. No text in a case makes it raise."""
         sight = inspect_case(case)
         stakes = weigh(case, has_change=bool(sight.reading.files))
         return (
@@ -114,7 +115,7 @@ class Prime:
         )
 
     def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Ruling:
-        """Its ruling on an escalated proposal: the first that applies (rules 1.8)."""
+        """Its ruling on an escalated proposal. The first condition that applies decides (rules 1.8)."""
         own, worst = self.review(case), _worst(ballots)
         yes = [ballot for ballot in ballots if ballot.vote == "yes"]
         no = [ballot for ballot in ballots if ballot.vote == "no"]
@@ -124,11 +125,11 @@ class Prime:
             return Ruling("reject", f"{_seats(grave)} sure of a grave fault", _top(grave), "high")
         if len(no) >= 2:
             return Ruling("reject", f"{_seats(no)} against it", _top(no), _worst(no))
-        if not (own.confidence >= LOW):  # it could not read all of it, or found what it can't weigh
+        if not (own.confidence >= LOW):  # it could not read everything, or has a finding that it can't weigh
             return Ruling("human", own.reason, 0.8, own.risk_level)
         if all(any(b.confidence >= CONTRADICTED for b in side) for side in (yes, no)):
             return Ruling("human", f"{_seats(yes)} and {_seats(no)} are sure of opposites", 0.8, worst)
-        if own.risk_level == "high":  # irreversible, and wide or of a reach that is not said
+        if own.risk_level == "high":  # irreversible, and its reach is wide or unknown
             return Ruling("human", own.reason, 0.8, "high")
         if any(b.risk_level == "high" for b in yes):
             return Ruling("human", "a seat agrees and calls the risk high", 0.7, "high")
@@ -156,7 +157,7 @@ class Prime:
         return None
 
     def _in_python(self, sight: Sight) -> Opinion | None:
-        """Shell commands and code built from data; a whole new file that does not parse."""
+        """Shell commands and code built from data, and new files that do not parse."""
         changes = [c for c in sight.reading.files if is_python(c) and not is_test(c.path)]
         sides = [(change, sides) for change, _, sides in sides_of(changes)]
         old = [side.old for _, side in sides if side.old]
@@ -166,7 +167,7 @@ class Prime:
         unread = next((side.unread for _, side in sides if side.unread), "")
         try:
             dangers = list(fresh_dangers(old, new, is_test=is_test))
-        except RecursionError:  # nested as deeply as the parser allows, deeper than a tree can be walked
+        except RecursionError:  # the parser accepts deeper nesting than a tree walk
             dangers, unread = [], "what is nested too deeply"
         if unread:
             unsaid = _says("abstain", f"not read: {unread}", UNREAD, "med")
@@ -186,7 +187,7 @@ class Prime:
         return code or unsaid
 
     def _claims(self, case: Case, sight: Sight) -> Opinion | None:
-        """What the text claims against what is there; and a command for which no reason is given."""
+        """Claims in the text that the change contradicts, and commands that are given no reason."""
         claim = case.summary[:500]
         if _DOCS_ONLY.search(claim) and sight.sources:
             paths = _some(sight.sources)

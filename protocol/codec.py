@@ -1,16 +1,16 @@
-"""Envelopes as bytes and back: canonical, versioned, limited. The one user of msgpack, which reads within limits.
+"""Envelopes as bytes and back: canonical, versioned, limited. The only user of msgpack, which reads within limits.
 
 An envelope is an array by position, so that names cost nothing and bytes have one form:
 
     [MAJOR, MINOR, msg_id, parent_id, sender, role, type, timestamp, confidence, risk_level, content]
 
-and, where the message has any, metadata behind these. Content, action, turn and metadata are arrays of the fields of
-their class in ``envelope``, in its order. Ids are their bytes (as text where they have an odd number of digits), the
-timestamp is an integer of microseconds since 1970 in UTC, and the keys of JSON objects stand in order of their code
-points. Equal envelopes have equal bytes, in every process. Knows nothing of keys.
+If the message has metadata, it follows these. Content, action, turn and metadata are arrays of the fields of their
+class in ``envelope``, in its order. An id is written as its bytes, or as text if it has an odd number of digits. The
+timestamp is an integer of microseconds since 1970 in UTC. The keys of JSON objects are in order of their code points.
+Equal envelopes have equal bytes, in every process. Knows nothing of keys.
 
-A later minor version appends to an array, and what it appended is left out here. 1.1 added a proposal's history
-and an envelope's metadata, behind all else: what has neither has the array it always had, and is written as 1.0.
+A later minor version appends to an array; the appended values are ignored here. 1.1 added a proposal's history and an
+envelope's metadata, both at the end. An envelope with neither has the same array as before, and is written as 1.0.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from council.protocol.metadata import Metadata
 from council.protocol.models import Model
 from council.protocol.values import ITEMS_MAX, FrozenDict, items_of, kind_of, quoted
 
-# A change to review fits (bodies hold 900,000 characters); a council's inbox of 1,000 of them fits a laptop.
+# A change to review fits (bodies hold 900,000 characters). An inbox of 1,000 such envelopes fits a laptop's memory.
 ENVELOPE_BYTES_MAX = 1 << 20
-# The array's head up to the sender, at its longest 145 bytes with every id and name at its limit: all that
-# is read of an envelope whose signature is not checked yet.
+# The array's beginning up to the sender has at most 145 bytes, with every id and name at its limit. No more is read
+# of an envelope before its signature is checked.
 _HEAD_BYTES_MAX = 192
-# Unpacking so much costs less than a look at its head alone and once more at all of it.
+# Up to this size, unpacking the whole array costs less than reading its head first.
 SMALL_BYTES_MAX = 4_096
-# Arrays are allocated when their head is read, and nobody has signed for these bytes yet.
+# Arrays are allocated when their head is read, and the signature of these bytes is not checked yet.
 _SMALL_LENGTH_MAX = 64
-# One more than may be, so that a value that is just too large is named by its field. Arrays are allocated
-# when their head is read, up to 512 deep: this also keeps a small message from asking for gigabytes.
+# One above the limit, so that the error for a value that is just too large names its field. Arrays are allocated when
+# their head is read, up to 512 deep: so this also keeps a small message from asking for gigabytes.
 _LENGTH_MAX = ITEMS_MAX + 1
-# An id has 16 bytes at most. What is longer is refused unread; what is little longer is named by its field.
+# An id has at most 16 bytes. If it is much longer it is refused unread; if it is slightly longer, the error names it.
 _ID_BYTES_MAX = 64
 # A sender's name has 64 characters of one byte.
 _SENDER_BYTES_MAX = 64
-# What msgpack says where a length passes a limit; it has no error of its own for that.
+# msgpack's message for a length above a limit; it has no error class for that.
 _LIMIT_PASSED = re.compile(r"([0-9]{1,20}) exceeds max_[a-z]{1,10}_len\(([0-9]{1,20})\)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 WIRE_VERSION = (1, 1)
 _FIRST_VERSION = (1, 0)
-_READABLE = (1,)  # rules 7.4 ask for the MAJOR that is ours and the one before it, and there is none before 1
-# Beside those of the envelope itself; a class has one at most.
+_READABLE = (1,)  # rules 7.4: our MAJOR and the one before it must be readable; there is none before 1
+# The names of ids other than the envelope's own; a class has one at most.
 _ID_NAMES = ("proposal_id", "supersedes")
 _FIELDS = (
     "msg_id",
@@ -78,8 +78,8 @@ _TYPE_AT = _ALL_FIELDS.index("type")
 _SENDER_AT = _ALL_FIELDS.index("sender")
 
 
-class Head(NamedTuple):
-    """What an envelope claims to be, before anything of it is believed."""
+class EnvelopeHead(NamedTuple):
+    """The claims of an envelope that is not verified yet."""
 
     version: tuple[int, int]
     msg_id: str | None
@@ -92,7 +92,7 @@ class Head(NamedTuple):
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The canonical bytes of an envelope. Raises EnvelopeTooLarge past ENVELOPE_BYTES_MAX."""
+    """The canonical bytes of an envelope. Raises EnvelopeTooLarge above ENVELOPE_BYTES_MAX."""
     data = _packed(_wire(envelope))
     if len(data) > ENVELOPE_BYTES_MAX:
         raise _over_size(len(data))
@@ -100,18 +100,18 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """The envelope that canonical bytes hold, validated.
+    """The validated envelope of canonical bytes.
 
-    Raises EnvelopeError that names the ``field``, EnvelopeTooLarge, or VersionError; nothing else,
-    whatever the bytes. Bytes that hold a valid envelope in another form than ``encode`` writes are refused,
-    so that one envelope has one identity (rules 1.12). Written by a higher minor version, they may have
-    trailing fields, which are ignored, and their form is that version's to judge.
+    Raises EnvelopeError that names the ``field``, EnvelopeTooLarge, or VersionError, and nothing else for any bytes.
+    Bytes that hold a valid envelope in another form than ``encode`` writes are refused, so that one envelope has one
+    identity (rules 1.12). If a higher minor version wrote them, they may have trailing fields, which are ignored, and
+    their form is not checked.
     """
     return read(unpack_array(data), data)
 
 
 def unpack_array(data: bytes, length_max: int = _LENGTH_MAX) -> Any:
-    """The array in an envelope's bytes, as it was found: nothing of it is checked but its size and form."""
+    """The array in an envelope's bytes. Only its size and its outer form are checked."""
     _check_bytes(data)
     try:
         return msgpack.unpackb(
@@ -140,9 +140,9 @@ def unpack_array(data: bytes, length_max: int = _LENGTH_MAX) -> Any:
 
 
 def small(data: bytes) -> tuple[Any, str | None]:
-    """The array in the bytes of a small envelope of our own version, and who claims to have sent it.
+    """The array of a small envelope of our own version, and the sender that it claims.
 
-    Both None for all others, whose head ``sender_of`` reads alone: most envelopes are small, and are then
+    Both are None for all other bytes; ``sender_of`` then reads the head alone. Most envelopes are small, and so are
     unpacked once, not twice.
     """
     if len(data) > SMALL_BYTES_MAX:
@@ -150,7 +150,7 @@ def small(data: bytes) -> tuple[Any, str | None]:
     try:
         found = unpack_array(data, _SMALL_LENGTH_MAX)
     except EnvelopeError:
-        return None, None  # decode says what is wrong, once it is known whose fault it is
+        return None, None  # decode reports the error, once the sender is known
     lengths = (len(_ALL_FIELDS), len(_WITH_METADATA))
     if type(found) is tuple and len(found) in lengths and found[:2] in (_FIRST_VERSION, WIRE_VERSION):
         sender = found[_SENDER_AT]
@@ -160,9 +160,9 @@ def small(data: bytes) -> tuple[Any, str | None]:
 
 
 def read(found: Any, data: bytes, *, checked: bool = False) -> Envelope:
-    """The envelope in what ``unpack_array`` found in ``data``. Raises as ``decode`` does.
+    """The envelope in the result of ``unpack_array(data)``. Raises as ``decode`` does.
 
-    ``checked``: somebody whom we trust has seen already that the bytes are canonical.
+    ``checked``: a trusted part has already checked that the bytes are canonical.
     """
     _, minor = _version(found)
     envelope = _envelope(found, minor)
@@ -171,16 +171,14 @@ def read(found: Any, data: bytes, *, checked: bool = False) -> Envelope:
     return envelope
 
 
-def peek(data: bytes) -> Head:
-    """Who claims to have sent these bytes; reads no more than their first 192, whatever follows.
+def peek(data: bytes) -> EnvelopeHead:
+    """The claimed sender and ids of these bytes. Reads only the first 192 bytes.
 
-    ``type`` is None where it can't be read.
-
-    Raises EnvelopeError, EnvelopeTooLarge or VersionError.
+    ``type`` is None if it can't be read. Raises EnvelopeError, EnvelopeTooLarge or VersionError.
     """
     found = _head(data, with_type=True)
     msg_id, parent_id = _id_in(found[2]), _id_in(found[3])
-    return Head(
+    return EnvelopeHead(
         (found[0], found[1]),
         msg_id if isinstance(msg_id, str) else None,
         parent_id if isinstance(parent_id, str) else None,
@@ -190,7 +188,7 @@ def peek(data: bytes) -> Head:
 
 
 def sender_of(data: bytes) -> str:
-    """``peek(data).sender``, for one who is in a hurry."""
+    """``peek(data).sender``, but faster."""
     return cast(str, _head(data)[4])
 
 
@@ -209,7 +207,7 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
             newer = True
         else:
             del values[-1]
-    # The lowest version that can say it, so that each envelope has one form.
+    # The lowest version that can express it, so that each envelope has one form.
     return (
         *(WIRE_VERSION if newer else _FIRST_VERSION),
         _id_out(envelope.msg_id),
@@ -226,13 +224,13 @@ def _wire(envelope: Envelope) -> tuple[Any, ...]:
 
 
 def _id_out(value: str | None) -> bytes | str | None:
-    if value is None or len(value) & 1:  # Half a byte has no bytes: an id of odd length stays text.
+    if value is None or len(value) & 1:  # half a byte has no bytes, so an id of odd length stays text
         return value
     return bytes.fromhex(value)
 
 
 def _unfrozen(value: object) -> Any:
-    """What can be written of the types of ours."""
+    """A value of our own types in a form that msgpack can write."""
     if isinstance(value, FrozenDict):
         return items_of(value)
     if isinstance(value, Model):
@@ -247,23 +245,23 @@ _packed = msgspec.msgpack.Encoder(enc_hook=_unfrozen).encode
 
 
 class _MsgpackExtension:
-    """A msgpack extension, which no field accepts: so the field that holds it is named."""
+    """A msgpack extension. No field accepts one, so the error names its field."""
 
     __slots__ = ()
 
 
 def _envelope(found: tuple[Any, ...], minor: int) -> Envelope:
-    """Positions become names here, so that each fault is told by its name."""
+    """Turns positions into names, so that each error names its field."""
     metadata = None
     if minor >= WIRE_VERSION[1] and len(found) > len(_ALL_FIELDS):
         *others, metadata = _counted(found, _WITH_METADATA, minor, "")
         found = tuple(others)
-        if metadata is not None or minor == WIRE_VERSION[1]:  # later, in the place of what it has not
+        if metadata is not None or minor == WIRE_VERSION[1]:  # a later version writes None if there is none
             metadata = _named(metadata, Metadata, minor, "metadata.")
     fields = dict(zip(_FIELDS, _counted(found, _ALL_FIELDS, minor, "")[2:], strict=True))
     word = fields["type"]
     body = BODIES.get(cast(MessageType, word)) if type(word) is str else None
-    if body is not None:  # of an unknown type the content stays as it is, and the type is refused
+    if body is not None:  # if the type is unknown, the content stays as it is, and the type is refused
         fields["content"] = _named(fields["content"], body, minor, "content.")
     fields["msg_id"], fields["parent_id"] = _id_in(fields["msg_id"]), _id_in(fields["parent_id"])
     fields["timestamp"], fields["metadata"] = _time_in(fields["timestamp"]), metadata
@@ -275,10 +273,10 @@ def _id_in(value: Any) -> Any:
 
 
 def _named(values: Any, kind: type[Model], minor: int, where: str) -> dict[str, Any]:
-    """The fields of a class by their names, and of those inside it. What has not its form stays as it is."""
+    """The fields of a class by name, and of the classes inside it. A value of another form stays as it is."""
     names = _NAMES[kind]
     if kind is Proposal and (minor < WIRE_VERSION[1] or (type(values) is tuple and len(values) < len(names))):
-        names = names[:-1]  # without a history, which not even later versions need to have
+        names = names[:-1]  # without a history, which later versions may omit too
     fields = dict(zip(names, _counted(values, names, minor, where), strict=True))
     if kind in _ID_AT:
         name = names[_ID_AT[kind]]
@@ -294,7 +292,7 @@ def _named(values: Any, kind: type[Model], minor: int, where: str) -> dict[str, 
 
 
 def _counted(values: Any, names: tuple[str, ...], minor: int, where: str) -> tuple[Any, ...]:
-    """As many values as there are names; those that a higher minor version appended are left out."""
+    """As many values as there are names. Values that a higher minor version appended are dropped."""
     if type(values) is not tuple:
         problem = f"expected an array of its fields, found {kind_of(values)}"
         raise EnvelopeError.at(where.removesuffix("."), problem)
@@ -307,9 +305,9 @@ def _counted(values: Any, names: tuple[str, ...], minor: int, where: str) -> tup
 
 
 def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
-    """The fields up to the sender, and on to the type if that is wanted and can be read.
+    """The fields up to the sender; with ``with_type``, up to the type if it can be read.
 
-    The version and the sender are of the right kind, the others as they were found.
+    The version and the sender have the right types; the others are unchecked.
     """
     _check_bytes(data)
     reader = msgpack.Unpacker(
@@ -333,7 +331,7 @@ def _head(data: bytes, *, with_type: bool = False) -> list[Any]:
     if type(found[4]) is not str:
         raise EnvelopeError.at("sender", f"expected a text, found {kind_of(found[4])}")
     if with_type:
-        with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):  # decode says what is wrong
+        with contextlib.suppress(ValueError, TypeError, msgpack.UnpackException):  # decode reports the error
             found += islice(reader, _TYPE_AT - 4)
     return found
 
@@ -376,7 +374,7 @@ def _version(found: Any) -> tuple[int, int]:
 
 def _time_in(value: Any) -> Any:
     if type(value) is not int:
-        return value  # refused by the envelope, with its name
+        return value  # the envelope refuses it by name
     try:
         return _EPOCH + timedelta(0, 0, value)
     except OverflowError:
@@ -385,24 +383,24 @@ def _time_in(value: Any) -> Any:
 
 
 def _refuse_form(envelope: Envelope, found: tuple[Any, ...]) -> NoReturn:
-    """Name the field that is written in another form than ours."""
+    """Raises an error for the field that is written in another form than ours."""
     wire = _wire(envelope)
     if wire[:2] != found[:2]:
         _refuse("version")
     for name, ours, theirs in zip(_WITH_METADATA[2 : len(wire)], wire[2:], found[2:], strict=True):
         if name == "content":
             names = _NAMES[type(envelope.content)]
-            if len(ours) < len(theirs):  # an empty history, which is left out
+            if len(ours) < len(theirs):  # an empty history, which must be left out
                 _refuse(f"content.{names[len(ours)]}")
             names = names[: len(ours)]
             pairs = [(f"content.{n}", a, b) for n, a, b in zip(names, ours, theirs, strict=True)]
         else:
             pairs = [(name, ours, theirs)]
         for field, mine, other in pairs:
-            # Differs as a value, or in the order of its keys, which shows when both are written.
+            # The values differ, or the order of their keys does, which shows when both are written.
             if _packed(mine) != _packed(other):
                 _refuse(field)
-    _refuse("envelope")  # a number or a length is written in more bytes than it needs
+    _refuse("envelope")  # a number or a length uses more bytes than it needs
 
 
 def _refuse(field: str) -> NoReturn:

@@ -1,7 +1,7 @@
-"""What one member of the council sends another: the GCP-Core envelope and its five bodies, as values.
+"""The messages between members of a council: the GCP-Core envelope and its five bodies, as values.
 
-Knows shapes and limits, and JSON as people write it. Knows nothing of wires, keys, quorum or time: whoever
-makes an envelope hands in its id and its timestamp.
+Knows shapes and limits, and JSON as people write it. Knows nothing of wires, keys, quorum or time: the caller passes
+an envelope's id and timestamp.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ RiskLevel = Literal["low", "med", "high"]
 MessageType = Literal["PROPOSAL", "VOTE", "INFO", "ESCALATION", "HEARTBEAT"]
 VoteWord = Literal["yes", "no", "abstain"]
 
-# A summary is read at a glance, in one table with others.
+# A summary is one row of a table.
 SUMMARY_CHARS_MAX = 2_000
-# A body may hold a whole change to review, and must leave room within the envelope's bytes.
+# A body may hold a whole change to review, and must leave room for the rest of the envelope.
 BODY_CHARS_MAX = 900_000
-# A reason is some paragraphs: several are shown to Prime together.
+# A reason is some paragraphs. Several are shown to Prime together.
 REASON_CHARS_MAX = 20_000
-# Names of tools and kinds are looked up and printed in tables.
+# Names of tools and kinds are searched for and printed in tables.
 NAME_CHARS_MAX = 200
-# Some 100,000 tokens: a prompt shows some thousands of them, and each seat looks through all to choose these.
+# About 100,000 tokens. A prompt shows some thousands of them, which each seat selects from all.
 HISTORY_CHARS_MAX = 400_000
 HISTORY_TURNS_MAX = 1_000
-# A day: what takes longer is a matter for a human, whose own deadline that is (rules 1.9).
+# A day. A longer decision is one for a human, who has a separate deadline (rules 1.9).
 TIME_BUDGET_S_MAX = 86_400
-# A beat each 30 s would take 8 trillion years to pass it; databases hold signed 64 bits.
+# With one beat in 30 s it takes 8 trillion years to reach this. Databases hold signed 64 bits.
 BEAT_MAX = 2**63 - 1
 
-# rules 1.15: 8 to 32 are accepted, 16 are written.
+# rules 1.15: ids of 8 to 32 digits are accepted; 16 are written.
 MSG_ID_PATTERN = r"^[0-9a-f]{8,32}$"
 SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
-# It stands before a turn's text in prompts: a word, which can't be taken for more than that.
+# It precedes a turn's text in prompts, so it must be a single word.
 TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
 MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN), at_most(NAME_CHARS_MAX)]
@@ -74,7 +74,7 @@ Name = Annotated[str, Length(NAME_CHARS_MAX, 1)]
 TimeBudget = Annotated[float, Field(gt=0, le=TIME_BUDGET_S_MAX)]
 
 
-# The order of a class's fields is that of its array on the wire (``codec``): a new field goes last.
+# The order of a class's fields is the order of its array on the wire (``codec``): add a new field at the end.
 
 
 class Action(Model):
@@ -85,7 +85,7 @@ class Action(Model):
 
 
 class Turn(Model):
-    """What somebody said, or a tool printed, before a proposal was made. Data from outside (rules 1.14).
+    """What a person said or a tool printed before a proposal was made. It is data from outside (rules 1.14).
 
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
@@ -95,7 +95,7 @@ class Turn(Model):
 
 
 def _few(turns: object) -> object:
-    """Turns as a tuple, counted before each of them is read."""
+    """Turns as a tuple. Their number is checked before any of them is read."""
     found = tuple(turns) if isinstance(turns, list) else turns
     if not isinstance(found, tuple):
         raise PydanticCustomError("turns", "expected a list of turns, each with its role and text")
@@ -119,14 +119,14 @@ History = Annotated[tuple[Turn, ...], BeforeValidator(_few), AfterValidator(_sho
 
 
 def _wait_for(others: dict[str, Any]) -> Literal["decisive", "all"]:
-    # rules 1.5: with an action every ballot is waited for, unless the proposal says otherwise.
+    # rules 1.5: a proposal with an action waits for every ballot, unless it says otherwise.
     return "decisive" if others.get("action") is None else "all"
 
 
 class Proposal(Model):
-    """Something to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
+    """A proposal to vote on (rules 1.2). ``time_budget_s`` is in seconds; ``body`` is markdown.
 
-    ``history`` is what was said and done before it was made, oldest first. Most have none.
+    ``history`` is what was said and done before the proposal, oldest first. Most proposals have none.
     """
 
     summary: Summary
@@ -139,7 +139,7 @@ class Proposal(Model):
 
 
 class Vote(Model):
-    """A ballot (rules 1.2). ``control_packet`` is what the seat's model gave along, unread."""
+    """A ballot (rules 1.2). ``control_packet`` is what the seat's model sent along, unread."""
 
     proposal_id: MsgId
     vote: VoteWord
@@ -148,7 +148,7 @@ class Vote(Model):
 
 
 class Info(Model):
-    """Something to know; binds nobody. Cancellations and answers of humans are kinds of their own."""
+    """A message that binds nobody. Cancellations and human answers are kinds of it."""
 
     kind: Name
     text: Reason = ""
@@ -156,14 +156,14 @@ class Info(Model):
 
 
 class Escalation(Model):
-    """A call for Prime's attention (rules 1.8)."""
+    """A seat's request for a ruling by Prime (rules 1.8)."""
 
     proposal_id: MsgId
     reason: Reason
 
 
 class Heartbeat(Model):
-    """A seat is alive: its beats counted, what it works on, and for how many seconds it has run."""
+    """A seat is alive: the number of the beat, the proposal it works on, and its uptime in seconds."""
 
     beat: Annotated[int, Field(ge=0, le=BEAT_MAX)]
     busy_with: Name | None = None
@@ -179,31 +179,30 @@ BODIES: dict[MessageType, type[Body]] = {
     "ESCALATION": Escalation,
     "HEARTBEAT": Heartbeat,
 }
-# As ``Model.checked`` reads, but for the faults, which are the envelope's to tell.
+# Like ``Model.checked``, but the envelope reports the errors.
 _CONTENT: dict[MessageType, Callable[[object], Body]] = {
     word: body.__pydantic_validator__.validate_python for word, body in BODIES.items()
 }
 
 
 def _content(value: object, info: ValidationInfo) -> Body:
-    """The body that ``type`` asks for; a fault inside it gets its path from pydantic."""
+    """The body for this ``type``. pydantic adds the path to an error inside it."""
     others = info.data
     word = others.get("type")
-    if word is None:  # The type itself is at fault and reported; what its content should be nobody knows.
+    if word is None:  # the type itself is invalid and reported, so the content can't be checked
         return cast(Body, value)
     body = _CONTENT[word](value)
     if word == "VOTE" and "parent_id" in others and others["parent_id"] != cast(Vote, body).proposal_id:
-        # rules 1.2: a ballot's parent is the proposal it is cast on.
+        # rules 1.2: a ballot's parent is its proposal.
         raise refusal("must be the proposal voted on, content.proposal_id", field="parent_id")
     return body
 
 
 class Envelope(Model):
-    """A message of the council (GCP 8.1). ``parent_id`` is what it answers, ``confidence`` 0..1.
+    """A message of the council (GCP 8.1). ``parent_id`` is the message that it answers; ``confidence`` is 0 to 1.
 
-    ``metadata`` says which trace it belongs to; most messages have none.
-
-    Two envelopes are equal exactly when their canonical bytes (``codec.encode``) are.
+    ``metadata`` names the message's trace; most messages have none. Two envelopes are equal exactly if their
+    canonical bytes (``codec.encode``) are.
     """
 
     msg_id: MsgId
@@ -223,21 +222,20 @@ class Envelope(Model):
 
     @classmethod
     def build(cls, /, **fields: Any) -> Self:
-        """An envelope of these fields; ``content`` is a body or a mapping of its fields.
+        """An envelope of these fields. ``content`` is a body or a mapping of its fields.
 
-        Raises EnvelopeError (EnvelopeTooLarge for a limit) with ``field``, the dotted path of the first
-        fault, and ``problems``, a tuple of all of them in words.
+        Raises EnvelopeError (EnvelopeTooLarge for a limit) with ``field``, the dotted path of the first error, and
+        ``problems``, a tuple of all errors in words.
         """
         return cls.checked(fields)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read an envelope as GCP 8.1 shows it. ``content`` is an object, or a string that holds one.
+        """Reads an envelope in the form of GCP 8.1. ``content`` is an object, or a string that holds one.
 
-        A PROPOSAL's content may be markdown too (its first line is the summary), and so may an INFO's
-        (a note). What is seen to begin with ``{`` is taken for JSON and never for markdown: half an object must
-        not become a proposal without its action. Digits of a second past the sixth are dropped. Raises
-        EnvelopeError, EnvelopeTooLarge.
+        A PROPOSAL's content may also be markdown, with the summary in its first line; an INFO's may be a note. Text
+        that begins with ``{`` is always read as JSON: half an object must not become a proposal without its action.
+        Digits of a second after the sixth are dropped. Raises EnvelopeError, EnvelopeTooLarge.
         """
         found = read_object(text, field="envelope")
         if isinstance(found.get("timestamp"), str):
@@ -247,7 +245,7 @@ class Envelope(Model):
         return cls.checked(found)
 
     def to_json(self) -> str:
-        """The envelope as GCP 8.1 shows it, on one line; ``content`` is an object."""
+        """The envelope in the form of GCP 8.1, on one line; ``content`` is an object."""
         return json.dumps(
             {
                 "msg_id": self.msg_id,
@@ -271,7 +269,7 @@ class Envelope(Model):
 
 
 def _read_content(word: object, text: str) -> Any:
-    """The object that a string of content means."""
+    """The object for a content that is a string."""
     begins = next((char for char in text if not char.isspace() and unseen(char) is None), "")
     if begins == "{" or word not in ("PROPOSAL", "INFO"):
         return read_json(text, field="content")
@@ -284,7 +282,7 @@ def _read_content(word: object, text: str) -> Any:
 def _plain_body(body: Body) -> dict[str, Any]:
     shown = body.model_dump()
     if isinstance(body, Vote) and body.control_packet is None:
-        del shown["control_packet"]  # rules 1.2: it stands there where the seat's model gave one
+        del shown["control_packet"]  # rules 1.2: it is shown only if the seat's model gave one
     if isinstance(body, Proposal) and not body.history:
         del shown["history"]
     return shown

@@ -1,8 +1,8 @@
-"""All errors of the council. Knows nothing of who raises them.
+"""All errors of the council. Knows nothing of where they are raised.
 
-Every error carries its facts as attributes, says what happened and what to do, and pickles, because
-errors cross process borders. Three families tell whose turn it is: ``CallerError`` (mend the call),
-``OperatorError`` (mend the setting or the machine) and ``InternalError`` (our fault).
+Every error has its facts as attributes, says what happened and what to do, and pickles, because errors cross process
+borders. Three families say who must act: ``CallerError`` (correct the call), ``OperatorError`` (correct the setting
+or the machine) and ``InternalError`` (our fault).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Self
 
 
 class CouncilError(Exception):
-    """The root of every error the council raises.
+    """The base class of all errors of the council.
 
-    ``code`` is stable and machine-readable; facts given as keywords become attributes.
+    ``code`` is stable and machine-readable. Facts given as keywords become attributes.
     """
 
     code = "council_error"
@@ -41,13 +41,13 @@ def _rebuild(kind: type[CouncilError], message: str, facts: dict[str, Any]) -> C
 
 
 class CallerError(CouncilError):
-    """The call was wrong; calling again unchanged fails again."""
+    """The call was wrong. The same call will fail again."""
 
     code = "caller_error"
 
 
 class OperatorError(CouncilError):
-    """The surroundings are wrong: configuration, cluster, capacity. Mend them, then call again."""
+    """The environment is wrong: configuration, cluster, capacity. Correct it, then call again."""
 
     code = "operator_error"
 
@@ -64,37 +64,37 @@ class InternalError(CouncilError):
 class EnvelopeError(CallerError):
     """An envelope, or the bytes that should hold one, is malformed.
 
-    ``field`` is the dotted path of what is wrong (``content.vote``), or ``envelope`` for the whole.
+    ``field`` is the dotted path of the error (``content.vote``), or ``envelope`` for the whole.
     """
 
     code = "malformed"
 
     @classmethod
     def at(cls, field: str, problem: str, **facts: Any) -> Self:
-        """What is wrong with a field, which the message names too."""
+        """An error of a field. The message names the field too."""
         return cls(f"{field}: {problem}", field=field, **facts)
 
 
 class EnvelopeTooLarge(EnvelopeError):
-    """An envelope passes a limit on bytes, depth or collection size (``limit``, ``found``)."""
+    """An envelope exceeds a limit on bytes, depth or collection size (``limit``, ``found``)."""
 
     code = "too_large"
 
 
 class VersionError(EnvelopeError):
-    """The bytes speak a version of the protocol that this reader does not (``found``, ``readable``)."""
+    """The bytes have a version of the protocol that this reader does not know (``found``, ``readable``)."""
 
     code = "version"
 
 
 class SignatureError(CallerError):
-    """An envelope is not signed by the one it names, or was altered, or belongs to another council."""
+    """An envelope is not signed by the sender that it names, was altered, or belongs to another council."""
 
     code = "forged"
 
 
 class UnknownSender(CallerError):
-    """Nobody with this name (``sender``) has joined the council."""
+    """No sender of this name (``sender``) has joined the council."""
 
     code = "unknown_sender"
 
@@ -103,7 +103,7 @@ class UnknownSender(CallerError):
 
 
 class Refused(CallerError):
-    """A well-formed envelope, persona or change that the rules do not allow. ``code`` says which rule."""
+    """The rules do not allow a well-formed envelope, persona or change. ``code`` names the rule."""
 
     code = "refused"
 
@@ -113,25 +113,25 @@ class Refused(CallerError):
 
 
 class IllegalMove(CallerError):
-    """A state machine (``machine``) has no move from where it is (``state``) to ``to``; ``allowed`` lists those."""
+    """A state machine (``machine``) can't move from ``state`` to ``to``; ``allowed`` lists the possible moves."""
 
     code = "illegal_move"
 
 
 class NotDispatched(CallerError):
-    """A packet can't be handed to what does its ``task``: no handler, or what the task needs is not there."""
+    """A packet can't be dispatched for its ``task``: no handler, or something it needs is missing."""
 
     code = "not_dispatched"
 
 
 class TokenBudgetError(CallerError):
-    """What must reach a model does not fit its tokens (``field``, ``limit``, ``found``; rules 2.2, 2.4, 2.5)."""
+    """A text that a model must read exceeds its tokens (``field``, ``limit``, ``found``; rules 2.2, 2.4, 2.5)."""
 
     code = "token_budget"
 
 
 class CallDenied(CallerError):
-    """A model call does not fit what may still be spent, or nobody waits for it (``seat``, ``model``; rules 2.6)."""
+    """A model call exceeds the budget, or its proposal is not open any more (``seat``, ``model``; rules 2.6)."""
 
     code = "call_denied"
 
@@ -143,7 +143,7 @@ class NotEnrolled(CallerError):
 
 
 class TooManyOpen(OperatorError):
-    """Back-pressure: as many proposals are open as the council allows (``open``, ``limit``)."""
+    """Back-pressure: the council has as many open proposals as it allows (``open``, ``limit``)."""
 
     code = "too_many_open"
 
@@ -152,7 +152,7 @@ class TooManyOpen(OperatorError):
 
 
 class ConfigError(OperatorError):
-    """The configuration is wrong; ``problems`` lists every fault found, each with its source and key."""
+    """The configuration is wrong. ``problems`` lists every error, each with its source and key."""
 
     code = "config"
 
@@ -167,22 +167,22 @@ class MindError(OperatorError):
 
 
 class ModelError(MindError):
-    """A seat's model was not reached, or its answer is none that can be taken (``model``, ``where``).
+    """A seat's model was not reached, or its answer could not be accepted (``model``, ``where``).
 
-    ``status`` is the server's, where it gave one.
+    ``status`` is the server's, if it gave one.
     """
 
     code = "model"
 
 
 class TokenizerError(OperatorError):
-    """A tokenizer that was configured is none, or can't be read (``tokenizer``)."""
+    """A configured tokenizer is invalid or can't be read (``tokenizer``)."""
 
     code = "tokenizer"
 
 
 class NameTaken(OperatorError):
-    """A council, seat or sender of this name exists already (``name``)."""
+    """There is already a council, seat or sender of this name (``name``)."""
 
     code = "name_taken"
 
@@ -206,28 +206,28 @@ class VersionMismatch(OperatorError):
 
 
 class CouncilDied(OperatorError):
-    """The council crashed; what was open, its journal alone still has (``name``, ``open_ids``).
+    """The council crashed. Only its journal still has the open proposals (``name``, ``open_ids``).
 
-    With ``reconnecting``, the client tries to connect anew for as long as it is asked, and with each call.
+    With ``reconnecting``, the client tries to connect again while calls wait, and at each new call.
     """
 
     code = "council_died"
 
 
 class CouncilClosed(CouncilDied):
-    """The council was ended on purpose, with ``council down`` or by whoever launched it."""
+    """The council was ended on purpose, by ``council down`` or by the program that launched it."""
 
     code = "council_closed"
 
 
 class NoAnswer(OperatorError):
-    """The council did not answer within the time that its own rules allow (``waited_s``)."""
+    """The council did not answer within the time that its rules allow (``waited_s``)."""
 
     code = "no_answer"
 
 
 class PositionLost(CallerError):
-    """The events asked for are no longer kept (``asked``, ``oldest``)."""
+    """The requested events are not kept any more (``asked``, ``oldest``)."""
 
     code = "position_lost"
 
@@ -236,79 +236,79 @@ class PositionLost(CallerError):
 
 
 class PacketConflict(CallerError):
-    """Another packet is kept under this id (``packet_id``); none is ever overwritten (rules 4.2)."""
+    """Another packet has this id (``packet_id``). A packet is never overwritten (rules 4.2)."""
 
     code = "conflict"
 
 
 class UnknownPacket(CallerError):
-    """No packet of this id (``packet_id``) is kept."""
+    """There is no packet with this id (``packet_id``)."""
 
     code = "unknown_packet"
 
 
 class UnknownJournal(CallerError):
-    """The store (``where``) holds no record of this ``journal``."""
+    """The store (``where``) has no records of this ``journal``."""
 
     code = "unknown_journal"
 
 
 class ImportRefused(CallerError):
-    """A file of packets can't be taken from some ``line`` on; what stands before it is kept."""
+    """A file of packets can't be imported from a certain ``line`` on. Earlier lines are kept."""
 
     code = "import_refused"
 
 
 class EpochFenced(OperatorError):
-    """A newer run of the coordinator has begun (``journal``, ``epoch``, ``newest``): this one writes no more."""
+    """A newer run of the coordinator has begun (``journal``, ``epoch``, ``newest``), so this one may not write."""
 
     code = "epoch_fenced"
 
 
 class ReplayDiverged(OperatorError):
-    """What a journal holds comes to something else by this version's rules (``position``)."""
+    """A replay by this version's rules differs from the journal (``position``)."""
 
     code = "replay_diverged"
 
 
 class JournalHeld(OperatorError):
-    """Another coordinator that lives writes this journal (``journal``, ``where``)."""
+    """Another live coordinator writes this journal (``journal``, ``where``)."""
 
     code = "journal_held"
 
 
 class OutOfOrder(InternalError):
-    """What was to be appended does not follow the journal's head (``journal``, ``expected``, ``found``)."""
+    """New rows do not follow the journal's head (``journal``, ``expected``, ``found``)."""
 
     code = "out_of_order"
 
 
 class StoreError(OperatorError):
-    """The store of packets can't be used as asked (``where``); nothing of what was asked was kept."""
+    """An operation on the packet store failed (``where``); nothing of it was kept."""
 
     code = "store"
 
 
 class StoreUnreachable(StoreError):
-    """The store can't be opened, or its connection or disk failed; what was just asked may be kept or not."""
+    """The store can't be opened, or its connection or disk failed. The last operation may or may not be kept."""
 
     code = "store_unreachable"
 
 
 class StoreLocked(StoreError):
-    """Somebody else held the store for longer than one waits (``timeout_s``)."""
+    """Another process held the store for longer than the limit (``timeout_s``)."""
 
     code = "store_locked"
 
 
 class StoreReadOnly(StoreError):
-    """The store may be read, and not written."""
+    """The store can be read but not written."""
 
     code = "store_read_only"
 
 
 class StoreFull(StoreError):
-    """The store's disk, quota or size limit has no room left."""
+    """The store's disk, quota or size limit is exhausted."""
 
     code = "store_full"
 
@@ -320,37 +320,37 @@ class StoreCorrupt(StoreError):
 
 
 class JournalCorrupt(StoreCorrupt):
-    """A journal does not hold: ``what`` is wrong with its record at ``position``, the first bad one."""
+    """A journal is invalid: ``what`` is wrong with the record at ``position``, the first bad one."""
 
     code = "journal_corrupt"
 
 
 class CheckpointRefused(StoreError):
-    """A checkpoint is none, or not by the key or of the journal that it should be."""
+    """A checkpoint is invalid, or has another key or journal than expected."""
 
     code = "checkpoint_refused"
 
 
 class ProofRefused(StoreError):
-    """A proof of a packet's place in a journal does not prove it."""
+    """A proof does not prove a packet's place in a journal."""
 
     code = "proof_refused"
 
 
 class StoreForeign(StoreError):
-    """There is something, but no store of the council's."""
+    """The file or database exists, but is not a store of the council."""
 
     code = "store_foreign"
 
 
 class StoreNewer(StoreError):
-    """The store was made by a newer version of this package (``found``, ``known``)."""
+    """A newer version of this package made the store (``found``, ``known``)."""
 
     code = "store_newer"
 
 
 class StoreOutdated(StoreError):
-    """The store is of an older version of this package, and is to be migrated first (``found``, ``known``)."""
+    """An older version of this package made the store; it must be migrated first (``found``, ``known``)."""
 
     code = "store_outdated"
 
@@ -362,6 +362,6 @@ class NotApproved(CouncilError):
 
 
 class NotVerified(CouncilError):
-    """A guarded function ran, and verifying failed; ``decision`` approved it, ``reverted`` says if it was undone."""
+    """A guarded function ran, but its verification failed. ``decision`` approved it; ``reverted``: it was undone."""
 
     code = "not_verified"

@@ -1,6 +1,6 @@
-"""What travels beside a message and is no part of what it says: which trace it belongs to (W3C Trace Context).
+"""Data that travels with a message but is not part of its content: its trace (W3C Trace Context).
 
-Knows the form of that and nothing of tracing. No mind and no model is shown it (rules 2.3).
+Knows the form of that and nothing of tracing. It is shown to no mind and no model (rules 2.3).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from council.protocol.models import Length, Model, refusal
 
-# So much everybody passes on whole, by the document; and it travels with each proposal, and is kept with it.
+# Every implementation must pass on this much. It travels with each proposal, and is kept with it.
 TRACESTATE_CHARS_MAX = 512
 TRACESTATE_MEMBERS_MAX = 32
 TRACEPARENT_CHARS = 55
@@ -48,9 +48,9 @@ def _is_tracestate(text: str) -> str:
 
 
 class Metadata(Model):
-    """The span that a message was sent in: ``traceparent`` and ``tracestate`` as W3C Trace Context writes them.
+    """The span in which a message was sent: ``traceparent`` and ``tracestate`` in the form of W3C Trace Context.
 
-    ``tracestate`` is empty where there is none. Nothing else may stand there: what is not known is refused.
+    ``tracestate`` is empty if there is none. Unknown fields are refused.
     """
 
     traceparent: Annotated[str, Length(TRACEPARENT_CHARS), AfterValidator(_is_traceparent)]

@@ -1,6 +1,6 @@
-"""What all models of the protocol share: strictness, texts, times, JSON objects, and their faults in words.
+"""The base of all protocol models: strictness, texts, times, JSON objects, and error messages.
 
-Knows nothing of what a model is for.
+Knows nothing of any single model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from council.protocol.values import (
     quoted,
 )
 
-# So many faults are listed; a reader mends the first ones anyway.
+# At most so many errors are listed. Readers begin with the first ones anyway.
 PROBLEMS_MAX = 100
 
 _TIMESTAMP = re.compile(
@@ -47,17 +47,17 @@ _TIMESTAMP = re.compile(
 
 
 def refusal(problem: str, path: str = "", **facts: Any) -> PydanticCustomError:
-    """What a validator raises to say a fault in words of its own.
+    """The error that a validator raises with a text of its own.
 
-    ``path`` leads to it inside the value; ``field`` names another field instead; ``limit`` and ``found`` go with
-    what is too large.
+    ``path`` leads to the place inside the value; ``field`` names another field instead. ``limit`` and ``found`` are
+    for a value that is too large.
     """
     kind: LiteralString = "too_large" if "limit" in facts else "refused"
     return PydanticCustomError(kind, "{problem}", {"problem": problem, "path": path, **facts})
 
 
-# Direction marks, joiners, fillers and tags, by Unicode's property Default_Ignorable_Code_Point and the blanks
-# drawn as letters. Not the two selectors that only choose how a sign is drawn (U+FE0E, U+FE0F).
+# Direction marks, joiners, fillers and tags, by Unicode's property Default_Ignorable_Code_Point, and letters that are
+# drawn as blanks. Not the two selectors that only choose how a sign is drawn (U+FE0E, U+FE0F).
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -66,18 +66,18 @@ _UNSEEN = re.compile(
 
 
 def unseen(text: str) -> str | None:
-    """The first character that nobody sees where it stands, as ``U+202E``, or None. Tabs and line feeds are seen."""
+    """The first invisible character, as ``U+202E``, or None. Tabs and line feeds count as visible."""
     found = _UNSEEN.search(text)
     return None if found is None else f"U+{ord(found[0]):04X}"
 
 
 def without_unseen(text: str) -> str:
-    """The text without the characters that nobody sees."""
+    """The text without its invisible characters."""
     return _UNSEEN.sub("", text)
 
 
 def at_most(most: int) -> BeforeValidator:
-    """Refuses a longer text before anything reads it: pydantic encodes a text before it counts its characters."""
+    """Refuses a longer text before pydantic encodes it, which it does before it counts characters."""
 
     def short(value: object) -> object:
         if isinstance(value, str) and str.__len__(value) > most:
@@ -89,7 +89,7 @@ def at_most(most: int) -> BeforeValidator:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The limits of a text, in characters. One that is longer is refused before anything reads it.
+    """The limits of a text, in characters. A longer text is refused before it is read.
 
     A text with a NUL is refused too (rules 4.5), and, by pydantic, one with half of a surrogate pair.
     """
@@ -115,7 +115,7 @@ def _too_long(most: int) -> PydanticKnownError:
 
 
 def _to_utc(moment: datetime) -> datetime:
-    """The same moment in UTC. A plain datetime, whatever subclass came in, so that it pickles alike."""
+    """The same time in UTC, as a plain datetime, so that subclasses pickle alike."""
     if moment.tzinfo is UTC and type(moment) is datetime:
         return moment
     if moment.utcoffset() is None:
@@ -128,7 +128,7 @@ def _to_utc(moment: datetime) -> datetime:
 
 
 def _frozen(how: Callable[..., Any], value: object, *limits: int, **ways: bool) -> Any:
-    """A JSON value, frozen; its faults as pydantic wants them, with the path inside the value beside."""
+    """A frozen JSON value. Errors become pydantic's, with the path inside the value."""
     try:
         return how(value, *limits, **ways)
     except EnvelopeError as fault:
@@ -137,7 +137,7 @@ def _frozen(how: Callable[..., Any], value: object, *limits: int, **ways: bool) 
 
 
 def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> PlainValidator:
-    """What makes a field a frozen object of at most so many entries and elements, and characters, altogether."""
+    """A validator for a frozen object, with limits for its entries and elements, and its characters, in total."""
 
     def frozen(value: object) -> Mapping[str, Any]:
         return _frozen(freeze, value, items_max, chars_max)  # type: ignore[no-any-return]
@@ -146,7 +146,7 @@ def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> Plain
 
 
 def json_value(items_max: int, chars_max: int) -> PlainValidator:
-    """What makes a field any JSON value, frozen within these limits, in which -0.0 stays what it is."""
+    """A validator for any JSON value, frozen within these limits. It keeps -0.0."""
 
     def frozen(value: object) -> Any:
         return _frozen(freeze_value, value, items_max, chars_max, signed_zero=True)
@@ -158,9 +158,9 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-# Behind a tuple: JSON's lists are read into it.
+# After it comes a tuple: JSON's lists are read into it.
 AS_TUPLE = BeforeValidator(_as_tuple)
-# What is not negative equals its absolute value, except -0.0: one number, one encoding.
+# A non-negative number equals its absolute value, except for -0.0. This gives each number one encoding.
 NotNegative = Annotated[float, Field(ge=0), AfterValidator(float.__abs__)]
 Confidence = Annotated[float, Field(ge=0, le=1), AfterValidator(float.__abs__)]
 AS_PLAIN = PlainSerializer(plain, return_type=dict[str, Any])
@@ -171,7 +171,7 @@ Timestamp = Annotated[AwareDatetime, AfterValidator(_to_utc)]
 
 
 class Model(BaseModel):
-    """Strict and frozen; what goes in is checked whichever way it goes in, and never shown in an error."""
+    """A strict and frozen model. Input is checked in every case, and never shown in an error."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -186,37 +186,37 @@ class Model(BaseModel):
     def checked(cls, data: Mapping[str, Any]) -> Self:
         """The model of this data. Raises EnvelopeError (EnvelopeTooLarge for a limit).
 
-        ``field`` is the dotted path of the first fault, ``problems`` a tuple of all of them in words.
+        ``field`` is the dotted path of the first error; ``problems`` is a tuple of all errors in words.
         """
-        try:  # pydantic-core's own entry: a third faster than model_validate, and this runs for each message
+        try:  # pydantic-core's own entry: a third faster than model_validate, and it runs for each message
             return cast(Self, cls.__pydantic_validator__.validate_python(data))
         except ValidationError as error:
             raise malformed(error) from None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's, but what is updated is validated too; raises pydantic's ValidationError."""
+        """Like pydantic's, but validates the update; raises pydantic's ValidationError."""
         if not update:
             return super().model_copy(deep=deep)
         return type(self).model_validate({**dict(self), **update})
 
 
-# As long as whatever holds it, which is limited when it is read and when it is written.
+# Limited only by the object that holds it, which has a limit for reading and writing.
 LongText = Annotated[str, Length(JSON_BYTES_MAX)]
 Anything = Annotated[Any, json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), PlainSerializer(plain)]
 
 
 class Open(Model):
-    """A model that is strict in what it knows, and keeps what it does not, frozen, to be written back unchanged."""
+    """A model that checks the fields it knows. It keeps unknown fields, frozen, and writes them back unchanged."""
 
     model_config = ConfigDict(extra="allow")
-    if TYPE_CHECKING:  # whose checkers would take it for an argument
+    if TYPE_CHECKING:  # type checkers would take it for an argument
         __pydantic_extra__: dict[LongText, Anything] = Field(init=False)
     else:
         __pydantic_extra__: dict[LongText, Anything]
 
     @property
     def model_extra(self) -> dict[str, Any]:
-        """The keys that are not known here, with their frozen values; a copy."""
+        """The unknown keys with their frozen values; a copy."""
         return dict(self.__pydantic_extra__)
 
 
@@ -224,7 +224,7 @@ class Open(Model):
 
 
 def malformed(error: ValidationError) -> EnvelopeError:
-    """pydantic's faults as one EnvelopeError that names the first and lists all."""
+    """pydantic's errors as one EnvelopeError that names the first and lists all."""
     faults = error.errors(include_url=False)
     first = faults[0]
     field = _path(first)
@@ -241,7 +241,7 @@ def malformed(error: ValidationError) -> EnvelopeError:
 
 
 def _path(fault: ErrorDetails) -> str:
-    """``content.action.args.files[3]``; a key from outside is cut and escaped."""
+    """``content.action.args.files[3]``; a foreign key is cut and escaped."""
     context = fault.get("ctx", {})
     if "field" in context:
         return str(context["field"])
@@ -259,7 +259,7 @@ def _step(step: str | int) -> str:
 
 
 def _words(fault: ErrorDetails) -> str:
-    """What was expected and what was found; what was found only where it is short."""
+    """What was expected and what was found; the latter only if it is short."""
     kind, value = fault["type"], fault["input"]
     if kind == "missing":
         return "is missing"
@@ -281,12 +281,12 @@ def _words(fault: ErrorDetails) -> str:
 
 
 def time_text(moment: datetime) -> str:
-    """A time in UTC as the protocol's documents write it: ``2025-07-11T19:22:00Z``."""
+    """A time in UTC in the form of the protocol's documents: ``2025-07-11T19:22:00Z``."""
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def read_timestamp(text: str) -> datetime:
-    """RFC 3339. Without an offset the result is naive, and the envelope refuses it."""
+    """Reads RFC 3339. Without an offset the result is naive, and the envelope refuses it."""
     found = _TIMESTAMP.fullmatch(text)
     try:
         if found is None:

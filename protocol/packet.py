@@ -1,10 +1,10 @@
-"""PacketEnvelope 1.1.0: how everything is kept. Shapes, lineage and the canonical bytes that are hashed.
+"""PacketEnvelope 1.1.0, the form in which everything is kept: shapes, lineage and the canonical bytes.
 
-Knows nothing of stores, clocks or ids: whoever keeps a packet hands in the moment, the id, and its parents.
-A packet is frozen all the way down; equal packets have equal bytes and so one hash, in every process.
+Knows nothing of stores, clocks or ids: the caller passes the time, the id, and the parents. A packet is frozen all
+the way down. Equal packets have equal bytes and so one hash, in every process.
 
-Users' packets are ``PacketEnvelope``, which checks each field and names its fault. What the journal writes and
-verifies by the million is ``StoredPacket``: the same fields, read and written by msgspec.
+Users' packets are ``PacketEnvelope``, which checks each field and names it in errors. The journal writes and verifies
+millions of ``StoredPacket``: the same fields, read and written by msgspec.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from council.protocol.models import (
 from council.protocol.values import FrozenDict, items_of, kind_of, quoted, read_object
 
 SCHEMA_VERSION = "1.1.0"
-# A packet may hold an envelope of the largest size, written as JSON, where a byte may take six.
+# A packet may hold an envelope of the largest size as JSON, in which a byte may take six.
 PACKET_BYTES_MAX = 8 * 2**20
-# A record of the council that ended thousands of proposals at once names each of them.
+# A record that ended thousands of proposals at once names each of them.
 PAYLOAD_ITEMS_MAX = 250_000
-# A packet has few parents: those it follows from. More would be a merge of a whole thread.
+# A packet has few parents, from which it follows. More would be a merge of a whole thread.
 PARENTS_MAX = 1_000
 GENERATION_MAX = 2**31 - 1
 TAGS_MAX = 100
@@ -52,7 +52,7 @@ STEPS_MAX = 2_000
 
 
 def _uuid(value: object) -> object:
-    """A UUID in its canonical text too; any other form of it would be a second name for one packet."""
+    """Accepts a UUID also as its canonical text. Another form would be a second name for the same packet."""
     if isinstance(value, str):
         try:
             found = UUID(value)
@@ -94,7 +94,7 @@ DerivationType = Literal["split", "merge", "transform", "inference"]
 
 
 class PacketMetadata(Model):
-    """What kind of packet it is, and of whom."""
+    """The kind of a packet, and its owner."""
 
     schema_version: Word = SCHEMA_VERSION
     reasoning_mode: Word | None = None
@@ -103,7 +103,7 @@ class PacketMetadata(Model):
 
 
 class PacketProvenance(Model):
-    """Where it comes from."""
+    """The source of a packet."""
 
     parent_packet: Id | None = None
     source: Word | None = None
@@ -111,14 +111,14 @@ class PacketProvenance(Model):
 
 
 class PacketConfidence(Model):
-    """How sure its writer is, 0..1, and why."""
+    """The writer's confidence, 0 to 1, and its reason."""
 
     score: Confidence
     rationale: Text | None = None
 
 
 class PacketLineage(Model):
-    """What it was derived from. ``generation`` and ``root_packet_id`` are completed on writing (rules 4.3)."""
+    """The derivation of a packet. ``generation`` and ``root_packet_id`` are completed on writing (rules 4.3)."""
 
     parent_ids: ParentIds = ()
     derivation_type: DerivationType | None = None
@@ -141,7 +141,7 @@ class StructuredReasoningBlock(Model):
 
 
 class _Packet(Model):
-    """The fields that a writer gives and that a kept packet has alike."""
+    """The fields that given and kept packets share."""
 
     packet_type: Word
     payload: Payload
@@ -161,16 +161,16 @@ class _Packet(Model):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """A packet as the document writes it. Raises EnvelopeError, EnvelopeTooLarge."""
-        # Its objects are limited one by one; together they may hold as much as fits its bytes.
+        """A packet in the document's form. Raises EnvelopeError, EnvelopeTooLarge."""
+        # Each of its objects has a limit. Together they may hold as much as fits into its bytes.
         return cls.checked(
             read_object(text, field="packet", bytes_max=PACKET_BYTES_MAX, commas_max=PACKET_BYTES_MAX)
         )
 
     def canonical(self) -> bytes:
-        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, nothing between.
+        """The bytes that are stored and hashed (rules 4.5): JSON in UTF-8, keys in order, no spaces.
 
-        What was not given is left out.
+        Fields that were not given are left out.
         """
         data = canonical_json(self).encode()
         if len(data) > PACKET_BYTES_MAX:
@@ -180,7 +180,7 @@ class _Packet(Model):
 
 
 class PacketEnvelopeIn(_Packet):
-    """A packet as a writer hands it in: ``packet_type`` and ``payload`` alone are required (rules 4.2)."""
+    """A packet as its writer gives it. Only ``packet_type`` and ``payload`` are required (rules 4.2)."""
 
     packet_id: Id | None = None
     timestamp: Moment | None = None
@@ -191,10 +191,10 @@ class PacketEnvelopeIn(_Packet):
         timestamp: datetime,
         parents: Mapping[UUID, PacketLineage | None] = MappingProxyType({}),
     ) -> PacketEnvelope:
-        """The packet as it is kept: with ``packet_id`` and ``timestamp`` where it has none, and its lineage.
+        """The packet as it is kept: ``packet_id`` and ``timestamp`` are filled in if missing, and the lineage.
 
-        ``parents`` are the lineages of the kept packets that ``lineage.parent_ids`` names, by id. Raises
-        EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
+        ``parents`` maps the ids in ``lineage.parent_ids`` to the lineages of kept packets. Raises EnvelopeError for a
+        parent that is missing there, and for a lineage that contradicts theirs.
         """
         own_id = self.packet_id or packet_id
         fields = {name: getattr(self, name) for name in _Packet.model_fields}
@@ -203,18 +203,18 @@ class PacketEnvelopeIn(_Packet):
 
 
 class PacketEnvelope(_Packet):
-    """A packet as it is kept, for good."""
+    """A packet as it is kept. It never changes."""
 
     packet_id: Id
     timestamp: Moment
 
     def expired(self, now: datetime) -> bool:
-        """Whether its ``ttl``, a moment in time, has come (rules 4.4)."""
+        """Whether its ``ttl``, a point in time, has passed (rules 4.4)."""
         return self.ttl is not None and self.ttl <= now
 
 
 class PacketWriteResult(Model):
-    """What became of a write: the tables it reached, or what went wrong."""
+    """The result of a write: the written tables, or the error."""
 
     packet_id: Id
     written_tables: Words = ()
@@ -225,9 +225,9 @@ class PacketWriteResult(Model):
 def completed_lineage(
     given: PacketLineage | None, own_id: UUID, parents: Mapping[UUID, PacketLineage | None]
 ) -> PacketLineage | None:
-    """Lineage as it is kept: a parent's generation and root decide (rules 4.3). ``parents`` are those kept.
+    """The lineage as it is kept, from the parents' generations and roots (rules 4.3). ``parents`` are kept packets'.
 
-    Raises EnvelopeError for a parent that is not among them, and for a lineage that contradicts theirs.
+    Raises EnvelopeError for a parent that is missing there, and for a lineage that contradicts theirs.
     """
     if given is None:
         return None
@@ -262,7 +262,7 @@ def completed_lineage(
 
 
 def _value(value: object) -> Any:
-    """What is no JSON by itself, one level down; what is not set is left out."""
+    """A value that JSON does not have, converted one level deep. Unset fields are left out."""
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, FrozenDict):
@@ -273,7 +273,7 @@ def _value(value: object) -> Any:
     return {name: inner for name, inner in vars(value).items() if inner is not None and inner != ()}
 
 
-# Of any of our models or JSON values: keys in order, nothing between them. What is hashed is this, in UTF-8.
+# For any model or JSON value: keys in order, no spaces. Its result in UTF-8 is hashed.
 canonical_json = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"), default=_value
 ).encode
@@ -285,13 +285,13 @@ canonical_json = json.JSONEncoder(
 P = TypeVar("P")
 _Filled = Annotated[str, msgspec.Meta(min_length=1)]
 _ID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# Where a number may stand that msgspec and Python write in two forms: with an exponent, or as small as 0.00001.
+# A number that msgspec and Python may write in two forms: with an exponent, or as small as 0.00001.
 _TWO_FORMS = re.compile(rb"e-?[0-9]{1,3}[,}\]]")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class _Stored(msgspec.Struct, omit_defaults=True, gc=False):
-    """What is left at its default is left out, as in the canonical bytes."""
+    """Fields with their default value are left out, as in the canonical bytes."""
 
 
 class StoredMetadata(_Stored):
@@ -314,7 +314,7 @@ class StoredProvenance(_Stored):
 class StoredConfidence(_Stored):
     """See PacketConfidence."""
 
-    score: Any  # an integer would be read as a number, and written as one
+    score: Any  # an integer must stay one when it is written again
     rationale: str | None = None
 
 
@@ -328,7 +328,7 @@ class StoredLineage(_Stored):
 
 
 class StoredPacket(_Stored, Generic[P]):
-    """See PacketEnvelope. Ids are texts, as in the bytes; ``payload`` is of whatever type is decoded."""
+    """See PacketEnvelope. Ids are texts, as in the bytes. ``payload`` has the decoded type."""
 
     packet_id: str
     packet_type: _Filled
@@ -344,7 +344,7 @@ class StoredPacket(_Stored, Generic[P]):
     ttl: datetime | None = None
 
     def canonical(self) -> bytes:
-        """The bytes of ``PacketEnvelope.canonical``; limits on sizes are not looked at."""
+        """The bytes of ``PacketEnvelope.canonical``. Limits on sizes are not checked."""
         data = _encode(self)
         if b"0.0000" in data or _TWO_FORMS.search(data):
             return canonical_json(json.loads(data)).encode()
@@ -362,7 +362,7 @@ class StoredPacket(_Stored, Generic[P]):
 def _number(digits: str) -> float:
     number = float(digits)
     if repr(number) != digits or digits == "-0.0":
-        raise ValueError(digits)  # written otherwise than Python does
+        raise ValueError(digits)  # Python writes it in another form
     return number
 
 
@@ -370,9 +370,9 @@ _decode = msgspec.json.Decoder(StoredPacket[dict[str, Any]], float_hook=_number)
 
 
 def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
-    """The packet whose canonical bytes these are. Raises EnvelopeError where they are none.
+    """The packet of canonical bytes. Raises EnvelopeError if they are invalid.
 
-    Limits on sizes, which were kept when a packet was written, are not looked at again.
+    Limits on sizes were checked when the packet was written, and are not checked again.
     """
     try:
         packet = _decode(content)
@@ -381,7 +381,7 @@ def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
         if plain and _encode(packet) == content:
             return packet
     except (ValueError, RecursionError):
-        pass  # what this can't read PacketEnvelope may, and says what is wrong where it can't either
+        pass  # PacketEnvelope may be able to read it, and otherwise reports the error
     if PacketEnvelope.from_json(content).canonical() != content:
         raise EnvelopeError("packet: not in its canonical form", field="packet")
     return msgspec.json.decode(content, type=StoredPacket[dict[str, Any]])

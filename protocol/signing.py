@@ -1,7 +1,7 @@
-"""Who sent this: keys, signatures on what goes over the wire, and the ring of all senders' keys.
+"""Keys, signatures of messages on the wire, and the keyring of all senders.
 
-HMAC-SHA256 with a key of each sender's own (rules 1.14), over the council's id too, so that a message of
-one council is worth nothing in another (rules 1.12). Knows nothing of what a sender may do.
+HMAC-SHA256 with each sender's own key (rules 1.14). It covers the council's id, so that a message of one council is
+invalid in another (rules 1.12). Knows nothing of senders' permissions.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from council.protocol.errors import (
 from council.protocol.values import kind_of, quoted, too_large
 
 Key = bytes
-# As long as the hash's output: a longer key adds nothing, a shorter one weakens it (RFC 2104).
+# The length of the hash's output. A longer key adds nothing, and a shorter one weakens it (RFC 2104).
 KEY_BYTES = 32
 SIGNATURE_BYTES = 32
 SEALED_BYTES_MAX = SIGNATURE_BYTES + codec.ENVELOPE_BYTES_MAX
-# What the council says may hold more: a decision has the reasons of 15 ballots, 20,000 characters each, and
-# those of the losing side once more; a ruling's request has the proposal beside.
+# Messages of the council may be larger. A decision has the reasons of 15 ballots, 20,000 characters each, and those
+# of the losing side again. A ruling's request also holds the proposal.
 TOLD_BYTES_MAX = 8 * codec.ENVELOPE_BYTES_MAX
-# A council's id is a name and perhaps a random part; it is hashed with each message.
+# A council's id is a name and maybe a random part. It is hashed with each message.
 COUNCIL_ID_CHARS_MAX = 200
-# Keeps a signature of ours from meaning anything elsewhere, should a key be used twice. Its number goes up
-# with the layout of what is signed.
+# Makes our signatures invalid elsewhere, in case a key is used twice. Its number increases when the signed layout
+# changes.
 _DOMAIN = b"council/envelope/hmac-sha256/1\0"
 _SENDER = re.compile(SENDER_PATTERN.removesuffix("$"))
 
 
 def seal(payload: bytes, *, sender_key: Key, council_id: str) -> bytes:
-    """``payload`` behind its signature. Raises EnvelopeTooLarge, and ConfigError for a key or id unfit."""
+    """``payload`` after its signature. Raises EnvelopeTooLarge, and ConfigError for an invalid key or id."""
     if len(payload) > codec.ENVELOPE_BYTES_MAX:
         raise too_large("envelope", "bytes", codec.ENVELOPE_BYTES_MAX, len(payload))
     return _signature(payload, _checked_key(sender_key, "the sender"), council_id) + payload
@@ -52,14 +52,14 @@ def sign(envelope: Envelope, key: Key, council_id: str) -> bytes:
 
 
 def payload_of(sealed: bytes) -> bytes:
-    """What was sealed, without a look at the signature: for bytes that were opened before."""
+    """The sealed bytes without a check of the signature, for bytes that were opened before."""
     return sealed[SIGNATURE_BYTES:]
 
 
 def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
-    """What the council says to ``peer``, sealed with the peer's own key.
+    """Seals a message of the council to ``peer`` with the peer's own key.
 
-    The direction is signed too, so that nothing said to a peer can be sent back as the peer's own word.
+    The signature covers the direction, so a message to a peer can't be sent back as a message of that peer.
     """
     if len(payload) > TOLD_BYTES_MAX:
         raise too_large("envelope", "bytes", TOLD_BYTES_MAX, len(payload))
@@ -67,7 +67,7 @@ def seal_to(payload: bytes, key: Key, council_id: str, peer: str) -> bytes:
 
 
 def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
-    """What the council said to ``peer``. Raises SignatureError, EnvelopeTooLarge."""
+    """The council's message to ``peer``. Raises SignatureError, EnvelopeTooLarge."""
     signature, payload = _split(sealed, SIGNATURE_BYTES + TOLD_BYTES_MAX)
     if not hmac.compare_digest(signature, _signature(payload, _checked_key(key, peer), council_id, peer)):
         raise _forged(None, council_id)
@@ -75,19 +75,19 @@ def open_to(sealed: bytes, key: Key, council_id: str, peer: str) -> bytes:
 
 
 def greeting(key: Key, council_id: str, sender: str) -> bytes:
-    """Shows a council that one holds the key it knows ``sender`` by, and gives nobody the key."""
+    """Proves to a council that the sender holds its key, without revealing the key."""
     return seal(b"greeting " + sender.encode(), sender_key=key, council_id=council_id)
 
 
 def check_name(sender: str) -> None:
-    """Raises ConfigError for what is no sender's name."""
+    """Raises ConfigError for an invalid sender's name."""
     if not isinstance(sender, str) or not _SENDER.fullmatch(sender):
         form = "expected 1 to 64 of a-z 0-9 . _ -, a letter or digit first"
         raise ConfigError(f"{quoted(sender)} is no sender's name: {form}")
 
 
 class Keyring:
-    """The keys of everybody who may speak in a council, by name. Its repr shows names, never keys."""
+    """The keys of all senders of a council, by name. Its repr shows names, never keys."""
 
     __slots__ = ("_keys",)
 
@@ -95,14 +95,14 @@ class Keyring:
         self._keys: dict[str, Key] = {}
 
     def add(self, sender: str, key: Key) -> None:
-        """Let ``sender`` speak. Raises NameTaken, and ConfigError for a name or key unfit."""
+        """Adds ``sender``. Raises NameTaken, and ConfigError for an invalid name or key."""
         check_name(sender)
         if sender in self._keys:
             raise NameTaken(f"{sender} speaks in this council already; take another name", name=sender)
         self._keys[sender] = _checked_key(key, sender)
 
     def key(self, sender: str) -> Key:
-        """The sender's key, to seal what the council says to it. Raises UnknownSender."""
+        """The sender's key, which seals the council's messages to it. Raises UnknownSender."""
         key = self._keys.get(sender)
         if key is None:
             raise _unknown(sender)
@@ -114,23 +114,22 @@ class Keyring:
         return known is not None and isinstance(key, bytes) and hmac.compare_digest(known, key)
 
     def greets(self, sender: str, said: bytes, council_id: str) -> bool:
-        """Whether ``said`` is the greeting of ``sender``, who is known, in this council."""
+        """Whether ``said`` is the greeting of ``sender``, which must be known, in this council."""
         expected = greeting(self.key(sender), council_id, sender)
         return isinstance(said, bytes) and hmac.compare_digest(said, expected)
 
     def remove(self, sender: str) -> None:
-        """Let ``sender`` speak no more. Raises UnknownSender."""
+        """Removes ``sender``. Raises UnknownSender."""
         if self._keys.pop(sender, None) is None:
             raise _unknown(sender)
 
     def open(self, sealed: bytes, council_id: str) -> Envelope:
-        """The envelope in ``sealed``, authentic and valid.
+        """The verified and validated envelope in ``sealed``.
 
-        Before the signature holds, nothing is computed but the signature, and of a large envelope no more is
-        read than the few bytes that name the sender. Raises EnvelopeError (malformed), EnvelopeTooLarge,
-        VersionError, UnknownSender, SignatureError. A malformed envelope that is truly its sender's raises
-        EnvelopeError with ``authentic`` True, and with ``sender``, ``msg_id``, ``parent_id`` and ``type``, so
-        that the sender may be asked again (rules 1.2).
+        Until the signature is verified, nothing else is computed, and of a large envelope only the few bytes that
+        name the sender are read. Raises EnvelopeError (malformed), EnvelopeTooLarge, VersionError, UnknownSender,
+        SignatureError. If a malformed envelope has a valid signature, the EnvelopeError has ``authentic`` True, and
+        ``sender``, ``msg_id``, ``parent_id`` and ``type``, so that the sender can be asked again (rules 1.2).
         """
         signature, payload = _split(sealed)
         found, sender = codec.small(payload)
@@ -145,7 +144,7 @@ class Keyring:
             return codec.read(found, payload) if found is not None else codec.decode(payload)
         except EnvelopeError as error:
             error.facts.update(authentic=True, sender=sender, msg_id=None, parent_id=None, type=None)
-            with contextlib.suppress(EnvelopeError):  # its head can't be read either; ``error`` says why
+            with contextlib.suppress(EnvelopeError):  # its head can't be read either, as ``error`` says
                 error.facts.update(codec.peek(payload)._asdict())
             raise
 
@@ -168,10 +167,10 @@ def _signature(payload: bytes, key: Key, council_id: str, peer: str = "") -> byt
     return mac.digest()
 
 
-@functools.lru_cache(maxsize=1_024)  # a council signs all it says with few of these
+@functools.lru_cache(maxsize=1_024)  # a council signs all its messages with few of these
 def _begun(key: Key, council_id: str, peer: str) -> hmac.HMAC:
-    """What all messages with this key begin with, taken in once for all of them."""
-    # The lengths keep an id, a peer and the payload after them from being read as another three.
+    """The common beginning of all messages with this key, hashed once."""
+    # With their lengths, an id, a peer and the payload can't be read as another three.
     council, towards = _council_bytes(council_id), peer.encode()
     before = b"%s%d:%s%d:%s" % (_DOMAIN, len(council), council, len(towards), towards)
     return hmac.new(key, before, "sha256")
@@ -198,7 +197,7 @@ def _split(sealed: bytes, bytes_max: int = SEALED_BYTES_MAX) -> tuple[bytes, byt
 
 
 def _checked_key(key: object, sender: str) -> Key:
-    """The key, if it is one; what is wrong with it is told by its length, never by its bytes."""
+    """The key, if it is valid. An error shows its length, never its bytes."""
     if isinstance(key, bytes) and len(key) == KEY_BYTES:
         return key
     found = f"{len(key)} bytes" if isinstance(key, bytes) else kind_of(key)

@@ -1,7 +1,7 @@
-"""JSON values that can be trusted: read, limited, frozen, compared. Knows nothing of envelopes or wires.
+"""JSON values that are checked: read, limited, frozen, compared. Knows nothing of envelopes or wires.
 
-An object is frozen into a ``FrozenDict``, an array into a tuple; ``plain`` turns both back. Everything has
-a limit, because the values come from outside and are kept for as long as the journal lives.
+An object is frozen into a ``FrozenDict``, an array into a tuple; ``plain`` converts both back. Everything has a
+limit, because the values come from outside and are kept for as long as the journal.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from typing import Any
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 
-# Deeper than any tool's arguments or control packet; shallow enough that walking a value by recursion
-# stays far from Python's own limit.
+# Deeper than any tool's arguments or control packet, but shallow enough that a recursive walk stays far below
+# Python's limit.
 DEPTH_MAX = 32
-# Objects' entries and arrays' elements altogether; a budget on what one message may make others walk.
+# Objects' entries and arrays' elements in total: a limit for the work that one message causes.
 ITEMS_MAX = 10_000
-# Characters of all texts and keys together: no value needs more than what an envelope may hold in bytes.
+# Characters of all texts and keys in total: no value needs more than an envelope's limit in bytes.
 CHARS_MAX = 1 << 20
-# One byte of text may take six in JSON (``\\u0001``), and what was written must be readable again.
+# One byte of text may take six in JSON (``\\u0001``), and written values must be readable again.
 JSON_BYTES_MAX = 8 << 20
-# Braces and brackets of a JSON text, counted before it is parsed: room for a value of DEPTH_MAX inside an
-# envelope, and for a too deep one to be named by its field; far below the parser's own recursion.
+# Braces and brackets of a JSON text, counted before it is parsed. There is room for a value of DEPTH_MAX inside an
+# envelope, and for one that is slightly too deep, so that the error names its field. Far below the parser's
+# recursion.
 _TEXT_DEPTH_MAX = 100
-# Commas outside strings, counted before parsing: ITEMS_MAX and the envelope's own fields, with room for a
-# value slightly too large to be named by its field.
+# Commas outside strings, counted before parsing: ITEMS_MAX, the envelope's own fields, and room for a value that is
+# slightly too large, so that the error names its field.
 _TEXT_COMMAS_MAX = ITEMS_MAX + 1_000
-# Integers that every reader of 64 bits can hold, signed or not.
+# Integers that every 64-bit reader can hold, signed or unsigned.
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
-# How much of a foreign key is quoted in an error.
+# The characters of a foreign key that an error quotes.
 _QUOTED_MAX = 40
 NUL = "holds a NUL character, which databases refuse; remove it"
 
-# Strings and the structure between them. Possessive, so that no input makes it backtrack; a string that
-# never ends is eaten whole, so that it is scanned once.
+# Strings and the structure between them. Possessive, so that no input makes it backtrack. An unterminated string is
+# consumed whole, so that it is scanned once.
 STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
-    """A JSON object that cannot change, with its keys in order. Made by ``freeze`` alone.
+    """An immutable JSON object with its keys in order. Only ``freeze`` makes one.
 
-    Equal to another object exactly when their canonical bytes are: 1, 1.0 and True all differ.
+    It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
 
     __slots__ = ("_hash", "_items")
@@ -96,7 +97,7 @@ class FrozenDict(Mapping[str, Any]):
 
 
 def freeze(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> FrozenDict:
-    """``value``, a mapping of JSON values, as a frozen object within the limits above, or others of these two.
+    """``value``, a mapping of JSON values, as a frozen object within the limits above; two can be set here.
 
     Raises EnvelopeError, or EnvelopeTooLarge; ``field`` is the dotted path within ``value``.
     """
@@ -112,9 +113,9 @@ def freeze(value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX
 def freeze_value(
     value: object, items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX, *, signed_zero: bool = False
 ) -> Any:
-    """Any JSON value frozen within the limits; errors as ``freeze``'s.
+    """Any JSON value, frozen within the limits. Raises as ``freeze`` does.
 
-    With ``signed_zero``, -0.0 stays what it is: for bytes that somebody else has hashed.
+    ``signed_zero`` keeps -0.0, for bytes that another program has hashed.
     """
     try:
         return _Freezer(items_max, chars_max, signed_zero).value(value, 0)
@@ -126,7 +127,7 @@ def freeze_value(
 
 
 def plain(value: Any) -> Any:
-    """``value`` with every frozen object as a dict and every tuple as a list, all new."""
+    """``value`` with every frozen object as a new dict and every tuple as a new list."""
     if isinstance(value, FrozenDict | dict):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):
@@ -135,14 +136,14 @@ def plain(value: Any) -> Any:
 
 
 def items_of(value: FrozenDict) -> dict[str, Any]:
-    """The one-level dict behind a frozen object, keys in order, for a serializer. Read, never change."""
+    """The dict behind a frozen object, one level deep, with keys in order, for a serializer. Never change it."""
     return value._items
 
 
 def read_json(
     text: str | bytes, *, field: str, bytes_max: int = JSON_BYTES_MAX, commas_max: int = _TEXT_COMMAS_MAX
 ) -> Any:
-    """The value that a JSON text holds: size and nesting checked first, no key twice, no NaN, all read.
+    """The value of a JSON text. Checks size and nesting first; refuses duplicate keys, NaN and trailing text.
 
     Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
     """
@@ -164,7 +165,7 @@ def read_json(
 def read_object(
     text: str | bytes, *, field: str, bytes_max: int = JSON_BYTES_MAX, commas_max: int = _TEXT_COMMAS_MAX
 ) -> dict[str, Any]:
-    """``read_json`` of what must be an object."""
+    """``read_json`` for a text that must hold an object."""
     found = read_json(text, field=field, bytes_max=bytes_max, commas_max=commas_max)
     if not isinstance(found, dict):
         raise EnvelopeError.at(field, f"expected an object, found {kind_of(found)}")
@@ -172,7 +173,7 @@ def read_object(
 
 
 class NoValue:
-    """What stands in a value that was read by its parts, where the text has no JSON value; frozen never."""
+    """Stands for a part of a text that has no JSON value. It can't be frozen."""
 
     __slots__ = ("problem",)
 
@@ -181,10 +182,10 @@ class NoValue:
 
 
 def read_parts(text: str) -> Any:
-    """The value of a text whose size and nesting were checked, with a ``NoValue`` for each part that has none.
+    """The value of a text with checked size and nesting. A part without a JSON value becomes ``NoValue``.
 
-    So a NaN or a key that stands twice costs the part that it stands in, and no other. Line ends and tabs may
-    stand in texts as they are. Raises EnvelopeError for what is no JSON.
+    So a NaN or a duplicate key costs only its own part. Line ends and tabs may appear in strings. Raises
+    EnvelopeError if the text is not JSON.
     """
     try:
         return json.loads(
@@ -199,7 +200,7 @@ def read_parts(text: str) -> Any:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in words; never its content, which may be huge, deep or secret."""
+    """The kind of a value, in words; never its content, which may be huge, deep or secret."""
     if value is None:
         return "null"
     words = {bool: "a boolean", int: "an integer", float: "a number", str: "a text", bytes: "bytes"}
@@ -211,14 +212,14 @@ def kind_of(value: object) -> str:
 
 
 def quoted(text: object, most: int = _QUOTED_MAX) -> str:
-    """Text from outside as an error may show it, escaped and cut; of what is no text, what it is."""
+    """Foreign text for an error, escaped and cut; for other values, their kind."""
     if not isinstance(text, str):
         return kind_of(text)
     return ascii(text if len(text) <= most else text[:most] + "…")
 
 
 def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
-    """The error of what passes a limit on how much is read."""
+    """The error for a value above a limit on reading."""
     return EnvelopeTooLarge.at(
         field, f"{found:,} {what}; at most {limit:,} are read", limit=limit, found=found
     )
@@ -228,7 +229,7 @@ def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge
 
 
 class _Fault(Exception):
-    """What is wrong; the path grows as the exception climbs out of the value."""
+    """An error in a value. Its path grows as the exception passes through the containers."""
 
     def __init__(self, problem: str, *, limit: int | None = None, found: int = 0) -> None:
         super().__init__(problem)
@@ -239,12 +240,12 @@ class _Fault(Exception):
 
 
 class _Freezer:
-    """One walk through one value, with what is left of its budgets."""
+    """One walk through one value, with the rest of its limits."""
 
     def __init__(self, items_max: int, chars_max: int, signed_zero: bool) -> None:
         self.items_max = self.items_left = items_max
         self.chars_max = self.chars_left = chars_max
-        # Adding 0.0 makes -0.0 into 0.0, so that equal numbers have equal bytes; adding -0.0 changes nothing.
+        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bytes. Adding -0.0 changes nothing.
         self.zero = -0.0 if signed_zero else 0.0
 
     def value(self, value: object, depth: int) -> Any:
@@ -309,7 +310,7 @@ class _Freezer:
             fault.path.append(key if isinstance(key, str) else kind_of(key))
             raise
         result = FrozenDict()
-        result._items.update(sorted(found.items()))  # sorted by code point, which is UTF-8's order too
+        result._items.update(sorted(found.items()))  # sorted by code point, which is also UTF-8's order
         return result
 
     def enter(self, count: int, depth: int) -> None:
@@ -334,7 +335,7 @@ class _Freezer:
 
 
 def text_problem(text: str) -> str | None:
-    """What makes a text unfit to be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
+    """Why a text can't be kept, or None: a NUL (rules 4.5), or half of a surrogate pair."""
     if "\0" in text:
         return NUL
     if not text.isascii():
@@ -346,12 +347,12 @@ def text_problem(text: str) -> str | None:
 
 
 def _frozen_again(value: dict[str, Any]) -> Any:
-    """A frozen object out of a pickle, as it was: what limits it had to keep to, it has kept to."""
+    """A frozen object from a pickle. Its limits were checked before."""
     return freeze_value(value, JSON_BYTES_MAX, JSON_BYTES_MAX, signed_zero=True)
 
 
 def _same(ours: Any, theirs: Any) -> bool:
-    """Strict equality; recursion ends with the frozen side, whose depth is limited."""
+    """Strict equality. The recursion ends with the frozen side, whose depth is limited."""
     if isinstance(ours, FrozenDict):
         return (
             isinstance(theirs, Mapping)
@@ -384,7 +385,7 @@ def _decoded(raw: bytes, field: str, bytes_max: int) -> str:
 
 
 def _check_structure(text: str, field: str, commas_max: int) -> None:
-    """Refuse a text that would make the parser recurse or allocate without end, before it runs."""
+    """Refuses a text before parsing if it would make the parser recurse or allocate without limit."""
     depth = deepest = commas = 0
     for found in STRUCTURE.finditer(text):
         mark = text[found.start()]
@@ -431,7 +432,7 @@ def _int_or_none(digits: str) -> Any:
 
 
 def _short_int(digits: str) -> int:
-    # Parsing takes the square of the length; what is only a little too long is named by its field later.
+    # Parsing takes the square of the length. A number that is only slightly too long is reported by its field later.
     if len(digits) > 300:
         raise _Fault(f"an integer of {len(digits):,} digits; at most 64 bits fit")
     return int(digits)

@@ -62,6 +62,31 @@ def test_results_and_errors_cross_to_loops(background: Background) -> None:
     asyncio.run(scenario())
 
 
+def test_what_ends_in_one_turn_wakes_the_caller_once(
+    background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        waiting: list[asyncio.Future[None]] = []
+
+        async def until_all_wait() -> None:
+            if len(waiting) == 19:
+                for each in waiting:
+                    each.set_result(None)
+            else:
+                waiting.append(asyncio.get_running_loop().create_future())
+                await waiting[-1]
+
+        loop, wakes = asyncio.get_running_loop(), []
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(
+            loop, "call_soon_threadsafe", lambda call, *given: wakes.append(call) or wake(call, *given)
+        )
+        await asyncio.gather(*(background.wrap(until_all_wait()) for _ in range(20)))
+        assert len(wakes) <= 2, "the last of them may end a turn before the others"
+
+    asyncio.run(scenario())
+
+
 def test_many_threads_and_loops_at_once_get_each_their_own(background: Background) -> None:
     def from_a_thread(n: int) -> int:
         return background.wait(give(n))

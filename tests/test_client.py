@@ -41,6 +41,7 @@ from council.api.guard import SHOWN_CHARS_MAX
 from council.api.inline import InlineCoordinator
 from council.config.human_keys import council_key, current_user, human_key, state_dir
 from council.core.state import Tally
+from council.kinds.table import ANNOUNCED
 from council.protocol.errors import (
     CallerError,
     ConfigError,
@@ -57,7 +58,6 @@ from council.protocol.errors import (
     Refused,
     TooManyOpen,
 )
-from council.runtime.feed import EVENT_KINDS
 from council.runtime.session import Session
 from council.telemetry.tracing import traces_of
 from tests.patience import HANG_S, until
@@ -808,7 +808,7 @@ def test_following_stops_when_cancelled_and_when_closed() -> None:
 def test_every_kind_of_event_is_named_where_they_are_explained() -> None:
     assert Event.__doc__ is not None
     named = re.findall(r"\w+", Event.__doc__.partition("Kinds:")[2])
-    assert sorted(named) == sorted(EVENT_KINDS.values())
+    assert sorted(named) == sorted(row.kind for row in ANNOUNCED.values())
 
 
 def test_lost_events_say_what_is_oldest() -> None:

@@ -19,10 +19,10 @@ from council.config.settings import SeatConfig
 from council.journal import history
 from council.journal.entries import wanted
 from council.journal.store import PacketStore
+from council.kinds.identity import body, kept_identity, of_text, summary
 from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, EnvelopeError, NotEnrolled, Refused
 from council.protocol.identity.charter import Identity
-from council.runtime.identity import body, kept_identity, of_text, summary
 from council.runtime.replay import Replay
 
 FIRST = Identity(core_rules=("Protect private data at all costs",))

@@ -19,25 +19,25 @@ from council.protocol.answer.mangle import Schema
 from council.protocol.values import quoted
 
 T = TypeVar("T")
-# What takes a ballot, a ruling or another thing from an answer to a prompt. Raises Unusable.
+# Reads a ballot, a ruling or another result from an answer to a prompt. Raises Unusable.
 Taking = Callable[[Case, Answer, Prompt], T]
 
-# Of the faults in an answer; a model that mends these is read again anyway.
+# How many faults of an answer are reported. If the model corrects these, its next answer is checked again.
 PROBLEMS_MAX = 5
-# A ruling is read and weighed like a ballot (rules 6.6), of which these are the words.
+# A ruling is read and weighed like a ballot (rules 6.6). These are the corresponding votes.
 _RULINGS: dict[RulingWord, str] = {"confirm": "yes", "reject": "no", "human": "abstain"}
 _RULING_OF = {vote: ruling for ruling, vote in _RULINGS.items()}
 
-# How servers say that a model stopped by itself.
+# The words of servers for a model that ended its answer itself.
 DONE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence"})
 
 _ESCAPE = re.compile(r"(?<!\\)\\++u00([0-7][0-9a-f])", re.IGNORECASE)
-# Some models think aloud before they answer; no server then tells the one from the other.
+# Some models write their thoughts before the answer, and their servers do not separate the two.
 THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
 class Unusable(Exception):
-    """Why an answer can't be taken; ``final`` where asking again is of no use."""
+    """Why an answer is not accepted. ``final``: asking again is of no use."""
 
     def __init__(self, problem: str, *, final: bool = False) -> None:
         super().__init__(problem)
@@ -45,7 +45,7 @@ class Unusable(Exception):
 
 
 def checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
-    """What is taken from an answer that is whole and the model's own. Raises Unusable."""
+    """What ``taken`` reads from the answer, if the answer is complete and not an echo. Raises Unusable."""
     answer = replace(answer, text=THOUGHTS.sub("", answer.text))
     if shows(prompt.canary, answer.text):
         raise Unusable("it repeats a mark that no answer holds: it may follow what it was shown", final=True)
@@ -67,7 +67,7 @@ def checked(case: Case, prompt: Prompt, answer: Answer, taken: Taking[T]) -> T:
 
 
 def shows(canary: str, text: str) -> bool:
-    """Whether the canary is in a text, in any case, also with its letters written as JSON escapes."""
+    """Whether the canary is in a text, in any case, also if its letters are written as JSON escapes."""
     return bool(canary) and canary.casefold() in _unescaped(text).casefold()
 
 
@@ -76,7 +76,7 @@ def _unescaped(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """An answer without the fence that many models put around all of it."""
+    """An answer without the fence that many models put around it."""
     text = text.strip()
     first, _, rest = text.partition("\n")
     body, _, last = rest.rpartition("\n")
@@ -85,10 +85,10 @@ def bare(text: str) -> str:
 
 
 def one_object(text: str, key: str, prompt: Prompt, *, may_echo: bool = False) -> dict[str, Any]:
-    """The one JSON object that an answer is. Raises Unusable where anything else is there, or it is an echo.
+    """The JSON object of an answer. Raises Unusable if there is other text, or if the object is an echo.
 
-    Words around it may take it back, quote it or only weigh it: what a model means by them no reader can tell. One
-    that ``may_echo`` is of so few words that it can't but stand in what was shown, too.
+    Other text might withdraw the object, quote it or discuss it, and no reader can tell. An object that ``may_echo``
+    has so few words that the prompt may hold the same one.
     """
     text = bare(text)
     found = _objects(text)
@@ -106,7 +106,7 @@ def _objects(text: str) -> tuple[find_json.JsonInText, ...]:
 
 
 def _holds(text: str, value: dict[str, Any]) -> bool:
-    """Whether this object stands in a text: by itself, in another one, or in a text within that."""
+    """Whether this object is in a text: by itself, in another object, or in a string of that."""
     waiting: list[Any] = [text]
     while waiting:
         shown = waiting.pop()
@@ -122,7 +122,7 @@ def _holds(text: str, value: dict[str, Any]) -> bool:
 
 
 def opinion(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Opinion:
-    """The ballot in an answer, as it counts (rules 6.6). Raises Unusable where there is none that is surely it."""
+    """The ballot in an answer, as it counts (rules 6.6). Raises Unusable if no ballot is certain."""
     one_object(answer.text, "ballot", prompt)
     reading = read.read(bare(answer.text), predicates)
     weighed = _weighed(case, reading, "ballot")
@@ -142,7 +142,7 @@ def _weighed(case: Case, reading: read.Reading, key: str) -> read.Weighed:
 
 
 def ruling(case: Case, answer: Answer, prompt: Prompt, predicates: Schema | None = None) -> Ruling:
-    """The ruling in an answer, weighed as a ballot is. Raises Unusable; nothing but the JSON object may be there."""
+    """The ruling in an answer, weighed like a ballot. Raises Unusable unless the answer is one JSON object."""
     value = one_object(answer.text, "ruling", prompt)
     if "ruling" not in value:
         raise Unusable('it has no "ruling"')

@@ -1,7 +1,7 @@
 """Calls a model: reserves the cost, streams the answer, retries where that may help, and settles the cost.
 
-Every fault of a server (it is slow, silent, refuses, breaks off or never ends) ends in a text that says what to mend.
-What a server does not support (JSON Schema, a name for the output's limit, usage) is found out once and remembered.
+Every fault of a server (slow, silent, refuses, breaks off, never ends) becomes a text that says what to correct. If a
+server does not support something (JSON Schema, a name for the output's limit, usage), it is detected and remembered.
 
 No connection outlives the calls that need it. Clients are not pickled: each process makes its own.
 """
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 log = get_logger("council.model")
 
-# Calls for one prompt; a server that failed so often, with growing pauses, is down for longer than a case waits.
+# Calls for one prompt. A server that failed so often, with growing pauses, is down for longer than a case can wait.
 ATTEMPTS_MAX = 6
-# The first pause; each further one is twice as long, and between a half and the whole of that, so that seats that
-# failed together do not come back together.
+# The first pause in seconds. Each further one is twice as long, times a random factor from 0.5 to 1, so that seats
+# which failed together do not retry together.
 PAUSE_S = 0.5
 PAUSE_MAX_S = 8.0
-CLOCK_S = 0.001  # what a timer may come too early by
+CLOCK_S = 0.001  # a timer may fire this much too early
 
-# Is given an answer piece by piece, as it comes; None where all of it is void, as it broke off and begins anew.
+# Gets an answer piece by piece; None if the answer broke off, so that it begins again.
 Hear = Callable[[str | None], None]
 
-# By these a refusal is known to be of a form of answer.
+# Words of a refusal that concerns the answer's format.
 _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
-# llama.cpp can't read what its model wrote: by chance, or for good, as model and template don't fit. Each such call
-# has written a whole answer.
+# llama.cpp could not parse what its model wrote: by chance, or always, if model and template don't fit. Each such
+# call has produced a whole answer.
 _OF_AN_ANSWER = ("does not match the expected", "failed to parse input")
 UNREAD_MAX = 2
 Form = Literal["json_schema", "json_object", "text"]
@@ -51,7 +51,7 @@ Form = Literal["json_schema", "json_object", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a server is spoken to, as far as it is known what it understands."""
+    """The features of a server's API, as far as they are known."""
 
     form: Form
     limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -78,7 +78,7 @@ class Dialect:
         return found
 
     def without(self, refusal: str, *, may_change_form: bool) -> Dialect | None:
-        """The dialect without what a server's ``refusal`` names; None where it names nothing of it."""
+        """The dialect without the feature that a server's ``refusal`` names; None if it names none."""
         if "max_completion_tokens" in refusal and self.limit == "max_tokens":
             return replace(self, limit="max_completion_tokens")
         if "stream_options" in refusal and self.tells_usage:
@@ -89,7 +89,7 @@ class Dialect:
 
 
 class ModelCalls:
-    """The calls to one endpoint, from one event loop at a time. ``pause`` waits, as asyncio.sleep does."""
+    """The calls to one endpoint, from one event loop at a time. ``pause`` waits, like asyncio.sleep."""
 
     def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.endpoint = endpoint
@@ -105,7 +105,7 @@ class ModelCalls:
 
     @property
     def form(self) -> Form:
-        """How the server is told of an answer's form, as far as is known what it understands."""
+        """How the answer's format is requested, by the features that are known."""
         return self.dialect.form
 
     async def answer(
@@ -116,11 +116,10 @@ class ModelCalls:
         troubles: list[str],
         hear: Hear | None = None,
     ) -> Answer:
-        """What the model says to ``prompt``, each attempt reserved before it, and settled after it (rules 2.6).
+        """The model's answer to ``prompt``. Each attempt is reserved before it and settled after it (rules 2.6).
 
-        No attempt begins that could not before ``until_s`` of the loop's clock. What goes wrong meanwhile is
-        added to ``troubles``; ``hear`` is given the answer as it comes. Raises ModelError, and CallDenied where the
-        purse does.
+        No attempt begins after ``until_s`` of the loop's clock. Errors of attempts are added to ``troubles``.
+        ``hear`` gets the answer as it arrives. Raises ModelError, and CallDenied if the budget client does.
         """
         endpoint, attempt = self.endpoint, 0
         told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
@@ -130,7 +129,7 @@ class ModelCalls:
             known = dialect = self.dialect
             while True:
                 call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
-                told.pop("overruns", None)  # once
+                told.pop("overruns", None)  # they are reported once
                 used: Cost | None = None
                 error = ""
                 try:
@@ -140,7 +139,7 @@ class ModelCalls:
                     return answer
                 except Failed as failure:
                     used, error, failed = failure.used, failure.error_type, failure
-                except asyncio.CancelledError:  # by a halt, say; or since the time of its work is up
+                except asyncio.CancelledError:  # by a halt, or because the time of its work is over
                     over = asyncio.get_running_loop().time() + CLOCK_S >= until_s
                     error = TIMEOUT if over else ""
                     raise
@@ -150,7 +149,7 @@ class ModelCalls:
                 if hear is not None:
                     hear(None)
                 if (simpler := self._simpler(dialect, failed)) is not None:
-                    # Or another call has learned it meanwhile.
+                    # Another call may have learned it at the same time.
                     dialect = simpler if self.dialect == known else self.dialect
                     known = self.dialect
                     continue
@@ -158,7 +157,7 @@ class ModelCalls:
                 await self._before_next(failed, attempt, until_s)
 
     async def _before_next(self, failed: Failed, attempt: int, until_s: float) -> None:
-        """Waits until it may be tried again. Raises ModelError where that is of no use, or too late."""
+        """Waits until the next attempt. Raises ModelError if a retry is of no use, or too late."""
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
         unread = any(words in failed.what.casefold() for words in _OF_AN_ANSWER)
@@ -177,14 +176,14 @@ class ModelCalls:
         await self._pause(pause_s)
 
     def _simpler(self, dialect: Dialect, failed: Failed) -> Dialect | None:
-        """The dialect without what the server says that it does not understand, and need not be asked with."""
+        """The dialect without the feature that the server does not understand, if it is optional."""
         if failed.status not in (400, 404, 415, 422, 501) or failed.what.startswith(TOO_LONG):
             return None
         may_change = self.endpoint.answer_format == "auto"
         return dialect.without(failed.what.casefold(), may_change_form=may_change)
 
     def _learn(self, known: Dialect, dialect: Dialect, troubles: list[str]) -> None:
-        """Remembers what was left out once it helped: a refusal of another thing may hold the same words."""
+        """Remembers an omitted feature once that has helped: another refusal may hold the same words."""
         if dialect != known == self.dialect:
             self.dialect = dialect
             log.warning(
@@ -225,7 +224,7 @@ class ModelCalls:
         return whole_answer(self.endpoint, prompt, received)
 
     def _failure(self, error: Any) -> Failed:
-        """What an error of the SDK means, what it cost, and whether to try again."""
+        """The meaning of an SDK's error: its cost, and whether to retry."""
         import httpx2
         import openai
 
@@ -242,8 +241,8 @@ class ModelCalls:
 
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncIterator[Any]:
-        """The client, which all calls under way share; the last one closes it."""
-        if self._tls is None:  # the SDK and certificates take a second to load, in which seats must beat
+        """The client that all calls under way share. The last call closes it."""
+        if self._tls is None:  # the SDK and certificates take a second to load, and heartbeats must not wait
             self._tls = await asyncio.to_thread(self.prepare)
         if self._client is None:
             self._client = self.new_client(self._tls)
@@ -257,7 +256,7 @@ class ModelCalls:
                 await client.close()
 
     def prepare(self) -> ssl.SSLContext | bool:
-        """What a client needs and takes long; what it gives is handed to ``new_client``."""
+        """Loads what a client needs, which takes long. The result is passed to ``new_client``."""
         return _prepared(self.endpoint.base_url)
 
     def new_client(self, tls: ssl.SSLContext | bool) -> Any:
@@ -279,8 +278,8 @@ class ModelCalls:
 
 
 def _prepared(base_url: str) -> ssl.SSLContext | bool:
-    """What a client needs and takes long: the SDK, and for https the certificates that are trusted."""
-    import openai.resources.chat.completions  # loaded when first used, else
+    """Loads the SDK, and for https the trusted certificates. It takes long."""
+    import openai.resources.chat.completions  # else the first call would load it
 
     assert openai
     return http.trusted(base_url)

@@ -23,23 +23,23 @@ from council.protocol.errors import MindError
 
 
 class Compressor:
-    """What a step asks: the model at ``endpoint``. It asks nothing before it has a purse, and pickles without one."""
+    """Asks the model at ``endpoint`` to shorten a text. It needs a budget for that, and pickles without one."""
 
     def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.endpoint = endpoint
         self._pause = pause
-        self._calls: ModelCalls | None = None  # kept: they learn what the server understands
+        self._calls: ModelCalls | None = None  # kept, because it learns what the server understands
         self._purse: BudgetClient | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.endpoint, self._pause)
 
     def set_budget(self, purse: BudgetClient) -> None:
-        """Whoever's prompt it is for pays."""
+        """The seat that needs the prompt pays."""
         self._purse = purse
 
     async def __call__(self, request: Request) -> str:
-        """What the model wrote. Raises ModelError, also for what is cut off or refused, and CallDenied."""
+        """The model's text. Raises ModelError, also for an answer that is cut off or refused, and CallDenied."""
         if self._purse is None:
             raise MindError(
                 f"{self.endpoint}: there is no purse to pay it from: hand the mind one by set_budget, as a seat does",

@@ -1,7 +1,7 @@
-"""A model on a server: its address, its options, its prices, and where its key is.
+"""A model on a server: its address, options, prices, and the place of its key.
 
-A key is read when it is needed, from the environment or from a file that only its owner may read, and is not stored.
-An endpoint holds names alone, so that it may be shown, pickled and journaled.
+A key is read from the environment, or from a file that only its owner may read, each time it is needed. It is never
+stored: an endpoint holds only names, so it may be shown, pickled and journaled.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from council.protocol.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import Spans
 
-# How a server is asked to keep to the answer's JSON Schema: "auto" finds out what it can, beginning with the
+# How a server enforces the answer's JSON Schema. "auto" finds out what the server supports, beginning with the
 # strictest.
 AnswerFormat = Literal["auto", "json_schema", "json_object", "text"]
 
-KEY_CHARS_MAX = 4_096  # longer than any; a path may lead to no file of keys at all
-# Servers want some key, also those that look at none.
+KEY_CHARS_MAX = 4_096  # longer than any key; a wrong path may name any file
+# Servers require some key, even if they do not check it.
 NO_KEY = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A model, and how it is asked.
+    """A model, and how it is called.
 
-    ``base_url`` is what the paths of the OpenAI API are added to, and mostly ends in ``/v1``. The key is in the
-    variable ``api_key_env`` or the file ``api_key_file``; without both the server gets none. ``temperature`` and
-    ``top_p``: None for the server's own. ``timeout_s`` is how long a server may be silent,
-    ``max_execution_time_s`` how long all the work on one case may take, None for as long as the case has. Prices
-    are in dollars; None for none. ``provider`` is whose API the server has, as pydantic-ai names it;
-    None for OpenAI's.
+    ``base_url`` is the base of the OpenAI API's paths; most end in ``/v1``. The key is in the variable
+    ``api_key_env`` or the file ``api_key_file``; without both, the server gets none. ``temperature`` and ``top_p``
+    are the server's defaults if they are None. ``timeout_s`` is how many seconds a server may be silent.
+    ``max_execution_time_s`` is the limit for all the work on one case; None means the case's time. Prices are in
+    dollars for a million tokens; None means free. ``provider`` names the server's API, as pydantic-ai does; None
+    means OpenAI's.
     """
 
     model: str
@@ -66,22 +66,22 @@ class Endpoint:
             problem = (
                 f"base_url of {self.model}: expected http:// or https://, without name, password and query"
             )
-            raise ConfigError(problem, problems=(problem,))  # without it: errors show it, and nothing secret
+            raise ConfigError(problem, problems=(problem,))  # without the URL, which may hold a password
 
     def __str__(self) -> str:
         return f"{self.model} at {self.base_url}"
 
     def cost(self, input_tokens: int, output_tokens: int) -> Cost:
-        """What so many tokens cost, the money rounded up: dollars a million are millionths of a dollar each."""
+        """The cost of so many tokens. The money is rounded up; dollars a million are millionths of a dollar each."""
         prices = (self.usd_per_million_input, self.usd_per_million_output)
-        # By way of the text, so that 0.15 is 0.15.
+        # Through the text, so that 0.15 is exactly 0.15.
         rates = [Decimal(0 if price is None else repr(price)) for price in prices]
         return Cost(
             input_tokens + output_tokens, math.ceil(rates[0] * input_tokens + rates[1] * output_tokens)
         )
 
     def key(self) -> str:
-        """The key, read anew. Raises ModelError, which never shows it, where there is none or none that fits."""
+        """Reads the key. Raises ModelError, which never shows it, if there is none or it is invalid."""
         if self.api_key_env is not None:
             key, where = os.environ.get(self.api_key_env, ""), f"the variable {self.api_key_env}"
         elif self.api_key_file is not None:
@@ -97,7 +97,7 @@ class Endpoint:
 
     def _key_in_file(self, name: str) -> str:
         try:
-            # Without waiting, should it be a pipe that nobody writes to.
+            # Without waiting, in case it is a pipe that has no writer.
             handle = os.open(Path(name).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             with os.fdopen(handle, "rb") as file:
                 about = os.fstat(handle)
@@ -111,14 +111,14 @@ class Endpoint:
 
     @property
     def key_in_clear(self) -> bool:
-        """Whether its key would go over a network for all on it to read."""
+        """Whether its key would be sent over a network without encryption."""
         named = self.api_key_env or self.api_key_file
         return (
             named is not None and urlsplit(self.base_url).scheme == "http" and not is_loopback(self.base_url)
         )
 
     def error(self, what: str, status: int | None = None) -> ModelError:
-        """What went wrong with this model, as an error that names it."""
+        """A ModelError that names this model."""
         return ModelError(f"{self}: {what}", model=self.model, where=self.base_url, status=status)
 
 
@@ -127,8 +127,8 @@ def shared(
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Which seats share a model, vendor or server, as ``(label, seats)`` (rules 1.1).
 
-    Each seat is given as name, model, vendor and base_url, None where there is none. Models are the same by their
-    name without folder, in any case: ``openai/gpt-4o`` is ``gpt-4o``. Labels show the first seat's spelling.
+    Each seat is a tuple of name, model, vendor and base_url; None for unknown. Models are equal if their names
+    without folder are, ignoring case: ``openai/gpt-4o`` is ``gpt-4o``. Labels show the first seat's spelling.
     """
     groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for name, model, vendor, base_url in seats:
@@ -141,7 +141,7 @@ def shared(
 
 
 def is_loopback(base_url: str) -> bool:
-    """Whether an address is this machine's own, and no name that only looks so."""
+    """Whether an address is this machine's own, and not a name that only looks so."""
     host = urlsplit(base_url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -149,9 +149,9 @@ def is_loopback(base_url: str) -> bool:
         return host == "localhost"
 
 
-# The conventions' names of providers, where pydantic-ai has others.
+# The conventions' names of providers, if pydantic-ai's differ.
 _PROVIDERS = {
-    None: "openai",  # or whoever else speaks its API
+    None: "openai",  # or any other server with its API
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
     "google": "gcp.gemini",
@@ -166,10 +166,10 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def chat(endpoint: Endpoint, task: str) -> contextlib.AbstractContextManager[object]:
-    """The span of one attempt to have a model answer; nothing where the work that it is for has none.
+    """The span of one attempt to get an answer from a model; nothing if the current work has no span.
 
-    Each attempt has a span of its own, because each is reserved and settled by itself (rules 2.6). OpenTelemetry's
-    conventions would have one span for all of them. The trace is sent to no model's server.
+    Each attempt has its own span, because each is reserved and settled by itself (rules 2.6). OpenTelemetry's
+    conventions would have one span for all of them. The trace is not sent to the model's server.
     """
     around: Spans | None = span_names.current.get()
     if around is None:

@@ -1,4 +1,4 @@
-"""What a server's errors mean: what failed, in a text that says what to mend, what it cost, and whether to retry."""
+"""The meaning of a server's errors: what failed and how to correct it, the cost, and whether to retry."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from council.protocol.errors import ModelError
 from council.protocol.values import quoted
 
 TIMEOUT = "timeout"
-SAID_CHARS_MAX = 300  # of a server's own words in an error
-# What begins like the key is the key, or what a server shows of it.
+SAID_CHARS_MAX = 300  # of a server's message, in an error
+# A text that begins like the key is the key, or the part that a server shows.
 KEY_SHOWN_MAX = 8
 TOO_LONG = "the prompt is too long for it"
-# By these a refusal is known to be of a prompt that is too long.
+# Words of a refusal that means that a prompt is too long.
 _OF_A_LENGTH = ("context_length", "context length", "context size", "context window", "maximum context")
-# What says that a server did not begin: it is not up yet, or has too much to do. A gateway's bare 503 may come after
-# the server has worked.
+# Statuses of a server that did no work: it is starting, or overloaded. A gateway's bare 503 may come after the server
+# has worked.
 _BUSY = (503, 529)
 _OF_TOO_MUCH = ("loading", "overload", "capacity", "busy", "not ready")
 
 
 class Failed(Exception):
-    """A call failed. ``used`` is what it cost, None if nobody knows; ``after_s``: as long as the server wants.
+    """A call failed. ``used`` is its cost, None if unknown. ``after_s`` is the pause that the server asks for.
 
-    ``error_type`` says of which kind it is, in a word or by its status, for the attempt's span and settlement.
+    ``error_type`` is the kind of failure, a word or the status, for the attempt's span and settlement.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Failed(Exception):
         self.error_type = kind if status is None else str(status)
 
 
-NOTHING = Cost(0)  # what a call has cost that the server did not begin
+NOTHING = Cost(0)  # the cost of a call that the server did not begin
 
 
 def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> Failed:
-    """No connection, or one that did not hold; ``began`` where the server may have got the request."""
+    """No connection, or it was lost. ``began``: the server may have got the request."""
     if not began:
         what = "it can't be reached: is the server running, and its base_url right?"
     elif silent:
@@ -63,21 +63,21 @@ def unreached(endpoint: Endpoint, *, began: bool, silent: bool) -> Failed:
 
 
 def broken(endpoint: Endpoint, error: Any) -> Failed:
-    """An error in the place of what was still to come."""
+    """The server sent an error in place of the rest of the answer."""
     return Failed(
         f"it failed in the middle of its answer{_server_message(endpoint, error)}", again=True, used=None
     )
 
 
 def refused(endpoint: Endpoint, error: Any) -> Failed:
-    """What a status means that is no success."""
+    """The meaning of a status other than success."""
     status: int = error.status_code
     said, after_s = _server_message(endpoint, error), http.retry_after_s(error.response.headers)
     about = f"{said} {error.code or ''}".casefold()
     idle = status in _BUSY and (after_s is not None or any(word in about for word in _OF_TOO_MUCH))
     used = NOTHING if idle or (status < 500 and status != 408) else None
     again = status in (408, 409, 425, 429) or status >= 500
-    if status in (401, 403):  # without the server's words, which may show the key
+    if status in (401, 403):  # without the server's message, which may show the key
         which = endpoint.api_key_env or endpoint.api_key_file
         what = f"it refuses the key ({status})" if which else f"it wants a key ({status}): set api_key_env"
         what += f": see {which}" if which else ""
@@ -97,7 +97,7 @@ def refused(endpoint: Endpoint, error: Any) -> Failed:
 
 
 def _server_message(endpoint: Endpoint, error: Any) -> str:
-    """The server's own words."""
+    """The server's own message."""
     body = error.body
     said = body.get("message") if isinstance(body, dict) else None
     words = without_key(endpoint, str(said if isinstance(said, str) else error.message))
@@ -105,7 +105,7 @@ def _server_message(endpoint: Endpoint, error: Any) -> str:
 
 
 def without_key(endpoint: Endpoint, words: str) -> str:
-    """The words without the key, or all but its end, should they show it."""
+    """The message without the key, or without all but its end, in case the server shows it."""
     with contextlib.suppress(ModelError):
         key = endpoint.key()
         words = words if key == NO_KEY else re.sub(re.escape(key[:KEY_SHOWN_MAX]) + r"\S*", "…", words)

@@ -18,21 +18,21 @@ from council.agents.llm.endpoint import Endpoint, is_loopback
 if TYPE_CHECKING:
     import httpx2
 
-# A token comes as an event of its own, with names and ids around it: some hundred bytes.
+# A token arrives as an event with names and ids around it: some hundred bytes.
 BYTES_A_TOKEN_MAX = 2_048
 BYTES_MAX = 2**20
 CONNECT_S = 10.0
-# What is sent. SDKs add what variables hold for one server, which may be a key, to requests to any.
+# The headers that are sent. SDKs add headers from variables meant for one server, maybe a key, to all requests.
 HEADERS = frozenset({"accept", "accept-encoding", "authorization", "connection", "content-length"})
 HEADERS |= {"content-type", "host", "transfer-encoding", "user-agent"}
 
 
 class TooMuch(Exception):
-    """A server sends without an end."""
+    """A server's answer is too long."""
 
 
 def trusted(base_url: str) -> ssl.SSLContext | bool:
-    """The certificates that are trusted, where there is need of any; reading them takes a while."""
+    """The trusted certificates, if the URL needs any. Reading them takes a while."""
     import httpx2
 
     return httpx2.create_ssl_context() if urlsplit(base_url).scheme == "https" else False
@@ -41,7 +41,7 @@ def trusted(base_url: str) -> ssl.SSLContext | bool:
 def new_client(
     endpoint: Endpoint, tls: ssl.SSLContext | bool, prepare: Callable[[httpx2.Request], None]
 ) -> httpx2.AsyncClient:
-    """A client for this endpoint alone. ``prepare`` has the last word on what is sent."""
+    """A client for this endpoint alone. ``prepare`` may change the request last."""
     import httpx2
 
     bytes_max = BYTES_MAX + BYTES_A_TOKEN_MAX * endpoint.max_output_tokens
@@ -53,7 +53,7 @@ def new_client(
         prepare(request)
 
     class Bounded(httpx2.AsyncByteStream):
-        """A body that ends, in an error if need be."""
+        """A body of limited size. Above the limit it raises an error."""
 
         def __init__(self, body: Any, left: int) -> None:
             self._body, self._left = body, left
@@ -71,15 +71,15 @@ def new_client(
     return httpx2.AsyncClient(
         verify=tls,
         timeout=httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_S, endpoint.timeout_s), pool=None),
-        follow_redirects=False,  # a key goes where it was meant to, and nowhere else
-        trust_env=not is_loopback(endpoint.base_url),  # whose servers no proxy knows
+        follow_redirects=False,  # a key is sent only to the configured server
+        trust_env=not is_loopback(endpoint.base_url),  # a proxy can't reach this machine's own servers
         event_hooks={"request": [prepared], "response": [bounded]},
-        headers={"accept-encoding": "identity"},  # so that what is counted is what comes
+        headers={"accept-encoding": "identity"},  # so that the counted bytes are the received ones
     )
 
 
 def retry_after_s(headers: Any) -> float | None:
-    """How long the server wants to be left alone, if it says so: in milliseconds, seconds, or until a date."""
+    """The pause in seconds that the server asks for, if any: in milliseconds, in seconds or by a date."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 _INSTALL = "pip install 'council-runtime[pydantic-ai]'"
-# Where providers want their key; another's, from a variable that their SDK reads, goes to nobody.
+# The headers in which providers expect their key. A key of another provider, from a variable that the SDK reads, is
+# never sent.
 _KEYS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 _SENT = wire.HEADERS | _KEYS | {"anthropic-beta", "anthropic-version"}
 
 
 def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
-    """The calls to an endpoint: by the OpenAI API, or by pydantic-ai where it names a provider."""
+    """The calls to an endpoint: by the OpenAI API, or by pydantic-ai if it names a provider."""
     if endpoint.provider is None:
         return ModelCalls(endpoint, pause)
     return ProviderCalls(endpoint, pause)
@@ -45,7 +46,7 @@ def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = as
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """A model of pydantic-ai's, and what its requests leave by."""
+    """A model of pydantic-ai, and the client that sends its requests."""
 
     model: Model
     http: httpx2.AsyncClient
@@ -55,7 +56,7 @@ class _Client:
 
 
 class ProviderCalls(ModelCalls):
-    """The calls to an endpoint that names a provider, as ``ModelCalls`` makes them."""
+    """The calls to an endpoint that names a provider, with the rules of ``ModelCalls``."""
 
     def prepare(self) -> ssl.SSLContext | bool:
         _provider_class(self.endpoint)
@@ -110,8 +111,10 @@ class ProviderCalls(ModelCalls):
         except wire.TooMuch:
             raise endless(self.endpoint, prompt, received) from None
         except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
-            if received.finish is None:  # within pydantic-ai, or an SDK: of what came, or of what we ask with
-                # Its words may be the prompt's, or the key.
+            if (
+                received.finish is None
+            ):  # an error within pydantic-ai or an SDK, about the answer or our arguments
+                # Its message may hold the prompt or the key.
                 at = traceback.extract_tb(error.__traceback__)[-1]
                 where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
                 what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
@@ -122,7 +125,7 @@ class ProviderCalls(ModelCalls):
     async def _receive(
         self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, hear: Hear | None
     ) -> None:
-        """Has the model answer, and keeps what comes."""
+        """Calls the model, and stores what arrives."""
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
         from pydantic_ai.settings import ModelSettings
 
@@ -153,7 +156,7 @@ class ProviderCalls(ModelCalls):
             )
 
     def _meant(self, error: Exception) -> Failed:
-        """What an error of pydantic-ai's means, what it cost, and whether to try again."""
+        """The meaning of a pydantic-ai error: its cost, and whether to retry."""
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
@@ -170,7 +173,7 @@ class ProviderCalls(ModelCalls):
             message="",
             code=getattr(error, "provider_error_code", None),
         )
-        # What its server said by the status of its answer the SDK knows; pydantic-ai gives errors within one, too.
+        # The SDK's error has the status of the server's answer. pydantic-ai also raises errors of its own from it.
         status = getattr(error.__cause__, "status_code", None)
         if status is None and not getattr(error, "in_stream", False):
             status = getattr(error, "status_code", None)
@@ -182,7 +185,7 @@ class ProviderCalls(ModelCalls):
 
 
 def _provider_class(endpoint: Endpoint) -> Any:
-    """The class that asks the endpoint's provider; imports its SDK. Raises ModelError where there is none for us."""
+    """The model class of the endpoint's provider; imports its SDK. Raises ModelError if there is none that is fit."""
     try:
         from pydantic_ai.providers import infer_provider_class
     except ImportError:
@@ -208,7 +211,7 @@ def _provider_class(endpoint: Endpoint) -> Any:
 
 
 def _messages(prompt: Prompt) -> list[ModelMessage]:
-    """The prompt in pydantic-ai's messages, word for word."""
+    """The prompt in pydantic-ai's messages, unchanged."""
     from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
 
     found: list[ModelMessage] = []
@@ -232,7 +235,7 @@ def _form(dialect: Dialect, prompt: Prompt) -> ModelRequestParameters:
 
 
 def _is_from(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error came of another; SDKs wrap what is raised below them."""
+    """Whether an error has one of this kind among its causes; SDKs wrap errors of lower layers."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, kind):

@@ -1,4 +1,4 @@
-"""What has come of a model's answer so far, and the whole answer with its cost."""
+"""The part of a model's answer that has arrived, and the whole answer with its cost."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from council.agents.prompting.prompt import Prompt
 
 log = get_logger("council.model")
 
-# A token is rarely more than a word; the longest are rows of blanks or dashes, some dozen characters.
+# A token is rarely more than a word. The longest are rows of blanks or dashes, about a dozen characters.
 CHARS_A_TOKEN_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said. ``finish`` is why it stopped, as the server tells it; None where it broke off."""
+    """A model's answer. ``finish`` is why it stopped, as the server reports; None if it broke off."""
 
     text: str
     finish: str | None
@@ -29,7 +29,7 @@ class Answer:
 
 
 class Received:
-    """What has come of an answer; servers are many, and nothing about a chunk is taken for granted."""
+    """Collects an answer. Servers differ, so nothing about a chunk is assumed."""
 
     def __init__(self, chars_max: int) -> None:
         self.parts: list[str] = []
@@ -41,11 +41,11 @@ class Received:
 
     @property
     def is_whole(self) -> bool:
-        """Nothing more is needed, though the server may not close the line."""
+        """Whether the answer is complete, though the server may not close the connection."""
         return self.finish is not None and self.usage is not None
 
     def add_chunk(self, chunk: Any) -> str:
-        """Keeps what a chunk brings; gives what of it is the answer's text."""
+        """Stores a chunk, and returns the part of the answer's text in it."""
         self.chunks += 1
         before = len(self.parts)
         usage = getattr(chunk, "usage", None)
@@ -65,7 +65,7 @@ class Received:
         return "".join(self.parts[before:])
 
     def add(self, text: str) -> None:
-        """Keeps the answer's next piece."""
+        """Stores the answer's next piece."""
         self.chunks += 1
         self.parts.append(text)
         self.chars += len(text)
@@ -77,7 +77,7 @@ class Received:
 
 
 def whole_answer(endpoint: Endpoint, prompt: Prompt, received: Received) -> tuple[Answer, Cost | None]:
-    """The answer that was received, and what it cost. Raises Failed where it is none, or not all of one."""
+    """The received answer and its cost. Raises Failed if there is none, or it is incomplete."""
     if not received.chunks:
         what = "it sent no stream of chunks: is its base_url right? It mostly ends in /v1"
         raise Failed(what, again=False, used=None)
@@ -91,7 +91,7 @@ def whole_answer(endpoint: Endpoint, prompt: Prompt, received: Received) -> tupl
 
 
 def _used(endpoint: Endpoint, received: Received) -> Cost | None:
-    """What the server says that it used, where that can be true; None where it can't, or nothing was said."""
+    """The usage that the server reports, if that is plausible; otherwise None."""
     usage = received.usage
     counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
     read, written, both = (count if type(count) is int and count >= 0 else None for count in counts)
@@ -105,7 +105,7 @@ def _used(endpoint: Endpoint, received: Received) -> Cost | None:
             log.warning("the model's server reported an impossible usage", model=str(endpoint))
         spans.answered(received.finish, None, None)
         return None
-    # Some count a model's thinking in the total alone; it is paid for like what is written.
+    # Some servers count a model's thinking only in the total. It costs as much as the answer.
     written = max(written, (both or 0) - read)
     spans.answered(received.finish, read, written)
     return endpoint.cost(read, written)

@@ -2,10 +2,10 @@
 
     stages_for(case)  # ("plan", "refine"): two calls of a model, where something is to be run
 
-A vote takes Plan and Refine, whose answer is the ballot (``accept``). Observe belongs to another seat; Act and Verify
-follow an approved action. Where a prompt has a nonce, an answer consists of blocks, and text behind another marker
-than the stage's is ignored; otherwise it is one JSON object. In both forms, foreign text that an answer repeats has
-no effect (rules 3.2).
+A vote takes Plan and Refine. The answer to Refine is the ballot (``accept``). Observe belongs to another seat; Act
+and Verify follow an approved action. If a prompt has a nonce, an answer consists of blocks, and text after another
+stage's marker is ignored; otherwise it is one JSON object. In both forms, foreign text that an answer repeats has no
+effect (rules 3.2).
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ from council.protocol.values import quoted
 Setting = Literal["auto", "one", "two"]
 VoteStage = Literal["plan", "refine"]
 
-# Of the time for a ballot; the other half is for the call that gives it.
+# The plan's share of the time for a ballot; the other half is for the call that gives the ballot.
 PLAN_SHARE = 0.5
-# What a reason, told to a seat that is to mend it or to Prime, needs; an envelope carries more.
+# Enough for a reason that is shown to a seat or to Prime; an envelope can hold more.
 REASON_CHARS_MAX = 1_000
-# A step is a sentence or two. One that goes on for so long is said when the plan is there, not as it comes.
+# A step is a sentence or two. A longer one is published when the plan is complete, not as it arrives.
 _STEP_CHARS_MAX = 8_000
 _HEAD_CHARS_MAX = 200
 _BROKE_OFF = "\n[this broke off; it begins anew]\n"
-_BLANKS = " \t\r\n"  # what a block has none of around it
+_BLANKS = " \t\r\n"  # whitespace around a block
 _THINKS, _THOUGHT = "<think>", "</think>"
-# What an observer in blocks answers where it calls no halt (``observe_marked.txt``), in whatever dress.
+# What an observer answers in blocks if it sees no fault (``observe_marked.txt``), with any emphasis.
 _GOES_ON = re.compile(r"[\s*_`\"'“”]*it may go on[\s.!*_`\"'“”]*", re.IGNORECASE)
-# A reason that says that there is none: whether that is a halt, its model alone knows.
+# A reason that says that there is none. It is unclear whether its model wants a halt.
 _NO_REASON = re.compile(
     r"[\W_]*+(?:null|none|nil|no|n/?a|false|nothing|ok|fine|it may go on)?[\W_]*", re.IGNORECASE
 )
-# How a plan as one JSON object begins, and what stands between its steps; of a step what more there is of it.
+# The beginning of a plan as one JSON object, the text between steps, and the rest of a step.
 _LIST = re.compile(r'(?:```[^\n`]*\n)?\s*\{\s*"plan"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _MORE = re.compile(r'(?:[^"\\]|\\.)*+', re.DOTALL)
 
 
 def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
-    """The calls for a vote: a plan first for an action, or a risk above low (rules 3.1), for it doubles the cost.
+    """The calls for a vote. If there is an action, or a risk above low, a plan comes first (rules 3.1); it doubles
+    the cost.
 
     ``setting`` is the seat's own: always "one", always "two", or "auto".
     """
@@ -59,12 +60,12 @@ def stages_for(case: Case, setting: Setting = "auto") -> tuple[VoteStage, ...]:
     return ("plan", "refine") if plans else ("refine",)
 
 
-# What an answer must be
+# The checks of answers
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether what was run did what was wanted, by the state that is found afterwards. Never true by default."""
+    """Whether an execution had the intended effect, by the state found afterwards. Never true by default."""
 
     outcome: Outcome
     summary: str
@@ -74,12 +75,12 @@ class Verification:
 
 
 def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
-    """The plan in an answer, as numbered steps. Raises Unusable where there is none."""
+    """The plan in an answer, as numbered steps. Raises Unusable if there is none."""
     if prompt.nonce is not None:
         return _block("PLAN", answer, prompt.nonce)
     value = one_object(answer.text, "plan", prompt)
     more = sorted(value.keys() - {"plan"})
-    if more:  # a ballot, say, which is to come when the plan has been observed
+    if more:  # for example a ballot, which must not come before the plan was observed
         raise Unusable(f'it has more in it than the "plan": {quoted(", ".join(more))}')
     steps = value.get("plan")
     if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
@@ -91,10 +92,10 @@ def plan(case: Case, answer: Answer, prompt: Prompt) -> str:
 
 
 def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
-    """What an observer's answer says of a stream. Raises Unusable, which is no observation, and no interrupt."""
+    """What an observer's answer says of a stream. Raises Unusable: then it neither agrees nor interrupts."""
     if prompt.nonce is not None:
         blocks = [block.text for block in _blocks(answer, prompt.nonce) if block.marker == "INTERRUPT"]
-        # A halt whose mark is wrong is no leave to go on.
+        # A halt with a wrong marker is not a permission to continue.
         if not blocks and not _GOES_ON.fullmatch(answer.text):
             raise Unusable('it is neither an INTERRUPT block behind its mark nor "It may go on."')
         why = "\n".join(blocks).strip()
@@ -111,7 +112,7 @@ def observation(case: Case, answer: Answer, prompt: Prompt) -> Observation:
 
 
 def response(case: Case, answer: Answer, prompt: Prompt) -> str:
-    """What the user is told. Raises Unusable."""
+    """The text for the user. Raises Unusable."""
     if prompt.nonce is not None:
         return _block("RESPONSE", answer, prompt.nonce)
     said = one_object(answer.text, "response", prompt).get("response")
@@ -121,7 +122,7 @@ def response(case: Case, answer: Answer, prompt: Prompt) -> str:
 
 
 def verification(case: Case, answer: Answer, prompt: Prompt) -> Verification:
-    """Whether it was a success. Raises Unusable where the answer does not say so or the reverse."""
+    """Whether it was a success. Raises Unusable if the answer says neither yes nor no."""
     if prompt.nonce is not None:
         blocks = _blocks(answer, prompt.nonce)
         outcome = read_verification(blocks)
@@ -148,26 +149,26 @@ def _blocks(answer: Answer, nonce: str) -> tuple[Block, ...]:
 
 
 def _block(marker: Marker, answer: Answer, nonce: str) -> str:
-    """All that stands behind this marker. Raises Unusable where that is nothing."""
+    """All text after this marker. Raises Unusable if it is empty."""
     found = "\n".join(block.text for block in _blocks(answer, nonce) if block.marker == marker)
     if not found.strip():
         raise Unusable(f"it has no {marker} block behind the mark that the system message shows")
     return found
 
 
-# What is said of a plan as it comes
+# What is published of a plan as it arrives
 
 
 def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:
-    """Where what matches at this place ends; it may be nothing."""
+    """The end of the match at this place; the match may be empty."""
     found = pattern.match(text, begin)
     return begin if found is None else found.end()
 
 
 class StepPublisher:
-    """Says a plan's steps as they come from a model, and nothing else of what it writes: what will count, counts.
+    """Publishes a plan's steps as they arrive from a model, and nothing else that it writes.
 
-    ``add`` is handed to the call. What has not been said when the plan is there is said by ``rest``.
+    ``add`` is passed to the call. ``rest`` publishes the remaining steps when the plan is complete.
     """
 
     def __init__(self, nonce: str | None, say: Callable[[str], None]) -> None:

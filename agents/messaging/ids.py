@@ -1,8 +1,8 @@
-"""Message ids: 16 lower-case hex digits, a moment and chance (rules 1.15). Knows nothing of who needs one.
+"""Message ids: 16 lower-case hex digits, made of time and random bits (rules 1.15).
 
-Ids of one moment begin alike, so that what is kept by id stands together: an index over ids of pure chance is
-written all over with each commit, which takes three times the time. The moment comes round every 18 minutes, so
-that in a long journal ids are as seldom the same as if all 64 bits were chance.
+Ids of one moment begin alike, so rows that are stored by id stand together. With fully random ids each commit writes
+to pages all over the index, and takes three times as long. The time repeats every 18 minutes. So in a long journal
+ids collide as rarely as with 64 random bits.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import os
 import time
 
 CHANCE_BYTES = 6
-# Moments of 2**24 ns, some 17 ms; 2**16 of them are told apart.
+# A moment is 2**24 ns, about 17 ms. An id distinguishes 2**16 of them.
 _MOMENT_BITS, _MOMENTS = 24, 2**16
-# So many are drawn from the system at a time: a draw costs as much as signing a ballot.
+# So many random values are read from the system at once: one read costs as much as signing a ballot.
 _DRAWN = 128
 
 _left: list[str] = []
-if hasattr(os, "register_at_fork"):  # a child process must not hand out what its parent has drawn
+if hasattr(os, "register_at_fork"):  # a child process must not use the values that its parent has read
     os.register_at_fork(after_in_child=_left.clear)
 
 
 def new_id() -> str:
-    """An id that nobody else has: 16 bits of the time, 48 of chance from the system's own source."""
+    """A unique id: 16 bits of time, 48 random bits from the operating system."""
     while True:
         try:
             chance = _left.pop()
-        except IndexError:  # also where another thread took the last one
+        except IndexError:  # also if another thread took the last one
             drawn, width = os.urandom(CHANCE_BYTES * _DRAWN).hex(), 2 * CHANCE_BYTES
             _left.extend(drawn[at : at + width] for at in range(0, len(drawn), width))
         else:

@@ -1,4 +1,4 @@
-"""Where the package's log goes: to the standard error, unless the program has set structlog up itself."""
+"""The package's logger: writes to the standard error, unless the program has configured structlog itself."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import contextlib
 import sys
 from typing import Any
 
-import structlog
-
 
 class _Log:
-    """A logger that looks at each line where it belongs: a program may set structlog up after it has imported us."""
+    """Finds the configured logger for each line, because a program may configure structlog after importing us."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -19,6 +17,8 @@ class _Log:
         return getattr(self._own(), level)
 
     def _own(self) -> Any:
+        import structlog  # for the first line that is logged: most commands log none, and it brings rich
+
         if structlog.is_configured():
             return structlog.get_logger(self._name)
         before = structlog.get_config()["processors"][:-1]
@@ -31,10 +31,10 @@ def _is_terminal() -> bool:
 
 
 class _Stderr:
-    """Writes; a line that can't be written, as on a full disk, is lost, and ends nothing else."""
+    """Writes to the standard error. If a line can't be written, for example to a full disk, it is lost."""
 
     def msg(self, message: str) -> None:
-        if sys.stderr is not None:  # or it would go to the output
+        if sys.stderr is not None:  # without this it would go to the standard output
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(f"{message}\n")
                 sys.stderr.flush()
@@ -43,5 +43,5 @@ class _Stderr:
 
 
 def get_logger(name: str) -> Any:
-    """A logger of the package's."""
+    """A logger of this package."""
     return _Log(name)

@@ -1,9 +1,9 @@
-"""Moves items between two peers in calls that carry what waits and return when there is something to say.
+"""Moves items between two peers in calls that carry what waits, and return when there is something to say.
 
-One side calls (``Courier``), the other is called (``Mailbox``). A call takes everything that waits, and is
-parked at the other side until that has something to give back, so that one round trip serves one question
-and a thousand alike. At most two calls are under way: a new one releases the parked one, whose return then
-lets the next leave. Knows nothing of what the items are, nor of Ray.
+One side calls (``Courier``), the other is called (``Mailbox``). A call takes all waiting items. The other side parks
+it until there is something to return. So one round trip serves one question or a thousand. At most two calls are
+under way: a new one releases the parked one, and after that has returned the next one can start. Knows nothing of the
+items' contents, nor of Ray.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from council.protocol.errors import EnvelopeError
 from council.protocol.values import too_large
 
-# A parked call returns by itself after so long, so that no wait is without a limit; far above any round
-# trip, far below the time after which a peer is given up.
+# A parked call returns after so many seconds, so that no wait is unlimited. This is far above a round trip, and far
+# below the time after which a peer counts as lost.
 PARK_S = 20.0
-# Items and bytes of one call: above, a call's latency and memory grow with no gain in throughput.
+# The items and bytes of one call. Larger calls take more time and memory without more throughput.
 BATCH_ITEMS_MAX = 512
 BATCH_BYTES_MAX = 4 * 2**20
 
-# Items are bytes wherever they may cross a border; within a process they may be anything.
+# Items are bytes if they may cross a process border; within a process they may be anything.
 Reply = tuple[bool, list[Any]]
 
 
 def take_batch(waiting: deque[Any]) -> list[Any]:
-    """Removes what fits one call from the front of ``waiting``; at least one item if there is any."""
+    """Removes from the front of ``waiting`` what fits one call: at least one item, if there is any."""
     batch: list[Any] = []
     size = 0
     while waiting and len(batch) < BATCH_ITEMS_MAX:
@@ -43,15 +43,15 @@ def take_batch(waiting: deque[Any]) -> list[Any]:
 
 
 def frame(items: Sequence[bytes]) -> bytes:
-    """Items as one string of bytes, which Ray carries as it is; a list of them it would pickle."""
+    """Joins items into one string of bytes, which Ray carries unchanged; it would pickle a list of them."""
     return b"".join((struct.pack(f">I{len(items)}I", len(items), *map(len, items)), *items))
 
 
 def unframe(data: bytes) -> list[bytes]:
     """The items that ``frame`` joined.
 
-    Raises EnvelopeError where the lengths do not fit what is there, and EnvelopeTooLarge for more items than
-    a call carries, its session's name beside them.
+    Raises EnvelopeError if the lengths do not fit the data. Raises EnvelopeTooLarge if there are more items than one
+    call carries besides its session's name.
     """
     try:
         (count,) = struct.unpack_from(">I", data)
@@ -69,7 +69,7 @@ def unframe(data: bytes) -> list[bytes]:
 
 
 def frame_reply(reply: Reply) -> bytes:
-    """A reply as one string of bytes: whether more will come, then the items."""
+    """Joins a reply into one string of bytes: whether more will come, then the items."""
     more, items = reply
     return (b"\1" if more else b"\0") + frame(items)
 
@@ -80,7 +80,7 @@ def unframe_reply(data: bytes) -> Reply:
 
 
 class Mailbox:
-    """What waits for a peer that calls, and the one call of its that is parked here."""
+    """The items that wait for a peer to call, and that peer's parked call."""
 
     def __init__(self) -> None:
         self._waiting: deque[Any] = deque()
@@ -90,17 +90,17 @@ class Mailbox:
         return len(self._waiting)
 
     def put(self, item: Any) -> None:
-        """Leaves ``item`` for the peer; a parked call takes it, and all put in the same turn, along."""
+        """Adds ``item`` for the peer. A parked call returns it, with all others that are added in the same turn."""
         self._waiting.append(item)
         self.release()
 
     def release(self) -> None:
-        """Lets the parked call return, with what there is."""
+        """Makes the parked call return with what there is."""
         if self._parked is not None and not self._parked.done():
             self._parked.set_result(None)
 
     async def collect(self, busy: Callable[[], bool], park_s: float = PARK_S) -> Reply:
-        """What waits, and whether more is to come; parks first while nothing waits but ``busy()`` is true."""
+        """What waits, and whether more will come. Parks first if nothing waits but ``busy()`` is true."""
         self.release()
         if not self._waiting and busy():
             parked = self._parked = asyncio.get_running_loop().create_future()
@@ -114,10 +114,10 @@ class Mailbox:
 
 
 class Courier:
-    """Carries items to a peer and hands on what comes back.
+    """Carries items to a peer, and passes on what comes back.
 
-    ``call`` makes one call; ``receive`` is given each reply's items; ``failed`` the items of a call that
-    raised, and the error: whether and when to send them again is its to say.
+    ``call`` makes one call. ``receive`` takes each reply's items. ``failed`` takes the items of a call that raised,
+    and the error; it decides whether and when to send them again.
     """
 
     def __init__(
@@ -144,17 +144,17 @@ class Courier:
         return not self._flights and not self._waiting
 
     def send(self, item: bytes) -> None:
-        """Queues ``item``; all that is sent in the same turn of the loop leaves in one call."""
+        """Queues ``item``. All items that are sent in the same turn of the loop leave in one call."""
         self._waiting.append(item)
         self.waiting_bytes += len(item)
         self._launch()
 
     def expect(self) -> None:
-        """Goes on calling, after a call that failed: the peer still has something to give."""
+        """Makes further calls after a failed one: the peer still has something to return."""
         self._more = True
 
     def drop(self) -> list[bytes]:
-        """Forgets and gives back what waits, and gives up the calls that are under way."""
+        """Cancels the calls under way. Removes and returns the waiting items."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._more = False
@@ -164,12 +164,12 @@ class Courier:
         return waiting
 
     def _launch(self) -> None:
-        """Begins a call, which takes what waits in the next turn of the loop."""
+        """Begins a call. It takes the waiting items in the next turn of the loop."""
         wanted = self._waiting or not self._flights
         if wanted and self._boarding is None and len(self._flights) < 2:
             flight = self._boarding = asyncio.get_running_loop().create_task(self._fly())
             self._flights.add(flight)
-            flight.add_done_callback(self._landed)  # also one that is cancelled before its first step
+            flight.add_done_callback(self._landed)  # also if it is cancelled before its first step
 
     def _landed(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
@@ -189,11 +189,11 @@ class Courier:
             more, items = await self._call(batch)
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 - what a transport may raise is its own affair
+        except Exception as error:  # noqa: BLE001 - a transport may raise anything
             self._more = False
             self._failed(batch, error)
         else:
-            # An earlier call's reply that is heard later must not hide that a later one has more to give.
+            # If replies arrive out of order, the earlier call's must not hide that the later one has more to return.
             self._more = more or (self._more and number < self._heard)
             self._heard = max(self._heard, number)
             self._receive(items)

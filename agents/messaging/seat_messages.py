@@ -1,6 +1,6 @@
-"""What the council hands to a seat: an envelope, the proposal it is about, and the time that is left.
+"""What the council sends to a seat: an envelope, the proposal it is about, and the time that is left.
 
-Knows nothing of signatures; a letter that leaves the process is sealed whole (``signing.seal_to``).
+Knows nothing of signatures. A message that leaves the process is sealed as a whole (``signing.seal_to``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from council.protocol import codec
 from council.protocol.envelope import Envelope
 from council.protocol.errors import EnvelopeError
 
-# Seconds left as a double, then how many bytes the proposal beside has.
+# Seconds left as a double, then the length of the attached proposal in bytes.
 _HEAD = struct.Struct(">dI")
 
 
 class Letter(NamedTuple):
-    """``about`` is the PROPOSAL where ``envelope`` is not itself one: a seat may have been restarted."""
+    """``about`` is the PROPOSAL, unless ``envelope`` is one: a restarted seat does not have it."""
 
     envelope: Envelope
     about: Envelope | None
@@ -27,12 +27,12 @@ class Letter(NamedTuple):
 
 
 def write(envelope: bytes, about: bytes, time_left_s: float) -> bytes:
-    """A letter's bytes, of the envelopes' own; ``about`` is empty where there is nothing beside."""
+    """A message's bytes, from those of its envelopes. ``about`` is empty if no proposal is attached."""
     return _HEAD.pack(time_left_s, len(about)) + about + envelope
 
 
 def read(data: bytes) -> Letter:
-    """The letter that ``write`` wrote. Raises EnvelopeError for anything else."""
+    """The message that ``write`` wrote. Raises EnvelopeError for anything else."""
     if len(data) < _HEAD.size:
         raise EnvelopeError(f"letter: {len(data)} bytes are less than its head", field="letter")
     time_left_s, beside = _HEAD.unpack_from(data)
@@ -43,7 +43,7 @@ def read(data: bytes) -> Letter:
     return Letter(envelope, _trusted(about) if about else None, time_left_s)
 
 
-@functools.lru_cache(maxsize=4)  # in process each seat is handed the same proposal, and Prime once more
+@functools.lru_cache(maxsize=4)  # in process each seat gets the same proposal, and Prime gets it once more
 def _trusted(data: bytes) -> Envelope:
-    """Validated, but not encoded again to see that it is canonical: the council has seen that already."""
+    """Validates the envelope, but does not encode it again: the council has checked that its bytes are canonical."""
     return codec.read(codec.unpack_array(data), data, checked=True)

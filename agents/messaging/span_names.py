@@ -1,6 +1,6 @@
-"""The names of spans and of their attributes, and what records the spans of the work under way.
+"""The names of spans and their attributes, and the recorder of the current work's spans.
 
-Those of models' calls follow OpenTelemetry's conventions for generative AI, which are still in development.
+Names for model calls follow OpenTelemetry's conventions for generative AI, which are still in development.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-# Our spans, and what stands in them
+# Our spans and attributes
 PROPOSE, DECIDE = "council.propose", "council.decide"
 PLAN = "council.plan"
 WORK = {"ballot": "council.review", "ruling": "council.rule", "observation": "council.observe"}
@@ -29,7 +29,7 @@ FINISH_REASONS = "gen_ai.response.finish_reasons"
 INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
 SERVER_ADDRESS, SERVER_PORT, ERROR_TYPE = "server.address", "server.port", "error.type"
 CHAT = "chat"
-OTHER = "_OTHER"  # the conventions' word for a kind of error that nobody has told
+OTHER = "_OTHER"  # the conventions' word for an unknown kind of error
 
-# The ``Spans`` of the work under way, or None: what a mind starts meanwhile belongs to that work too.
+# The ``Spans`` of the current work, or None. Tasks that a mind starts inherit it.
 current: ContextVar[Any] = ContextVar("spans", default=None)

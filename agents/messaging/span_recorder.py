@@ -1,6 +1,6 @@
-"""Makes spans with OpenTelemetry, for whoever has a tracer of its; imported only where there is one.
+"""Makes spans with OpenTelemetry. Imported only where a tracer exists.
 
-Knows no settings and nothing of where spans go. ``span_names`` has their names.
+Knows no settings, and not where spans are exported. ``span_names`` has their names.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from council.protocol.metadata import TRACESTATE_CHARS_MAX, Metadata
 D = TypeVar("D")
 
 _FLAGS = [TraceFlags(flags) for flags in range(0x100)]
-# Proposals whose trace a seat remembers: more than a council has open.
+# Proposals whose trace a seat remembers: a council has fewer open.
 REMEMBERED_MAX = 10_000
 
 
 class Spans:
-    """Makes the spans of one council's part by ``tracer``; ``sampler`` is that of the tracer's provider, if any."""
+    """Makes the spans of one council in this process by ``tracer``; ``sampler`` is its provider's, if any."""
 
     def __init__(self, tracer: Tracer, council_id: str, sampler: Any = None) -> None:
         self.tracer = tracer
         self._council_id = council_id
         self._sampler = sampler
-        # An ordered one: a plain dict looks for its oldest among all the places of those that are gone.
+        # An OrderedDict, because a plain dict finds its oldest key slowly after many deletions.
         self._traced: OrderedDict[str, Metadata | None] = OrderedDict()
 
     def remember(self, proposal_id: str, metadata: Metadata | None) -> None:
-        """Which trace a proposal belongs to, for the work on it that comes."""
+        """Keeps the trace of a proposal, for the spans of later work on it."""
         self._traced[proposal_id] = metadata
         if len(self._traced) > REMEMBERED_MAX:
             self._traced.popitem(last=False)
 
     def parent(self, proposal_id: str, metadata: Metadata | None) -> Context:
-        """What the spans of a proposal are children of: the span that it was sent in.
+        """The parent of a proposal's spans: the span in which the proposal was sent.
 
-        For one that was sent in none it is a span that nobody has seen, the same in each process, so that they are in
-        one trace all the same; whether that is sampled is its sampler's to say, as for any trace that begins.
+        If it was sent in none, the parent is a span id derived from the proposal, the same in each process. So its
+        spans are in one trace, though no such span was recorded. The sampler decides about it as about any new trace.
         """
         if metadata is None:
             found = self._unseen(proposal_id)
@@ -85,15 +85,15 @@ class Spans:
         *,
         is_call: bool = False,
     ) -> Within:
-        """A span around what is done within it; of what is raised there it tells the class alone.
+        """A context manager: the span around its body. It records only the class of an error.
 
-        ``parent``: None for the span that this is done in. ``is_call``: of another process.
+        ``parent`` is the current span if it is None. ``is_call``: the body calls another process.
         """
         kind = SpanKind.CLIENT if is_call else SpanKind.INTERNAL
         return Within(self, self.tracer.start_span(name, parent, kind, attributes), parent)
 
     def work(self, seat: str, proposal_id: str, kind: str) -> Within:
-        """A seat's mind at work on a proposal: a ballot, a ruling or an observation."""
+        """The span of a mind's work on a proposal: a ballot, a ruling or an observation."""
         parent = self.parent(proposal_id, self._traced.get(proposal_id))
         return self.span(names.WORK[kind], {names.SEAT: seat, names.PROPOSAL: proposal_id}, parent)
 
@@ -105,11 +105,11 @@ class Spans:
         return Proposing(self, self.tracer.start_span(names.PROPOSE, around, SpanKind.CLIENT), around)
 
     def annotate(self, facts: Mapping[str, Any]) -> None:
-        """Tells the span that this is done in."""
+        """Sets attributes of the current span."""
         trace.get_current_span().set_attributes(facts)
 
     def carried(self) -> Metadata | None:
-        """The span that this is done in, for a message to carry; None where there is none."""
+        """The current span, for a message to carry; None if there is none."""
         found = trace.get_current_span().get_span_context()
         if not found.is_valid:
             return None
@@ -121,18 +121,18 @@ class Spans:
             return Metadata(
                 traceparent=parent, tracestate=state if len(state) <= TRACESTATE_CHARS_MAX else ""
             )
-        except ValueError:  # a state that is none is not worth a proposal
+        except ValueError:  # an invalid state must not cost a proposal
             return Metadata(traceparent=parent)
 
 
 class RecordsOutcome(Protocol):
-    """Is told what came of a proposal, and gives it back."""
+    """Records a proposal's decision, and returns it."""
 
     def __call__(self, decision: D, /) -> D: ...
 
 
 class Within:
-    """What a span is around, from when it is entered until it is left."""
+    """Makes a span current in its body, and ends it after that."""
 
     __slots__ = ("_attached", "_before", "_parent", "_span", "_spans")
     _attached: Token[Context]
@@ -159,7 +159,7 @@ class Within:
 
 
 class Proposing(Within):
-    """As ``Within``; gives what is told the decision."""
+    """Like ``Within``. On entry it gives the function that records the decision."""
 
     __slots__ = ()
 

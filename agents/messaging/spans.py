@@ -1,7 +1,7 @@
-"""Starts spans of OpenTelemetry around a seat's work and its models' calls, where somebody records them.
+"""Starts OpenTelemetry spans around a seat's work and its model calls, if they are recorded.
 
-A ``Spans`` (``span_recording``) makes them. Without one nothing is made, and nothing of OpenTelemetry is imported. No
-span holds what a proposal, a mind, a model or a ballot says.
+A ``Spans`` object (``span_recorder``) makes them. Without one, no span is made and nothing of OpenTelemetry is
+imported. No span holds the text of a proposal, a mind, a model or a ballot.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ D = TypeVar("D")
 def proposing(
     spans: Spans | None, proposal: str | Envelope
 ) -> contextlib.AbstractContextManager[RecordsOutcome]:
-    """The span of a client that proposes and waits; gives what is told the decision, and gives it back.
+    """The span of a client that proposes and waits. Gives a function that records the decision and returns it.
 
-    A child of the span that this is done in; for a proposal that was drafted before, of that one, for its bytes are
-    what they are (rules 1.12).
+    It is a child of the current span. A proposal that was drafted earlier keeps the parent in its bytes, which can't
+    change (rules 1.12).
     """
     return contextlib.nullcontext(_same) if spans is None else spans.proposing(proposal)
 
@@ -36,25 +36,25 @@ def _same(decision: D) -> D:
 
 
 def carried(spans: Spans | None) -> Metadata | None:
-    """The span that this is done in, for a message to carry; None where there is none, or none is made."""
+    """The current span, for a message to carry; None if there is none or none is made."""
     return None if spans is None else spans.carried()
 
 
 def work(
     spans: Spans | None, seat: str, proposal_id: str, kind: str
 ) -> contextlib.AbstractContextManager[object]:
-    """The span of a seat's mind at work on a proposal: a ballot, a ruling or an observation."""
+    """The span of a mind's work on a proposal: a ballot, a ruling or an observation."""
     return contextlib.nullcontext() if spans is None else spans.work(seat, proposal_id, kind)
 
 
 def stage(name: str, proposal_id: str) -> contextlib.AbstractContextManager[object]:
-    """The span of a part of a mind's work; nothing where that work has none."""
+    """The span of a part of a mind's work; nothing if that work is not recorded."""
     spans = current.get()
     return contextlib.nullcontext() if spans is None else spans.span(name, {PROPOSAL: proposal_id})
 
 
 def answered(finish: str | None, read: int | None, written: int | None) -> None:
-    """Tells the attempt's span why its model stopped, and what it used, as far as the server told."""
+    """Records in the attempt's span why the model stopped and what it used, if the server reported that."""
     spans = current.get()
     if spans is not None:
         reasons = None if finish is None else (finish,)

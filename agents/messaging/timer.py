@@ -1,4 +1,4 @@
-"""One timer for many deadlines of one loop. Knows nothing of what they are."""
+"""One timer for many deadlines of one event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """Calls ``wake`` once the earliest of the times that were set has come, and is unset by then."""
+    """Calls ``wake`` when the earliest time that was set has come. It is unset before that call."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -20,7 +20,7 @@ class Timer:
         return self._at_s < math.inf
 
     def set(self, at_s: float) -> None:
-        """Wakes at ``at_s`` of the loop's clock, unless it is set to an earlier time; infinite for never."""
+        """Wakes at ``at_s`` by the loop's clock, unless an earlier time is set; infinite means never."""
         if at_s < self._at_s:
             self.cancel()
             self._at_s, self._handle = at_s, asyncio.get_running_loop().call_at(at_s, self._ring)

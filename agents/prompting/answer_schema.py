@@ -1,7 +1,7 @@
 """JSON Schemas for a model's answers: the three keys of rules 6.6, ``ruling`` for a ruling, and the other stages.
 
-They ask for as little as the council can use. ``protocol/answer/read.py`` accepts more; every answer that fits these
-schemas and holds no NUL is read without losing a ballot.
+They ask only for what the council can use. ``protocol/answer/read.py`` accepts more. If an answer fits these schemas
+and holds no NUL, it is read without losing a ballot.
 
 Thoughts come before votes, because a model writes its keys in order. Every object is closed and all its keys are
 required, as the strict mode of some servers needs it. Keywords that common servers don't know are not used.
@@ -20,12 +20,12 @@ from council.protocol.answer.markers import Outcome
 from council.protocol.answer.sections import VERBS, ImpactAnalysis, MemoryOperation, Section
 from council.protocol.envelope import RiskLevel, VoteWord
 
-# A model's second digit says nothing; steps keep a number within 0 to 1 where grammars know no bounds. Both sides
-# of 0.3, which escalates (rules 1.8), can be said.
+# A second digit from a model means nothing. Steps keep a number within 0 to 1 where a server's grammar has no bounds.
+# There are values on both sides of 0.3, below which a ballot escalates (rules 1.8).
 CONFIDENCES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
 
 _TEXT: dict[str, Any] = {"type": "string"}
-# Not ["string", "null"]: some servers and SDKs know one type for each part alone.
+# Not ["string", "null"]: some servers and SDKs accept only a single type.
 _TEXT_OR_NULL: dict[str, Any] = {"anyOf": [_TEXT, {"type": "null"}]}
 
 
@@ -47,7 +47,7 @@ def _many(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words_of(section: type[Section], field: str) -> dict[str, Any]:
-    """The words that a section's field may be; of one that may also be left out, these."""
+    """The allowed words of a section's field, also if the field is optional."""
     found = get_args(section.model_fields[field].annotation)
     return _one_of(found if isinstance(found[0], str) else get_args(found[0]))
 
@@ -75,14 +75,14 @@ SCHEMAS: Mapping[Task, Mapping[str, Any]] = MappingProxyType(
     {
         "ballot": _answer("ballot", vote=_one_of(get_args(VoteWord))),
         "ruling": _answer("ruling", ruling=_one_of(get_args(RulingWord))),
-        # Of the other stages (GCP 6), as their blocks would be.
+        # The other stages (GCP 6), with the same content as their blocks.
         "plan": _object(plan=_many(_TEXT)),
         "observe": _object(interrupt=_TEXT_OR_NULL),
         "act": _object(response=_TEXT),
         "verify": _object(summary=_TEXT, verify=_one_of(get_args(Outcome))),
     }
 )
-# A schema as a server may put it into the prompt that it was sent beside.
+# A schema in the form in which a server may insert it into the prompt.
 SCHEMA_TEXTS: Mapping[Task, str] = MappingProxyType(
     {task: json.dumps(schema) for task, schema in SCHEMAS.items()}
 )

@@ -34,27 +34,27 @@ from council.protocol.identity.charter import (
 from council.protocol.packet import canonical_json
 from council.protocol.values import plain
 
-# Texts joined have some tokens more than each by itself.
+# Two texts that are joined may have some tokens more than the sum of both.
 SEAM_TOKENS = 8
-# Of a longer history the newest is taken: these are 300,000 tokens, and weighing them takes seconds.
+# Only so much of the end of a longer history is used: about 300,000 tokens. Ranking them takes seconds.
 HISTORY_CHARS_MAX = 2**20
-# What a packet holds for programs: the prompt once more, and the proposal's id.
+# Fields of a packet that are not shown: the prompt again, and the proposal's id.
 _NOT_SHOWN = frozenset({"user_message", "proposal"})
 
-# Reasons of a ruling's ballots that models are asked for: each is a call to pay and to wait for, and Prime is shown
-# every vote whole. Those beyond are cut here.
+# So many reasons of a ruling's ballots are shortened by a model. Each costs a call, and Prime is shown every vote
+# unshortened. Further reasons are cut here.
 REASONS_ASKED_MAX = 3
-CHARS_A_TOKEN = 8  # of a text of words hardly more
+CHARS_A_TOKEN = 8  # text made of words has hardly more
 
 Section = tuple[str, str]
 
 
 @dataclass(slots=True)
 class Common:
-    """What is the same in every prompt of a seat; ``PromptBuilder`` tells what it is handed.
+    """What all prompts of a seat share; ``PromptBuilder`` explains its arguments.
 
-    ``instructions`` are texts and the files they come from, by name. ``identity`` is within its limit, with what made
-    it so. ``persona`` is the last one that a model made shorter, and which model.
+    ``instructions`` maps names to texts and the files they come from. ``identity`` is within its limit, with the
+    steps that shortened it. ``persona`` is the newest one that a model has shortened, with the name of that model.
     """
 
     role: str
@@ -76,14 +76,14 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a prompt is to hold, before any of it is shortened; sections are given by name and text.
+    """The content of a prompt before any of it is shortened. A section is a name and a text.
 
-    ``asked`` is kept word for word (rules 2.2). ``own`` is what a seat said or saw before, and comes before the
-    history, which it shares the room with; where ``is_watched``, it is what the prompt is about: it may have all
-    that the proposal leaves, there is no history, and nothing of it is no prompt. ``told`` is short, and whole.
-    ``frames`` are the texts that say how to answer, ``instruction`` the directive's name, ``closing`` what stands
-    behind all sections. With a ``marker`` the answer is that block, else one JSON object. ``until_s`` of the loop's
-    clock the work that it is for is over; None: as long from now as the case says.
+    ``asked`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it comes before the
+    history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the proposal
+    leaves, there is no history, and without ``own`` there is no prompt. ``told`` is short and never shortened.
+    ``frames`` name the texts that say how to answer, ``instruction`` the directive, and ``closing`` the text after
+    all sections. If there is a ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is
+    the end of the work by the loop's clock; None means the case's time from now on.
     """
 
     task: Task
@@ -101,7 +101,7 @@ class Draft:
     until_s: float | None = field(default=None, compare=False)
 
     def history(self) -> str:
-        """What may be shortened: what came with the prompt, then the turns, oldest first."""
+        """The text that may be shortened: what came with the prompt, then the turns, oldest first."""
         if self.is_watched:
             return ""
         given = [
@@ -115,24 +115,24 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Assembled(Prompt):
-    """A prompt, and what it was made of, so that it can be made again."""
+    """A prompt with its sources, from which it can be made again."""
 
     draft: Draft | None = field(default=None, repr=False)
 
 
 class Assembly:
-    """One prompt on its way, and the steps that were taken for it."""
+    """One prompt in progress, and the steps that were taken to make it fit."""
 
     def __init__(self, common: Common, draft: Draft) -> None:
         self.overruns: list[Overrun] = []
         self._models_asked = self._prime_asked = False
         self._asked = self._reasons_asked = 0
         now_s = asyncio.get_running_loop().time()
-        if draft.until_s is None:  # kept with the draft: of what is made of it again the time goes on
+        if draft.until_s is None:  # kept in the draft, so that a prompt made again has the same limit
             time_s = min(draft.case.time_left_s, common.time_s or draft.case.time_left_s)
             draft = replace(draft, until_s=now_s + time_s)
         assert draft.until_s is not None
-        # For the answer itself as much is left as the steps' models may take.
+        # Half of the time is left for the answer itself; the models that shorten texts get the other half.
         self._until_s = now_s + max(0.0, draft.until_s - now_s) / 2
         self._history = draft.history()
         if common.special_tokens == "refuse":
@@ -150,7 +150,7 @@ class Assembly:
         self._nonce = fresh_nonce(common.new_nonce, everything)
         self._canary = fresh_nonce(common.new_nonce, f"{everything}\n{self._nonce}")
         texts = common.texts
-        # rules 3.2: a marker counts with this call's nonce alone, which nothing that it was shown holds.
+        # rules 3.2: only a marker with this call's nonce counts. No text in the prompt holds that nonce.
         marker = {"marker": marker_head(draft.marker, self._nonce)} if draft.marker else {}
         self._head = "\n\n".join(
             [
@@ -159,7 +159,7 @@ class Assembly:
                 *(texts.fill(name, **marker) for name in draft.frames),
             ]
         )
-        # What the server adds to what is sent.
+        # The tokens that the server adds.
         self._added = common.template_tokens
         self._added += (
             self._count(SCHEMA_TEXTS[draft.task]) if common.shows_schema and not draft.marker else 0
@@ -168,7 +168,7 @@ class Assembly:
     async def fitted(self) -> Prompt:
         """The prompt, within the MTU. Raises TokenBudgetError."""
         left = self._behind_frame()
-        # A history that is left out needs no fence.
+        # Without a history there is no fence around it.
         fence = self._count(f"--{self._nonce} history\n\n") if self._history else 0
         left -= fence
         identity = self._identity()
@@ -180,7 +180,7 @@ class Assembly:
         if needed > left + fence:
             raise self._prompt_too_long(needed, left + fence)
         system = "\n\n".join(filter(None, (self._head, identity, persona, instruction)))
-        # rules 2.2: what history may have, beside the prompt, which comes first.
+        # rules 2.2: the room for the history. The prompt comes first.
         room = left - needed if self._draft.is_watched else min(history_limit(left), left - needed)
         for is_last in (False, False, True):
             room = 0 if is_last else room
@@ -198,7 +198,7 @@ class Assembly:
         raise self._prompt_too_long(needed, needed - over)
 
     def _behind_frame(self) -> int:
-        """What the frame leaves of the MTU: what says how to read and answer, the fences, the template."""
+        """The tokens of the MTU without the frame: the instructions for the answer, the fences, the template."""
         own = [(name, MARK if text else "") for name, text in self._draft.own]
         empty = [(name, "") for name, _ in self._draft.asked]
         bare = self._user("", self._bare_reasons(), own, empty)
@@ -280,7 +280,7 @@ class Assembly:
         return found
 
     def _no_persona(self, said: str) -> str:
-        """Why what a model made of the persona is none that this identity bears (rules 7.1); empty where it is."""
+        """Why a persona that a model shortened does not fit this identity (rules 7.1); empty if it does."""
         try:
             check_persona(Persona.build({"style_notes": said}), self._common.charter.identity)
         except (Refused, EnvelopeError) as error:
@@ -288,7 +288,7 @@ class Assembly:
         return ""
 
     async def _own(self, room: int, spent: int) -> tuple[list[Section], int]:
-        """The seat's own sections in what is left of the room, and what is spent with them; else the mark stands."""
+        """The seat's own sections in the remaining room, and the tokens used; or the mark if they don't fit."""
         found = []
         for name, text in self._draft.own:
             short = await self._short(name, text, room - spent, self._count)
@@ -301,7 +301,7 @@ class Assembly:
         return found, spent
 
     async def _reasons(self, room: int) -> list[str]:
-        """The ballots' reasons in so many tokens; the longest are shortened first."""
+        """The ballots' reasons in so many tokens. The longest are shortened first."""
         reasons, bare = [ballot.reason for ballot in self._draft.ballots], self._bare_reasons()
         if self._reasons_tokens(reasons) <= room:
             return reasons
@@ -319,20 +319,20 @@ class Assembly:
         return reasons
 
     def _bare_reasons(self) -> list[str]:
-        """What stands for reasons that are left out: the mark, so that none is taken for a ballot without one."""
+        """The mark in place of each omitted reason, so that no ballot seems to have been cast without one."""
         return [MARK if ballot.reason else "" for ballot in self._draft.ballots]
 
     def _reasons_tokens(self, reasons: Sequence[str]) -> int:
-        """What the reasons take, beside the typed fields and marks that are the frame's."""
+        """The tokens of the reasons, without the typed fields and marks that belong to the frame."""
         ballots = self._draft.ballots
         return self._count(_lines(ballots, reasons)) - self._count(_lines(ballots, self._bare_reasons()))
 
     async def _short(
         self, name: str, text: str, limit: int, count: Counter, *, cuts: bool = False, asks: bool = True
     ) -> str:
-        """A text that may be left out, within its limit; its beginning is kept where it ``cuts``, and nothing else.
+        """A text that may be left out, within its limit. If it ``cuts``, only the beginning of the text is kept.
 
-        No model is asked unless it ``asks``.
+        A model is asked only if it ``asks``.
         """
         if count(text) <= max(0, limit):
             return text
@@ -351,7 +351,7 @@ class Assembly:
         if cuts and (begun := _beginning(text, limit, count)):
             self.overruns.append(whole.overrun(limit, count(begun), "local, its beginning"))
             return begun
-        # rules 2.2: down to nothing.
+        # rules 2.2: the text may be left out.
         self.overruns.append(whole.overrun(max(0, limit), 0, "left out"))
         return ""
 
@@ -371,7 +371,7 @@ class Assembly:
         return text
 
     def _steps(self) -> list[Step]:
-        """rules 2.4: Lite, as often as something is too long; Prime once for a prompt."""
+        """The steps of rules 2.4: Lite for every text that is too long, Prime once for a prompt."""
 
         def counted(step: Step) -> Step:
             def ask(request: Request) -> Awaitable[str]:
@@ -388,7 +388,7 @@ class Assembly:
 
 
 def _refuse_specials(asked: Iterable[Section]) -> None:
-    """Raises Refused for what may not be changed and can't be shown as it is."""
+    """Raises Refused for special tokens in a text that may not be changed."""
     for name, text in asked:
         if (word := special_in(text)) is not None:
             raise Refused(
@@ -400,7 +400,7 @@ def _refuse_specials(asked: Iterable[Section]) -> None:
 
 
 def _without_specials(draft: Draft) -> Draft:
-    """What need not stay word for word, without the words of chat templates."""
+    """The draft without special tokens in the texts that may be changed."""
     ballots = tuple(replace(each, reason=without_specials(each.reason)) for each in draft.ballots)
     own, told = (
         tuple((name, without_specials(text)) for name, text in sections)
@@ -410,7 +410,7 @@ def _without_specials(draft: Draft) -> Draft:
 
 
 def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:
-    """Each ballot as a line of JSON, which no reason can break."""
+    """Each ballot as a line of JSON. No reason can break out of it."""
     return "\n".join(
         json.dumps(
             {
@@ -431,7 +431,7 @@ def _in_json(count: Counter, text: str) -> int:
 
 
 def _beginning(text: str, limit: int, count: Counter) -> str:
-    """How a text begins, to the end of a word, in so many tokens with the mark; nothing where none fits."""
+    """The beginning of a text in so many tokens with the mark, cut at a word; empty if nothing fits."""
     chars = min(len(text), CHARS_A_TOKEN * max(0, limit))
     while begun := text[:chars].rpartition(" ")[0].strip():
         if count(found := f"{MARK}\n{begun} …") <= limit:
@@ -441,7 +441,7 @@ def _beginning(text: str, limit: int, count: Counter) -> str:
 
 
 def _level(sizes: Sequence[int], room: int) -> int:
-    """The most that each may have so that all fit, where the small ones leave what they don't need."""
+    """The highest limit for each text at which all fit. Small texts leave their unused share to the others."""
     left = max(0, room)
     for at, size in enumerate(sorted(sizes)):
         if size * (len(sizes) - at) > left:

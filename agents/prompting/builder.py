@@ -45,20 +45,20 @@ from council.protocol.identity.charter import (
 from council.protocol.packet import canonical_json
 from council.protocol.values import plain
 
-# Of what could not be taken, how it began and why: enough to mend it by.
+# Of an answer that was not accepted, so much is shown again, with the reason: enough to correct it.
 ANSWER_TOKENS_MAX, PROBLEM_TOKENS_MAX = 200, 150
 ANSWER_CHARS_MAX = 4_000
-# A history of so many characters is looked through in some milliseconds; a longer one off the event loop.
+# A history of so many characters is processed in some milliseconds. A longer one is processed off the event loop.
 AT_ONCE_CHARS = 20_000
-# What is instructed where the charter has nothing of that name; the five of rules 3.1 it always has.
+# The instructions that are used if the charter has none of that name. It always has the five of rules 3.1.
 _OWN_INSTRUCTIONS = ("ballot", "ruling", "act")
 _NOT_GIVEN = "(not shown)"
 
 
 def case_text(case: Case) -> str:
-    """A case as a seat is shown it: what would be run, then the proposer's words, unchanged.
+    """A case as a seat is shown it: the action, then the proposer's words, unchanged.
 
-    The action stands in one line, and first: no text behind it can be taken for it.
+    The action comes first, in one line, so that no later text can be taken for it.
     """
     action = "none" if case.action is None else canonical_json(plain(case.action))
     body = f"\nBody:\n{case.body}" if case.body else ""
@@ -74,9 +74,9 @@ def packet_of(
     data_fields: Sequence[DataField] = (),
     identity_hash: str | None = None,
 ) -> CognitionPacket:
-    """The cognition packet that a seat is handed for a case, its intent found, and what of its history bears on it.
+    """The cognition packet of a case, with its intent and the relevant part of its history.
 
-    ``history`` are turns that are known otherwise, and come first. Raises EnvelopeError.
+    ``history`` are turns from another source, which come first. Raises EnvelopeError.
     """
     packet = build_packet(
         "api",
@@ -93,16 +93,16 @@ def packet_of(
 
 
 class PromptBuilder:
-    """A seat's prompts. Building one checks all that can be checked before there is a case.
+    """A seat's prompts. The constructor checks all that can be checked without a case.
 
-    ``role`` names the role's text. ``mtu`` is how many tokens a prompt may have, as ``count`` counts them, with all
-    that the model reads: ``template_tokens`` of them are for its chat template and, with ``shows_schema``, as many
-    as the answer's schema has, for servers that put it into the prompt. ``packet_for`` makes a case's packet, with
-    its history. With ``special_tokens`` "refuse" no prompt holds the chat templates' words that ``special_tokens.py``
-    knows: a proposal that does raises Refused, and elsewhere they are broken up. Half of what is left of ``time_s``,
-    or of a case's time, is for ``steps``.
-    Raises TokenBudgetError for an identity or instruction that will not fit, and ConfigError for a role without a
-    text.
+    ``role`` names the role's text. ``mtu`` is the greatest number of tokens of a prompt, as ``count`` counts them. It
+    includes ``template_tokens`` for the chat template. If ``shows_schema``, it includes those of the answer's schema,
+    for servers that insert it into the prompt. ``packet_for`` makes a case's packet, with its history. If
+    ``special_tokens`` is "refuse", no prompt holds the special tokens that ``special_tokens.py`` knows: a proposal
+    with one raises Refused, and in other texts they are broken up. ``steps`` may use half of what is left of
+    ``time_s``, or of a case's time.
+
+    Raises TokenBudgetError if an identity or instruction does not fit, and ConfigError if a role has no text.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class PromptBuilder:
         texts.of_role(role)
         check_limits(charter, count, mtu=mtu)
         instructions = {key: _instruction(key, texts, count) for key in _OWN_INSTRUCTIONS}
-        # The five of rules 3.1 are there whatever the charter holds; its limits are checked above.
+        # The five of rules 3.1 exist in every charter. Their limits are checked above.
         instructions |= {each.key: (each.text, "") for each in charter.task_instructions}
         self._packet_for = packet_for
         self.common = Common(
@@ -147,7 +147,7 @@ class PromptBuilder:
         )
 
     def set_budget(self, purse: BudgetClient) -> None:
-        """For the steps, whose models this seat pays (rules 2.6)."""
+        """For the steps: this seat pays for their models (rules 2.6)."""
         for step in self.common.steps:
             if isinstance(step.ask, SpendingMind):
                 step.ask.set_budget(purse)
@@ -157,14 +157,14 @@ class PromptBuilder:
         return await self.assemble("ballot", case, await self._packet(case), plan=plan)
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
-        """The prompt for Prime's ruling; of each ballot all but the reason is whole. Raises TokenBudgetError."""
+        """The prompt for Prime's ruling. Only the reasons of ballots are shortened. Raises TokenBudgetError."""
         return await self.assemble("ruling", case, await self._packet(case), ballots)
 
-    # A stage's prompt is of its own text ``<task>_answer``, or ``<task>_marked`` for blocks, and its instruction. The
-    # case's history is in none of them: the ballot's has it, and a model that reads it twice is paid twice.
+    # A stage's prompt has its own text ``<task>_answer``, or ``<task>_marked`` for blocks, and its instruction. None
+    # of them has the case's history: the ballot's prompt has it, and a model that reads it twice is paid twice.
 
     async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
-        """The prompt for how the seat will examine the case, anew where it was halted. Raises TokenBudgetError."""
+        """The prompt for the plan of a review; after a halt, for a new plan. Raises TokenBudgetError."""
         if halt is None:
             return await self._stage("plan", case, "initial_planning", "PLAN", marked)
         why = ("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX))
@@ -172,27 +172,27 @@ class PromptBuilder:
         return await self._stage("plan", case, "interruption_handling", "PLAN", marked, "halted", **held)
 
     async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
-        """The prompt by which another seat's stream is watched; with no history. Raises TokenBudgetError."""
+        """The prompt for observing another seat's stream, without history. Raises TokenBudgetError."""
         held = {"own": (("stream", clean(stream.text)),), "is_watched": True}
         return await self._stage("observe", case, "observer", "INTERRUPT", marked, **held)
 
     async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
-        """The prompt for what the user is told of what was run, or mended of it. Raises TokenBudgetError."""
+        """The prompt for the text to the user about an execution or its correction. Raises TokenBudgetError."""
         told = ("outcome", "it was run" if done.ok else "it failed")
         held = {"own": (("log", clean(done.log)),), "told": (told,), "is_watched": True}
-        # GCP 6: a failed execution is handled as an interruption is.
+        # GCP 6: a failed execution is handled like an interruption.
         instruction = "act" if done.ok else "interruption_handling"
         return await self._stage("act", case, instruction, "RESPONSE", marked, **held)
 
     async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
-        """The prompt for whether what is found afterwards is what was wanted. Raises TokenBudgetError."""
+        """The prompt that asks whether the state after an execution is the intended one. Raises TokenBudgetError."""
         held = {"own": (("state", clean(state)),), "is_watched": True}
         return await self._stage("verify", case, "verification", "VERIFY", marked, **held)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
-        """The prompt once more, with how the answer began and why it was not taken. Raises TokenBudgetError.
+        """The prompt again, with the beginning of the answer and why it was not accepted. Raises TokenBudgetError.
 
-        A model is asked again once (``model``), so that ``prompt`` is never one that this gave.
+        A model is asked again only once (``model``). So ``prompt`` never comes from this method.
         """
         if not isinstance(prompt, Assembled) or prompt.draft is None:
             raise CallerError("this prompt was not put together here; give one of this builder's own")
@@ -215,7 +215,7 @@ class PromptBuilder:
     ) -> Prompt:
         """A prompt from a packet that the caller has. Raises TokenBudgetError.
 
-        ``overruns``, of the prompt or the error, are the steps that were taken to make it fit.
+        ``overruns``, of the prompt or the error, are the steps that were taken to make the prompt fit.
         """
         if ballots and task != "ruling":
             raise CallerError("ballots are shown for a ruling alone: voting is blind (rules 1.14)")
@@ -223,7 +223,7 @@ class PromptBuilder:
             task, case, packet, _proposal_sections(case, packet), (f"{task}_answer",), task, tuple(ballots)
         )
         if plan is not None:
-            # rules 3.1: Refine is the ballot's call. The plan may echo what others wrote, and is data like that.
+            # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
             frames = (*draft.frames, "refine")
             draft = replace(draft, frames=frames, instruction="refinement", own=(("plan", clean(plan)),))
         return await self._assemble(draft)
@@ -244,7 +244,7 @@ class PromptBuilder:
             facts = {**error.facts, "overruns": (*assembly.overruns, *error.facts.get("overruns", ()))}
             raise TokenBudgetError(error.message, **facts) from error
 
-    # What is the same in every prompt
+    # The parts that all prompts share
 
     async def _packet(self, case: Case) -> CognitionPacket:
         if self._packet_for is not None:
@@ -255,7 +255,7 @@ class PromptBuilder:
         return await asyncio.to_thread(made) if is_long else made()
 
     def _cut(self, text: str, tokens_max: int) -> str:
-        """How a text from a model begins, in so many tokens, as far as it is text at all."""
+        """The beginning of a model's text in so many tokens, without characters that are not text."""
         text = clean(text[:ANSWER_CHARS_MAX])
         while self.common.count(text) > tokens_max:
             text = text[: len(text) * 3 // 4]
@@ -263,7 +263,7 @@ class PromptBuilder:
 
 
 def _instruction(task: str, texts: Texts, count: Counter) -> tuple[str, str]:
-    """What the task is, and the file that says so; one of that name in the charter takes its place."""
+    """The task's instruction and its file. The charter's instruction of that name replaces it."""
     text = texts.fill(task)
     if (tokens := count(text)) > INSTRUCTION_TOKENS_MAX:
         raise too_much(f"{task}.txt", tokens, INSTRUCTION_TOKENS_MAX, "say it in fewer words (rules 2.1)")
@@ -271,12 +271,12 @@ def _instruction(task: str, texts: Texts, count: Counter) -> tuple[str, str]:
 
 
 def _short_identity(identity: Identity, mtu: int, count: Counter, way: Way | None) -> tuple[str, str]:
-    """The identity within its limit, and what made it so (rules 2.5)."""
+    """The identity within its limit, and the steps that shortened it (rules 2.5)."""
     limit = identity_limit(mtu)
     text = identity.prompt()
     if (found := count(text)) <= limit:
         return text, ""
-    head = text.partition("\n- ")[0].rpartition("\n")[2]  # what says that they are the rules
+    head = text.partition("\n- ")[0].rpartition("\n")[2]  # the line that introduces the rules
     for keep in ((head, *identity.core_rules), identity.core_rules):
         try:
             summary = summarize(text, limit, count, keep=keep, way=way)
@@ -294,12 +294,12 @@ def _nonce() -> str:
 
 
 def _proposal_sections(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
-    """What is kept word for word (rules 2.2): the proposal, and the user's own prompt where that is another."""
+    """What is kept word for word (rules 2.2): the proposal, and the user's own prompt if it is another text."""
     proposal, prompt = case_text(case), packet.content.original_prompt
     own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []
     return (*own, ("proposal", proposal))
 
 
 def clean(text: str) -> str:
-    """What a model or a program wrote, as far as it is text at all."""
+    """What a model or a program wrote, without characters that are not text."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -2,10 +2,10 @@
 
     packet = with_history(packet, case.history)
 
-Turns of people and agents are taken whole. Of a tool's output, only sentences that bear on the proposal are taken:
-the newest ones, and older ones that share rare words with it, as a packet's third step chooses them
-(``add_knowledge``). A tool's turn is one whose role begins with ``tool`` or ``function``. The order stays. All of it
-is outside data (rules 1.14), and is shortened to the seat's tokens later.
+Turns of people and agents are taken whole. Of a tool's output, only relevant sentences are taken: the newest ones,
+and older ones that share rare words with the proposal, as in a packet's third step (``add_knowledge``). A tool's turn
+is one whose role begins with ``tool`` or ``function``. The order is kept. All of it is outside data (rules 1.14), and
+is shortened to the seat's tokens later.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from council.protocol.cognition import CognitionPacket, add_knowledge
 from council.protocol.cognition.parts import RelevantHistorySnippet
 
 _TOOLS = ("tool", "function")
-# Of a longer sentence, a listing or a log without full stops, each line is one.
+# If a sentence is longer, such as a listing or a log without full stops, each line of it is one.
 SENTENCE_CHARS_MAX = 400
-# More lines than a day's log of a build has; looking through them takes some tenths of a second.
+# More lines than a day's log of a build has. Searching them takes some tenths of a second.
 SENTENCES_MAX = 20_000
-# What a turn's further lines begin with, so that none of them can be taken for another's turn.
+# The prefix of a turn's further lines, so that none of them can be taken for another turn.
 _INDENT = "\n  "
 
 
 def with_history(packet: CognitionPacket, turns: Iterable[Turn]) -> CognitionPacket:
-    """The packet, and behind the history that it has what of these turns bears on its prompt, oldest first."""
+    """The packet with the relevant parts of these turns after its own history, oldest first."""
     said: list[tuple[int, str, str]] = []
     printed: dict[str, tuple[int, str, str]] = {}
     for place, (role, text) in enumerate(_pieces(turns)):
         if not (shown := _INDENT.join(text.strip().splitlines())):
             continue
         if role.startswith(_TOOLS):
-            printed.pop(shown, None)  # what is printed again and again is shown once, where it was last
+            printed.pop(shown, None)  # repeated output is shown once, at its last place
             printed[shown] = place, role, shown
         else:
             said.append((place, role, shown))
@@ -48,7 +48,7 @@ def with_history(packet: CognitionPacket, turns: Iterable[Turn]) -> CognitionPac
 
 
 def _pieces(turns: Iterable[Turn]) -> Iterator[tuple[str, str]]:
-    """The turns; a tool's in sentences."""
+    """The turns; those of tools in sentences."""
     for role, text in turns:
         if not role.startswith(_TOOLS):
             yield role, text

@@ -1,4 +1,4 @@
-"""The prompt of one model call: its messages, and what the answer is checked against.
+"""The prompt of one model call: its messages, and the data that the answer is checked against.
 
 ``builder`` builds a prompt; ``model`` sends it.
 """
@@ -27,9 +27,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """TOKEN_BUDGET_OVERRUN: ``field`` had more tokens than its ``limit``, and what was done (rules 2.4).
+    """TOKEN_BUDGET_OVERRUN: ``field`` had more tokens than its ``limit``, and was shortened (rules 2.4).
 
-    ``how`` is the step and what took it: ``local tf-idf``, ``local minilm``, ``lite``, ``prime``.
+    ``how`` is the step and the method: ``local tf-idf``, ``local minilm``, ``lite``, ``prime``.
     """
 
     packet: str
@@ -40,13 +40,13 @@ class Overrun:
     how: str
 
 
-# Of one prompt, as its seat reports them: one for each field, and for each step that was taken, of a council of the
-# most seats. A text within may have so many characters.
+# The overruns that a seat reports for one prompt: one for each field and step, in a council of the largest size. A
+# text in one has at most so many characters.
 OVERRUNS_MAX, OVERRUN_CHARS_MAX = 100, 1_000
 
 
 def bounded(overruns: Sequence[Overrun]) -> tuple[Overrun, ...]:
-    """As many as are reported; where there are more, the last one says how many."""
+    """As many as are reported. If there are more, the last one says how many."""
     if len(overruns) <= OVERRUNS_MAX:
         return tuple(overruns)
     first, more = overruns[: OVERRUNS_MAX - 1], len(overruns) - OVERRUNS_MAX + 1
@@ -54,7 +54,7 @@ def bounded(overruns: Sequence[Overrun]) -> tuple[Overrun, ...]:
 
 
 def overruns_of(error: BaseException) -> list[dict[str, Any]]:
-    """The overruns that an error tells of, or the one that it came from, as tables; what is none is left out."""
+    """The overruns of an error or of its cause, as mappings; invalid ones are left out."""
     for each in (error, error.__cause__):
         found = each.facts.get("overruns") if isinstance(each, CouncilError) else None
         if isinstance(found, tuple | list) and found:
@@ -74,15 +74,15 @@ def _can_be_told(value: Any) -> bool:
 class Prompt:
     """One call to a model.
 
-    ``tokens`` is what the model reads: all messages, its chat template included. ``schema`` is the JSON Schema
-    of the whole answer, for servers that hold a model to one; of a ballot's an object of ``control_packet``,
-    ``surface_response`` and ``ballot`` {vote, reason, confidence, risk_level; proposal_id, if it is to be named};
-    for a ruling of ``ruling`` {ruling: confirm|reject|human, reason, confidence, risk_level} in place of
-    ``ballot``. ``canary`` stands in the messages and is never to come back: an answer with it is not taken.
-    Empty: there is none. ``nonce`` is what the markers of an answer carry that is blocks, and no JSON object; then
-    there is no schema. ``sources`` are the files it was made of, by name, with the sha256 of each. ``sent`` is how
-    many tokens the messages alone have by the model's own vocabulary; 0 where that is not known.
-    ``output_tokens_max``: no more than so many are wanted, where its endpoint may write more.
+    ``tokens`` is the number of tokens that the model reads: all messages and its chat template. ``schema`` is the
+    JSON Schema of the whole answer, for servers that enforce one. A ballot's is an object of ``control_packet``,
+    ``surface_response`` and ``ballot`` {vote, reason, confidence, risk_level; proposal_id, if it must be named}. A
+    ruling's has ``ruling`` {ruling: confirm|reject|human, reason, confidence, risk_level} in place of ``ballot``.
+    ``canary`` is in the messages and must never come back: an answer that holds it is not accepted. If it is empty,
+    there is none. ``nonce`` is carried by the markers of an answer in blocks; such a prompt has no schema.
+    ``sources`` are the names of its files, each with its sha256. ``sent`` is the number of tokens of the messages
+    alone by the model's own vocabulary; 0 if that is unknown. ``output_tokens_max`` is a limit for the answer, if its
+    endpoint allows more.
     """
 
     task: Task
@@ -99,18 +99,18 @@ class Prompt:
 
     @property
     def mark(self) -> str:
-        """The sha256, in hex, of the files it was made of; empty where there were none."""
+        """The sha256, in hex, of its source files; empty if there are none."""
         named = "".join(f"{name} {digest}\n" for name, digest in sorted(self.sources))
         return sha256(named.encode()).hexdigest() if named else ""
 
     def written_max(self, most: int) -> int:
-        """How many tokens an answer may have where its endpoint writes at most so many."""
+        """The token limit of an answer, if its endpoint allows ``most``."""
         return most if self.output_tokens_max is None else min(most, self.output_tokens_max)
 
     def cut(self, read: int) -> str:
-        """What is wrong where a server says that it read so few tokens; empty where it may have read all of them.
+        """The error if a server reports that it read too few tokens; empty if it may have read the whole prompt.
 
-        Some drop the beginning of what is too long, and with it who the seat is and how to answer, and say nothing.
+        Some servers silently drop the beginning of a long prompt, and with it who the seat is and how to answer.
         """
         if 2 * read >= self.sent:
             return ""
@@ -123,7 +123,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What was run for an approved proposal, and its log: what it printed, or how it failed. Data."""
+    """The result of an approved action, and its log: its output, or its error. It is data."""
 
     ok: bool
     log: str
@@ -131,38 +131,38 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Why an observer interrupted a seat, and what that had said so far. Data, both of them."""
+    """Why an observer interrupted a seat, and what the seat had said. Both are data."""
 
     reason: str
     said: str
 
 
 class Prompter(Protocol):
-    """Puts prompts together, each within its seat's MTU. Every method raises TokenBudgetError (rules 2.2, 2.4).
+    """Builds prompts, each within its seat's MTU. Every method raises TokenBudgetError (rules 2.2, 2.4).
 
-    Those that take ``marked`` ask for a block behind a marker then, and else for one JSON object (rules 3.2).
+    If ``marked``, a prompt asks for a block after a marker; otherwise for one JSON object (rules 3.2).
     """
 
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
-        """The prompt for a seat's own ballot, with its plan, if any; no other's ballot is in it (rules 1.14)."""
+        """The prompt for a seat's own ballot, with its plan, if any. It holds no other ballot (rules 1.14)."""
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
         """The prompt for Prime's ruling on an escalated proposal, with all ballots as data (rules 1.8)."""
 
     async def plan(self, case: Case, *, marked: bool, halt: Halt | None = None) -> Prompt:
-        """The prompt for how the seat will examine a case; with ``halt``, for that anew (GCP 6)."""
+        """The prompt for the plan of a review; with ``halt``, for a new plan (GCP 6)."""
 
     async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
-        """The prompt by which a seat watches another's work; nothing of its own is in it (rules 6.7)."""
+        """The prompt for observing another seat's work. Nothing of the observer's own work is in it (rules 6.7)."""
 
     async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
-        """The prompt for what the user is told of what was run (GCP 6)."""
+        """The prompt for the text to the user about an execution (GCP 6)."""
 
     async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
-        """The prompt for whether what is found afterwards is what was wanted (GCP 6)."""
+        """The prompt that asks whether the state after an execution is the intended one (GCP 6)."""
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
-        """The prompt once more, after an ``answer`` that could not be taken, with ``problem`` shown to the model.
+        """The prompt again, after an ``answer`` that was not accepted; ``problem`` is shown to the model.
 
-        Its canary and its other checks may be new ones. ``answer`` may be as long as the model's output limit.
+        Its canary and other checks may be new. ``answer`` may be as long as the model's output limit.
         """

@@ -1,7 +1,7 @@
 """The ladder of rules 2.4: a text over its limit is shortened by a local step, then by Lite, then once by Prime.
 
-The steps that call models are arguments. Each step that was taken reports its result. A text that no step brings
-within the limit raises TokenBudgetError.
+The steps that call models are arguments. Each step reports its result. If no step brings a text within its limit,
+TokenBudgetError is raised.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetErro
 from council.protocol.identity.charter import Counter
 from council.protocol.values import quoted, text_problem
 
-# No model says anything in fewer, behind the mark: then what need not stay is left out.
+# No model can summarize in fewer tokens. Below this, a text that may be left out is left out.
 ASKED_TOKENS_MIN = 32
-# One that writes on past its limit is stopped here, so that what it wrote is too long and never a torn text.
+# A model that writes beyond the limit is stopped here. Its text is then too long, and refused, but never cut off.
 OUTPUT_TIMES_LIMIT = 2
-# What a chat template puts around two messages, all counted. ChatML and Llama take 11 to 37 with their dates;
-# Harmony, which tells of channels, some 90.
+# The tokens that a chat template adds to two messages. ChatML and Llama add 11 to 37 with their dates, and Harmony,
+# which names channels, about 90.
 TEMPLATE_TOKENS = 96
 _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a step's model is asked: ``tokens`` it reads, its template included, and so many at most it writes.
+    """A request to a step's model, which reads ``tokens``, its template included, and has a limit for its output.
 
-    Its answer is of no use after ``until_s`` of the loop's clock. ``sources`` and ``sent``: as a prompt's.
+    An answer after ``until_s`` of the loop's clock is not used. ``sources`` and ``sent`` are as in a prompt.
     """
 
     proposal_id: str
@@ -53,7 +53,7 @@ def _nothing(_: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A model's step. ``ask`` gives what the model wrote, or raises a CouncilError: then the next step is due."""
+    """A step that asks a model. ``ask`` returns its text; on CouncilError the next step is tried."""
 
     how: Literal["lite", "prime"]
     ask: Callable[[Request], Awaitable[str]]
@@ -63,9 +63,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A text that is to be shortened, and where it belongs; ``count`` counts it as it will stand in the prompt.
+    """A text to be shortened, and its place; ``count`` counts it as it will appear in the prompt.
 
-    ``problem`` says why what a model made of it can't stand there; empty where it can.
+    ``problem`` says why a model's summary can't be used there; it is empty if it can.
     """
 
     packet: str
@@ -91,10 +91,10 @@ async def shorten(
 ) -> tuple[str, tuple[Overrun, ...]]:
     """The field's text in at most ``limit`` tokens, marked as a summary, and the steps taken.
 
-    A step that did not help leaves as many tokens as there were. Models may take until ``until_s`` of the loop's
-    clock, each as long as those behind it. Raises TokenBudgetError with ``overruns`` where none did.
+    A step that did not help is reported with an unchanged number of tokens. Models may take until ``until_s`` of the
+    loop's clock, each an equal share of the rest. Raises TokenBudgetError with ``overruns`` if no step helped.
     """
-    # Off the event loop: of a long history it takes a quarter of a second, and MiniLM seconds.
+    # Off the event loop: a long history takes a quarter of a second, and MiniLM takes seconds.
     summary = await asyncio.to_thread(summarize, field.text, max(limit, 0), field.count, way=way)
     before = summary.tokens_before
     taken = [field.overrun(limit, summary.tokens if summary.text else before, f"local {summary.way}")]
@@ -123,11 +123,11 @@ async def shorten(
 async def _summarized(
     step: Step, field: Field, limit: int, texts: Texts, nonce: str, until_s: float
 ) -> tuple[str, str]:
-    """What the step's model made of the text, with the mark; or nothing, and why."""
+    """The model's summary with the mark; or None, and the reason."""
     target = limit - field.count(f"{MARK}\n")
     if target < ASKED_TOKENS_MIN:
         return "", f"{limit} tokens are too few to ask for"
-    # Its server may read a chat template's words as such, whatever the asker's does.
+    # Its server may interpret special tokens, whatever the asking seat's server does.
     text = without_specials(field.text)
     asked = texts.fill("compressor", target_tokens=str(target), text=text, nonce=nonce)
     sent, written = step.count(asked), OUTPUT_TIMES_LIMIT * target
@@ -153,7 +153,7 @@ async def _summarized(
 
 
 def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
-    """A nonce that does not stand in the text. Raises EnvelopeError for a maker whose every one does, or is unfit."""
+    """A nonce that the text does not hold. Raises EnvelopeError if ``new_nonce`` gives none that is fit."""
     for _ in range(_TRIES - 1):
         nonce = new_nonce()
         try:

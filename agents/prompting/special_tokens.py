@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 
-NAME_CHARS_MAX = 64  # of a word between bars; the longest that are known have some 30
+NAME_CHARS_MAX = 64  # of a name between bars; the longest known ones have about 30
 
 # ChatML, Llama 3 and 4, Qwen, Phi, Zephyr, GLM, Kimi, Harmony, Command R, Granite; DeepSeek with its wide bars; Gemma
-# 4 with one bar; Llama 2 and Mistral; Gemma; GLM's beginnings; EXAONE; Nemotron, Baichuan; Seed; MiniMax. All that
-# ends or begins a turn, or a text; not what stands for an image or a thought. Where a family's spelling is one of
-# ordinary code too ([|x|] is an array in F#), only its own words.
+# 4 with one bar; Llama 2 and Mistral; Gemma; GLM's beginnings; EXAONE; Nemotron, Baichuan; Seed; MiniMax. These are
+# all tokens that begin or end a turn or a text, but not those for images or thoughts. If ordinary code has the same
+# spelling ([|x|] is an array in F#), only the family's own names are listed.
 _MARKS = re.compile(
     rf"<(?=[|｜])[|｜][^\s<>|｜]{{1,{NAME_CHARS_MAX}}}[|｜]>"
     r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|gMASK|EOS|EOT|BOS)\]"
@@ -28,18 +28,18 @@ _MARKS = re.compile(
     r"|\]~!?b[\[\]]|\[e~\["
 )
 
-# What to do about one.
+# Advice for an error message.
 SPELL_IT = 'Spell it otherwise, or set special_tokens = "text" for a seat whose server takes it for no more than text'
 
 
 def special_in(text: str) -> str | None:
-    """The first such word in a text; None where there is none."""
+    """The first special token in a text; None if there is none."""
     found = _MARKS.search(text)
     return None if found is None else found[0]
 
 
 def without_specials(text: str) -> str:
-    """The text with a blank behind the first sign of each such word, which then is none; nor is one within it."""
+    """The text with a space after the first character of each special token, so that none is left."""
     while _MARKS.search(text) is not None:
         text = _MARKS.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
     return text

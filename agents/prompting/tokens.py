@@ -3,7 +3,7 @@
     count = counter_for("gpt-4o-mini")
     count("hello world")           # 2
     count.cut(text, 100)           # as much of its beginning as 100 tokens hold
-    count.is_estimate              # False: this model's own tokenizer did it
+    count.is_estimate              # False: it is this model's own tokenizer
 
 ``RULES`` map names of models to vocabularies. For a model without a rule, such as any Claude, whose vocabulary is not
 published, the count is an estimate: it is marked, and on the high side. The configuration can name a vocabulary or a
@@ -27,8 +27,9 @@ from typing import Any
 
 from council.protocol.errors import TokenizerError
 
-# By the names that their vendors, or tiktoken, gave them. Where models share a vocabulary it stands once: gemma3
-# is Gemma 4's too, mistral_v1 that of all Mistrals without Tekken, llama2 Code Llama's and kimi_k2 K3's.
+# By the names that their vendors, or tiktoken, gave them. A vocabulary that several models share is listed once:
+# gemma3 is also Gemma 4's, mistral_v1 that of all Mistrals without Tekken, llama2 also Code Llama's, kimi_k2 also
+# K3's.
 VOCABULARIES = (
     "cl100k_base",
     "o200k_base",
@@ -47,9 +48,9 @@ VOCABULARIES = (
 )
 ESTIMATE = "estimate"
 
-# A model's name, without folder, provider and file ending, begins like this and then with none of [a-z0-9.]: so
-# qwen3.5 or llama-4, which have vocabularies of their own, are nobody's here. A name that moves from model to model
-# (mistral-large-latest, deepseek-chat) has no rule either: what is behind it tomorrow is not known today.
+# A model's name, without folder, provider and file ending, must begin like this, and none of [a-z0-9.] may follow. So
+# qwen3.5 and llama-4, which have their own vocabularies, match no rule. An alias that moves from model to model
+# (mistral-large-latest, deepseek-chat) has no rule either, because its model may change.
 RULES: tuple[tuple[str, str], ...] = (
     (r"(?:chat)?gpt-4o|gpt-4\.[15]|gpt-5(?:\.\d+)?|gpt-oss|o1|o3|o4-mini", "o200k_base"),
     (r"gpt-4|gpt-3\.?5", "cl100k_base"),
@@ -59,7 +60,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"mistral-7b|mistral:7b|mixtral-8x(?:7|22)b|mixtral:8x(?:7|22)b|codestral-22b", "mistral_v1"),
     (r"(?:open-)?mistral-nemo|pixtral-12b", "mistral_v3"),
     (r"deepseek-v3(?:\.[12])?", "deepseek_v3"),
-    # Only what is whole: the smaller ones of this name are Qwen or Llama taught by it, with their vocabularies.
+    # Only the full model: the smaller ones of this name are distilled Qwen or Llama, with their vocabularies.
     (r"deepseek-r1:671b", "deepseek_v3"),
     (r"gemma-?2", "gemma2"),
     (r"gemma-?(?:3n?|4)", "gemma3"),
@@ -75,36 +76,36 @@ _PROVIDER = re.compile(
     r"|openai|qwen)\.)"
 )
 
-# The estimate: of tokenizers that merge little, each poor at something else, the one that needs most, and half as
-# much again. No other that is known here needs more than 1.32 times as much for ASCII, two tokens aside.
+# The estimate: the highest count of a panel of tokenizers that merge little, each weak at something else, times 1.5.
+# For ASCII, no other known tokenizer needs more than 1.32 times as much, two tokens aside.
 PANEL = ("llama2", "mistral_v1", "mistral_v3", "qwen3")
-ESTIMATE_ABOVE_PANEL = (3, 2)  # a fraction, so that nothing is rounded twice
-ESTIMATE_ALLOWANCE = 2  # texts of a few letters, and the space that some put in front
-# A script that a vocabulary lacks costs a token for each byte, and never more.
+ESTIMATE_ABOVE_PANEL = (3, 2)  # a fraction, so that rounding happens once
+ESTIMATE_ALLOWANCE = 2  # for texts of a few letters, and the space that some tokenizers put in front
+# A script that a vocabulary lacks costs at most a token for each byte.
 _FOREIGN = re.compile(r"[^\x00-\x7f]+")
-_STAND_IN = "\x7f"  # for what is left out: a character that merges with no neighbour
+_STAND_IN = "\x7f"  # in place of what is left out: a character that merges with no neighbour
 
-# No token is less than a byte. Composing (NFC) makes of some letters three times their bytes; an estimate is half as
-# much again as ASCII needs, and of what is beyond it each byte and what stands in for it.
+# No token is less than a byte. NFC turns some letters into three times their bytes. An estimate is 1.5 times what
+# ASCII needs, plus each byte beyond ASCII and its stand-in.
 TOKENS_A_BYTE = {"qwen3": 3, ESTIMATE: 5}
-EDGE_TOKENS_MAX = 4  # that some put in front, and an estimate's allowance
+EDGE_TOKENS_MAX = 4  # tokens that some put in front, and an estimate's allowance
 
-# Counts are kept for as many characters of text as some hundred prompts have; each is held as so many more, for a
-# short text takes hardly less memory.
+# The cache holds counts for texts of so many characters: about a hundred prompts. Each entry counts as so many more,
+# because a short text takes hardly less memory.
 CACHED_CHARS_MAX = 4 << 20
 CACHED_ENTRY_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCounter:
-    """Counts the tokens of texts as ``model`` reads them; made by ``counter_for``, called with a text.
+    """Counts the tokens of texts as ``model`` reads them. ``counter_for`` makes it; call it with a text.
 
-    ``tokenizer`` says with what: one of VOCABULARIES, the path of a ``tokenizer.json``, or ESTIMATE. The text is
-    data: what spells a special token (``<|im_start|>``) is counted as the letters that it is. Neither a chat
-    template nor a token in front of all text is counted. A text with half of a surrogate pair raises ValueError.
+    ``tokenizer`` is one of VOCABULARIES, the path of a ``tokenizer.json``, or ESTIMATE. The text is data: the
+    spelling of a special token (``<|im_start|>``) is counted as ordinary letters. Neither a chat template nor a token
+    before all text is counted. A text with half of a surrogate pair raises ValueError.
 
-    The tokens of two texts joined may be more than both have, or fewer: count what is sent, whole. A counter pickles
-    as these two names; a path is read anew in each process.
+    The tokens of two joined texts may be more or fewer than the sum of both: count the whole text that is sent. A
+    counter pickles as these two names; each process reads a path again.
     """
 
     model: str
@@ -112,12 +113,12 @@ class TokenCounter:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether it is not the model's own tokenizer that counts, but a figure on the high side."""
+        """Whether the count is a high estimate and not from the model's own tokenizer."""
         return self.tokenizer == ESTIMATE
 
     @property
     def description(self) -> str:
-        """What counts, in words, for a status or a report."""
+        """A description of the tokenizer, for a status or a report."""
         if not self.is_estimate:
             return self.tokenizer
         more, than = ESTIMATE_ABOVE_PANEL
@@ -125,20 +126,21 @@ class TokenCounter:
         return f"an estimate: {more / than:g} times the most that {panel} need; a token for each byte beyond ASCII"
 
     def __call__(self, text: str) -> int:
-        """How many tokens ``text`` has; 0 for an empty one. What was counted before is remembered."""
+        """The number of tokens of ``text``. Counts are cached."""
         return _COUNTS.get(self.tokenizer, text)
 
     def most(self, text: str) -> int:
-        """As many tokens as ``text`` can have at most, by its bytes alone; a file's tokenizer is asked."""
-        if self.tokenizer.endswith(".json"):  # it may make anything of a text before it counts
+        """An upper limit of the tokens of ``text``, by its bytes alone; with a ``tokenizer.json``, the count."""
+        if self.tokenizer.endswith(".json"):  # it may change a text in any way before it counts
             return self(text)
         return EDGE_TOKENS_MAX + len(text.encode()) * TOKENS_A_BYTE.get(self.tokenizer, 1)
 
     def cut(self, text: str, tokens_max: int) -> str:
-        """As long a beginning of ``text`` as is found to have at most ``tokens_max`` tokens; all of it if it fits.
+        """The longest beginning of ``text`` that was found to have at most ``tokens_max`` tokens; all of it if it
+        fits.
 
-        To the character, not the word. What is returned was itself counted, for n tokens may end within a
-        character, and some tokenizers change what they read.
+        It is cut at a character, not at a word. The result itself was counted, because n tokens may end within a
+        character, and some tokenizers change their input.
         """
         if self(text) <= tokens_max:
             return text
@@ -153,9 +155,9 @@ class TokenCounter:
         return text[:fits]
 
     def prime(self) -> None:
-        """Load what it counts with, once in a process, so that no prompt waits for it.
+        """Loads the tokenizer, once in a process, so that no prompt waits for it.
 
-        Raises TokenizerError for a ``tokenizer.json`` that is not there, or not understood.
+        Raises TokenizerError if a ``tokenizer.json`` is missing or invalid.
         """
         _counting(self.tokenizer)("primed")
 
@@ -163,8 +165,8 @@ class TokenCounter:
 def counter_for(model: str, tokenizer: str | None = None) -> TokenCounter:
     """The counter for a model by its name (``gpt-4o``, ``Qwen/Qwen3-8B``, ``llama3.1:8b``), or as configured.
 
-    ``tokenizer``, if given, stands: the name of one of VOCABULARIES, the path of a Hugging Face
-    ``tokenizer.json``, or "estimate". Raises TokenizerError where it is none of them, or can't be read.
+    If ``tokenizer`` is given, it is used: the name of one of VOCABULARIES, the path of a Hugging Face
+    ``tokenizer.json``, or "estimate". Raises TokenizerError if it is none of them, or can't be read.
     """
     if tokenizer is None:
         return TokenCounter(model, vocabulary_of(model) or ESTIMATE)
@@ -176,50 +178,50 @@ def counter_for(model: str, tokenizer: str | None = None) -> TokenCounter:
         )
     counter = TokenCounter(model, tokenizer)
     if tokenizer.endswith(".json"):
-        counter.prime()  # a file that is not there is the configuration's fault, and told with it
+        counter.prime()  # a missing file is an error of the configuration, reported with its other errors
     return counter
 
 
 def vocabulary_of(model: str) -> str | None:
-    """Which of VOCABULARIES a model of this name has by RULES, or None: then its tokens can only be estimated."""
+    """The one of VOCABULARIES that a model of this name has by RULES; None if its tokens can only be estimated."""
     name = model.strip().lower()
     if re.fullmatch(r"deepseek(?:-ai)?/deepseek-r1(?:-0528)?|(?:us\.)?deepseek\.(?:r1|v3)-v\d(?::\d)?", name):
         return "deepseek_v3"
     name = name.rsplit("/", 1)[-1].removesuffix(".gguf")
-    # As it stands, for mistral:7b is a model; then without its provider, for openai:gpt-4o is one of theirs.
+    # First the whole name, because mistral:7b is a model; then without the provider, as in openai:gpt-4o.
     names = [name, _PROVIDER.sub("", name)]
     return next((vocabulary for name in names for rule, vocabulary in _RULES if rule.match(name)), None)
 
 
-# Behind the names above
+# The counting itself
 
 _LOADING = Lock()
 
 
 def _counting(tokenizer: str) -> Callable[[str], int]:
-    """What counts with this tokenizer, loaded by whichever thread asks first."""
+    """The counting function of this tokenizer. The first thread that asks loads it."""
     if tokenizer == ESTIMATE:
         return _estimated
     with _LOADING:
         return _loaded(tokenizer)
 
 
-@lru_cache(maxsize=64)  # more than there are; a council's seats name a handful
+@lru_cache(maxsize=64)  # more than there are; a council's seats use a handful
 def _loaded(tokenizer: str) -> Callable[[str], int]:
-    import splintr  # 38 MB, of no use to a council without models
+    import splintr  # 38 MB, which a council without models does not need
 
     if tokenizer in VOCABULARIES:
         encode = splintr.Tokenizer.from_pretrained(tokenizer).encode_ordinary
     else:
         encode = _of_file(tokenizer, splintr.from_json).encode_ordinary
 
-    edges = len(encode(""))  # what a file's template puts around all text is the frame's
+    edges = len(encode(""))  # the tokens that a file's template puts around all text belong to the frame
 
     def count(text: str) -> int:
         return len(encode(text)) - edges
 
     def count_composed(text: str) -> int:
-        """Some servers compose what they read (NFC) and some do not; no prompt may be too long for either."""
+        """Some servers compose their input (NFC) and some do not. The higher count holds for both."""
         if unicodedata.is_normalized("NFC", text):
             return count(text)
         return max(count(text), count(unicodedata.normalize("NFC", text)))
@@ -252,7 +254,7 @@ def _estimated(text: str) -> int:
 
 
 class _Counts:
-    """What texts were counted to, the least used forgotten first."""
+    """A cache of counts. The least recently used are dropped first."""
 
     def __init__(self, chars_max: int) -> None:
         self.chars_max = chars_max
@@ -267,7 +269,7 @@ class _Counts:
                 self._known.move_to_end(key)
                 return self._known[key]
         found = _counting(tokenizer)(text)
-        if len(text) + CACHED_ENTRY_CHARS <= self.chars_max:  # else it would push out all others
+        if len(text) + CACHED_ENTRY_CHARS <= self.chars_max:  # it would push out all others
             self._store(key, found)
         return found
 

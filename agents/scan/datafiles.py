@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 CHARS_MAX = 500_000
-DEPTH_MAX = 200  # of collections in YAML: a scanner looks at every open one for each token
-# Of a dotted key: more than people write. tomllib's work grows with their square, and with the table's parts.
+DEPTH_MAX = 200  # of collections in YAML: for each token the scanner looks at every open one
+# Of a dotted key. tomllib's work grows with the square of the parts, and with the table's depth.
 KEY_PARTS_MAX = 20
-TAG_DIRECTIVES_MAX = 100  # libyaml compares each with all before it
+TAG_DIRECTIVES_MAX = 100  # libyaml compares each with all earlier ones
 
-# Each alternative matches wherever it starts, also where the end is missing, so that no text is gone through twice.
+# Each alternative matches wherever it starts, also if the end is missing, so no text is scanned twice.
 _TOML_STRING_OR_COMMENT = re.compile(
     r'"""(?:[^"\\]|\\.?|"(?!""))*+(?:"{3,5}|\Z)'
     r"|'''(?:[^']|'(?!''))*+(?:'{3,5}|\Z)"
@@ -26,13 +26,14 @@ _TOML_STRING_OR_COMMENT = re.compile(
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _TOML_NO_KEY = re.compile(r"[=\n,\[\]{}]")
 _YAML = {".yaml", ".yml"}
-CARRIERS = (".ipynb", ".pth")  # of Python: a notebook's cells, and lines that Python runs when it starts
+# Files that hold Python: a notebook's cells, and lines that Python runs when it starts.
+CARRIERS = (".ipynb", ".pth")
 _KNOWN = {".json", ".toml", *_YAML}
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxFault:
-    """Where and why a file is not well-formed. Not ``sure``: it may be a dialect, a template, or too long."""
+    """The place and reason of a syntax fault. Not ``sure``: it may be a dialect, a template, or too long."""
 
     line: int
     message: str
@@ -40,7 +41,7 @@ class SyntaxFault:
 
 
 def is_known(path: str) -> bool:
-    """Whether the file's name says that it is of one of these formats."""
+    """Whether the file's name has the ending of one of these formats."""
     return PurePosixPath(path).suffix.lower() in _KNOWN
 
 
@@ -60,20 +61,20 @@ def syntax_fault(path: str, text: str) -> SyntaxFault | None:
         else:
             return _yaml_fault(text)
     except json.JSONDecodeError as error:
-        # These programs read JSON with comments from files of this name.
+        # Some programs read JSON with comments from files of this name.
         is_dialect = place.name.startswith(("tsconfig", "jsconfig")) or ".vscode" in place.parts
         return SyntaxFault(error.lineno, f"is no JSON: {error.msg}", sure=not is_dialect)
     except tomllib.TOMLDecodeError as error:
         return SyntaxFault(1, f"is no TOML: {error}", sure=True)
     except RecursionError:
         return SyntaxFault(0, "nested too deeply to be read", sure=False)
-    except ValueError:  # Python converts 4,300 digits at most
+    except ValueError:  # Python converts at most 4,300 digits
         return SyntaxFault(0, "a number of too many digits", sure=False)
     return None
 
 
 def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
-    """The Python that a notebook's cells hold or a .pth file runs, and for each of its lines that of the file.
+    """The Python in a notebook's cells or a .pth file, with the file's line number for each line.
 
     None for a text that can't be read, or is longer than ``CHARS_MAX``.
     """
@@ -92,7 +93,7 @@ def code_in(path: str, text: str) -> tuple[str, tuple[int, ...]] | None:
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     numbers, number, at = [], 1, 0
-    strings = _JSON_STRING.finditer(text)  # gone through once: the cells' strings stand in it in their order
+    strings = _JSON_STRING.finditer(text)  # one pass: the cells' strings occur in it in their order
     for source in sources:
         for piece in [source] if isinstance(source, str) else source:
             found = next(string for string in strings if json.loads(string[0]) == piece)
@@ -111,13 +112,13 @@ def _has_long_key(text: str) -> bool:
 def _yaml_fault(text: str) -> SyntaxFault | None:
     import yaml
 
-    # The loader in Python takes 20 s for 16,000 brackets.
+    # The loader that is written in Python takes 20 s for 16,000 brackets.
     if not yaml.__with_libyaml__:
         return SyntaxFault(0, "not read: PyYAML is installed here without libyaml", sure=False)
     if text.count("%TAG") > TAG_DIRECTIVES_MAX:
         return SyntaxFault(0, f"more than {TAG_DIRECTIVES_MAX} %TAG directives", sure=False)
     depth = 0
-    try:  # events alone: no tag is looked up, no alias followed
+    try:  # events only, so no tag is resolved and no alias followed
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEPTH_MAX:

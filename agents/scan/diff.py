@@ -1,7 +1,7 @@
 """Reads the code in a text: unified diffs and fenced code blocks.
 
-``read_changes`` accepts any text. ``Reading.faults`` lists what it could not read, so
-that a seat that judges the rest can say so.
+``read_changes`` accepts any text. ``Reading.faults`` lists what it could not read, so that a seat that judges the
+rest can say so.
 
 ``diff_lines`` finds where diffs, hunks and fences are; this module reads each of them.
 """
@@ -21,14 +21,14 @@ Tag = Literal[" ", "+", "-"]
 
 _INDEX = re.compile(r"index [0-9a-f]{4,64}\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
 _LINK_MODE = "120000"
-WIDE_CONTEXT_LINES = 25  # nobody asks for so much context unless they ask for the whole file
+WIDE_CONTEXT_LINES = 25  # a diff with so much context usually shows the whole file
 
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One line of a hunk. ``old_no`` and ``new_no`` count from 1; None on the side it is not on.
+    """One line of a hunk. ``old_no`` and ``new_no`` count from 1; None if the line is not on that side.
 
-    ``text`` has no line ending; ``ending`` is "\\n", "\\r\\n", or "" for a last line without newline.
+    ``text`` has no line ending. ``ending`` is "\\n", "\\r\\n", or "" for a last line without newline.
     """
 
     tag: Tag
@@ -40,7 +40,7 @@ class DiffLine:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Adjoining lines of a file, as they were and as they are to be."""
+    """Adjacent lines of a file, before and after the change."""
 
     old_start: int
     new_start: int
@@ -57,22 +57,22 @@ class Hunk:
         return [(line.old_no or 0, line.text) for line in self.lines if line.tag == "-"]
 
     def old_text(self) -> str:
-        """What the hunk shows of the old file, its line endings kept."""
+        """The part of the old file that the hunk shows, with its line endings."""
         return "".join(line.text + line.ending for line in self.lines if line.tag != "+")
 
     def new_text(self) -> str:
-        """What the hunk shows of the new file, its line endings kept."""
+        """The part of the new file that the hunk shows, with its line endings."""
         return "".join(line.text + line.ending for line in self.lines if line.tag != "-")
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a diff does to one file. A copy is told as ``renamed``: its hunks are relative to ``old_path``.
+    """The changes of a diff to one file. A copy counts as ``renamed``: its hunks are relative to ``old_path``.
 
-    ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False when some hunk of the
-    file could not be read; ``Reading.faults`` says which. Paths are as the author wrote them: they may be
-    absolute or climb with "..", and are for showing, never for opening. ``is_link``: it is a symbolic link, and
-    its one line is the path that it leads to; what was one and becomes a file is a file.
+    ``is_whole``: the hunks show the entire file, both sides. ``is_complete`` is False if a hunk of the file could not
+    be read; ``Reading.faults`` says which. Paths are as the author wrote them. They may be absolute or climb with
+    "..", and must only be shown, never opened. ``is_link``: the new file is a symbolic link, and its one line is the
+    target.
     """
 
     path: str
@@ -98,9 +98,9 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class CodeBlock:
-    """A fenced block. ``language`` is in lower case, "" where none is named; ``line`` is that of its fence.
+    """A fenced block. ``language`` is in lower case, "" if none is named; ``line`` is the line of its opening fence.
 
-    ``has_diff``: it holds a diff, which is in ``Reading.files`` (or in its faults) as well.
+    ``has_diff``: it holds a diff, which is also in ``Reading.files`` or in its faults.
     """
 
     language: str
@@ -111,8 +111,9 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class ScannedText:
-    """What a text holds of code, and what of it could not be read. ``prose`` is the text with its diffs blanked
-    out, line for line: what is neither a diff nor could be read as one.
+    """The code in a text, and the parts of it that could not be read.
+
+    ``prose`` is the text with its diffs blanked out, line by line.
     """
 
     files: tuple[FileChange, ...] = ()
@@ -121,7 +122,7 @@ class ScannedText:
     prose: str = field(default="", compare=False)
 
     def with_more(self, other: ScannedText) -> ScannedText:
-        """Both readings as one, with the prose of the first."""
+        """Both readings as one, with the prose of this one."""
         return replace(
             self,
             files=self.files + other.files,
@@ -131,11 +132,11 @@ class ScannedText:
 
 
 def read_changes(text: str) -> ScannedText:
-    """The diffs and code blocks that ``text`` holds. Never raises for what a text says; limits are faults."""
+    """The diffs and code blocks in ``text``. No text makes it raise; limits are reported as faults."""
     scanner = Scanner(text)
     scanner.run()
     files: list[FileChange] = []
-    hashed: set[int] = set()  # the places in files whose new content git names by its hash
+    hashed: set[int] = set()  # the numbers of files for which git gives the hash of the new content
     for section in scanner.sections:
         try:
             files.append(_build(section))
@@ -152,7 +153,7 @@ def read_changes(text: str) -> ScannedText:
 
 
 def _build(section: FileDiff) -> FileChange:
-    """Raises ValueError where the section's header can't be read."""
+    """Raises ValueError if the section's header can't be read."""
     extended = section.extended
     old, new = _names(section)
     hunks = tuple(_hunk(*found) for found in section.hunks)
@@ -178,14 +179,14 @@ def _build(section: FileDiff) -> FileChange:
 
 
 def _is_link(extended: dict[str, str], index_mode: str | None, hunks: tuple[Hunk, ...]) -> bool:
-    """Whether every mode that is said of the new side is a link's, and it has no more than a link's one line."""
+    """Whether all modes of the new side are a link's, and it has only the one line of a link."""
     said = {extended.get("new file mode"), extended.get("new mode"), index_mode} - {None}
     modes = said or {extended.get("deleted file mode")}
     return modes == {_LINK_MODE} and sum(len(hunk.added) for hunk in hunks) <= 1
 
 
 def _is_plain_creation(section: FileDiff, hunks: tuple[Hunk, ...]) -> bool:
-    """Whether a diff that is not git's, and so has no mode, makes the file."""
+    """Whether a diff that is not git's, and so has no mode, creates the file."""
     if section.git_header is not None or len(hunks) != 1:
         return False
     starts = hunks[0].old_start, hunks[0].new_start
@@ -196,7 +197,7 @@ def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
     lines: list[DiffLine] = []
     old_no, new_no = old_start, new_start
     for line in raw:
-        if line[0] == "\\":  # "No newline at end of file", in whatever language git speaks
+        if line[0] == "\\":  # "No newline at end of file", in git's language setting
             lines[-1:] = [replace(last, ending="") for last in lines[-1:]]
             continue
         text, ending = (line[1:-1], "\r\n") if line.endswith("\r") else (line[1:], "\n")
@@ -215,7 +216,7 @@ def _hunk(old_start: int, new_start: int, raw: list[str]) -> Hunk:
 
 
 def _names(section: FileDiff) -> tuple[str | None, str | None]:
-    """(old, new) paths; None for a side that does not exist. Raises ValueError where there is one name alone."""
+    """(old, new) paths; None for a side that does not exist. Raises ValueError if there is only one name."""
     extended = section.extended
     old_moved = extended.get("rename from", extended.get("copy from"))
     new_moved = extended.get("rename to", extended.get("copy to"))
@@ -227,7 +228,7 @@ def _names(section: FileDiff) -> tuple[str | None, str | None]:
         old, new = _split_git_header((section.git_header or "").removeprefix("diff --git "))
     has_prefixes = all(name == NULL or PREFIX.match(name) for name in (old, new))
     if NULL not in (old, new) and old[:2] == new[:2]:
-        has_prefixes = False  # git --no-prefix on a folder that is called "a"
+        has_prefixes = False  # git --no-prefix on a folder named "a"
     sides = [None if name == NULL else name[2:] if has_prefixes else name for name in (old, new)]
     if "new file mode" in extended:
         sides[0] = None
@@ -237,7 +238,7 @@ def _names(section: FileDiff) -> tuple[str | None, str | None]:
 
 
 def _split_git_header(names: str) -> tuple[str, str]:
-    """Both names: mostly the same but for their prefixes, and otherwise parted by the last blank."""
+    """Both names. Without their prefixes they are usually equal; otherwise the last space separates them."""
     half = len(names) // 2
     old, new = unquote(names[:half]), unquote(names[half + 1 :])
     if names[half : half + 1] == " " and old[2:] == new[2:]:
@@ -248,7 +249,7 @@ def _split_git_header(names: str) -> tuple[str, str]:
     return unquote(old), unquote(new)
 
 
-# Wholeness
+# Whether a hunk shows the whole file
 
 
 def _starts_at_top(change: FileChange) -> bool:
@@ -263,7 +264,7 @@ def _is_surely_whole(change: FileChange, new_blob: str | None) -> bool:
         return False
     if change.kind in ("added", "deleted") or any(not line.ending for line in change.hunks[0].lines):
         return True
-    # git names the new file by the hash of its content: the best proof there is.
+    # git's hash of the new content is the best proof.
     return new_blob is not None and _is_blob(change.hunks[0].new_text(), new_blob)
 
 
@@ -280,11 +281,11 @@ def _is_blob(text: str, name: str) -> bool:
 
 
 def _judge_wholeness(files: list[FileChange], hashed: set[int]) -> list[FileChange]:
-    """Marks the files whose one hunk reaches the end, as the context shown elsewhere in the diff proves.
+    """Marks files as whole if their one hunk must reach the end of the file, by the context elsewhere in the diff.
 
-    A diff made with n lines of context shows n lines after a hunk's last change unless the file ends. How
-    large n is at least, the hunks tell: no run before the first change is longer than n, none between two
-    changes longer than 2n. Where git's hash is there and did not prove it, it disproves it.
+    A diff with n lines of context shows n lines after a hunk's last change unless the file ends. The hunks give a
+    lower bound of n: no run before the first change is longer than n, and none between two changes is longer than 2n.
+    If git's hash is there and did not prove it, it disproves it.
     """
     runs = [[_context_runs(hunk) for hunk in change.hunks] for change in files]
     shown_runs = [(before, (between + 1) // 2, after) for of in runs for before, between, after in of]
@@ -299,6 +300,6 @@ def _judge_wholeness(files: list[FileChange], hashed: set[int]) -> list[FileChan
 
 
 def _context_runs(hunk: Hunk) -> tuple[int, int, int]:
-    """Context lines before the first change, most between two changes, and after the last change."""
+    """The number of context lines before the first change, the most between two, and those after the last."""
     runs = [len(run) for run in re.split("[-+]", "".join(line.tag for line in hunk.lines))]
     return (runs[0], max(runs[1:-1], default=0), runs[-1]) if len(runs) > 1 else (0, 0, runs[0])

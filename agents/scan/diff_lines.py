@@ -1,7 +1,7 @@
 """Finds where diffs and code fences start and end in a text, by lines.
 
-It counts the lines that hunk headers promise, so that a diff of a diff, or of a Markdown file with fences, is
-recognised.
+It counts the lines that hunk headers promise. So it recognises a diff of a diff, and a diff of a Markdown file with
+fences.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-# A proposal's body is far smaller (its envelope has a limit); these bound the time of anyone's call.
+# A proposal's body is far smaller, because its envelope has a limit. These limits bound the time of any call.
 CHARS_MAX = 8_000_000
 LINES_MAX = 200_000
 FILES_MAX = 2_000
 BLOCKS_MAX = 1_000
 FAULTS_MAX = 200
-HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and what stands around them
-FENCE_INDENT_MAX = 12  # a fence in a list in a list; deeper is indented text
+HEADER_CHARS_MAX = 8_300  # two paths of 4,096, the longest that Linux opens, and the rest of the line
+FENCE_INDENT_MAX = 12  # a fence in a list in a list; a deeper one is indented text
 QUOTED_CHARS_MAX = 120  # of a foreign line in a fault
 
 PREFIX = re.compile(r"[abciow12]/")  # what git puts before a name; the digits are of --no-index
@@ -33,14 +33,14 @@ _ESCAPED = dict(zip(b'abtnvfr"\\', b'\a\b\t\n\v\f\r"\\', strict=True))
 
 
 def short_quote(text: str) -> str:
-    """A foreign text as a reason may quote it: short, and without control characters."""
+    """A foreign text, cut and without control characters, for a reason."""
     cut = text if len(text) <= QUOTED_CHARS_MAX else text[:QUOTED_CHARS_MAX] + "…"
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in cut)
 
 
 @dataclass(slots=True)
 class FileDiff:
-    """The lines of one file's diff, while they are collected; a hunk is its two starts and its lines."""
+    """The lines of one file's diff while they are collected. A hunk is its two starts and its lines."""
 
     line: int
     git_header: str | None = None
@@ -50,7 +50,7 @@ class FileDiff:
     hunks: list[tuple[int, int, list[str]]] = field(default_factory=list)
     is_binary: bool = False
     is_complete: bool = True
-    is_longer: bool = False  # more of its lines follow than its last header says
+    is_longer: bool = False  # more of its lines follow than its last header announced
 
 
 @dataclass(slots=True)
@@ -65,12 +65,12 @@ class Fence:
     has_diff: bool = False
 
     def code(self) -> str:
-        """What stands inside, with plain line ends."""
+        """The lines inside, with "\\n" as line ends."""
         return "".join(line.removesuffix("\r") + "\n" for line in self.lines)
 
 
 class Scanner:
-    """Walks the lines once; ``_at`` is the next. Diffs win over fences, since they state their length."""
+    """Reads the lines once; ``_at`` is the next. Diffs win over fences, because they state their length."""
 
     def __init__(self, text: str) -> None:
         self.sections: list[FileDiff] = []
@@ -78,10 +78,10 @@ class Scanner:
         self.faults: list[str] = []
         self._fence: Fence | None = None
         self._at = 0
-        # Not splitlines(): a form feed or U+2028 inside a line ends no line of a diff.
+        # Not splitlines(): a form feed or U+2028 does not end a line of a diff.
         self._lines = text[:CHARS_MAX].split("\n")
         if not self._lines[-1]:
-            self._lines.pop()  # what follows the last line's end is no line
+            self._lines.pop()  # the text ended with a line feed
         if len(text) > CHARS_MAX or len(self._lines) > LINES_MAX:
             self.fault(
                 f"only the first {LINES_MAX:,} lines or {CHARS_MAX:,} characters were read "
@@ -91,9 +91,9 @@ class Scanner:
         self.prose = self._lines.copy()
 
     def run(self) -> None:
-        """Fills ``sections``, ``fences`` and ``faults``, and blanks out of ``prose`` the diffs that it took.
+        """Fills ``sections``, ``fences`` and ``faults``, and blanks the diffs out of ``prose``.
 
-        What only looks like a diff, or says nothing of a file, stays: nobody else reads its lines.
+        Lines that only look like a diff, or name no file, stay in the prose: nothing else reads them.
         """
         runs_on = False
         while (start := self._at) < len(self._lines):
@@ -105,7 +105,7 @@ class Scanner:
                     self.prose[start : self._at] = [""] * (self._at - start)
             elif self._take_fence():
                 runs_on = False
-            else:  # what a diff has beyond its header's count is of it; what that adds is read all the same
+            else:  # lines beyond its header's count belong to the diff; what they add is read all the same
                 line = self._consume()
                 runs_on &= line.startswith((" ", "+", "-", "\\"))
                 if runs_on and line[0] != "+":
@@ -113,7 +113,7 @@ class Scanner:
         self._close_fence()
 
     def fault(self, message: str) -> None:
-        """Notes what could not be read."""
+        """Records a part that could not be read."""
         if len(self.faults) < FAULTS_MAX:
             self.faults.append(message)
         elif len(self.faults) == FAULTS_MAX:
@@ -130,7 +130,7 @@ class Scanner:
         return line[:indent].lstrip(" ") + line[indent:]
 
     def _peek_header(self, ahead: int = 0) -> str:
-        """The line as a header: without a diff's CRLF; "" past the end, or where it is too long for one."""
+        """The line as a header, without a CR; "" past the end, or if it is too long for a header."""
         line = (self._peek(ahead) or "").removesuffix("\r")
         return line if len(line) <= HEADER_CHARS_MAX else ""
 
@@ -179,7 +179,7 @@ class Scanner:
     # Diffs
 
     def _take_odd_diff(self) -> bool:
-        """What looks like a diff and is none that can be read: a combined diff, a hunk without a file."""
+        """Takes an unreadable diff: a combined diff, or a hunk without a file."""
         line = self._peek_header()
         if line.startswith(("diff --cc ", "diff --combined ")):
             self.fault(f"line {self._at + 1}: a merge's combined diff can't be read; send one for one parent")
@@ -233,7 +233,7 @@ class Scanner:
         return True
 
     def _looks_like_git(self) -> bool:
-        """Not a sentence that happens to start with these words."""
+        """Whether a line is git's, and not a sentence that begins with these words."""
         following = self._peek_header(1)
         if following.startswith((*_EXTENDED, "--- ", "Binary files ", "GIT binary patch")):
             return True
@@ -244,7 +244,7 @@ class Scanner:
         return self._peek_header().startswith("--- ") and self._peek_header(1).startswith("+++ ")
 
     def _take_hunk(self, section: FileDiff) -> bool:
-        """Takes one hunk whose lines are as many as its header promises; any other is a fault."""
+        """Takes one hunk if it has as many lines as its header promises. Otherwise it is a fault."""
         header = self._peek_header()
         if not header.startswith("@@"):
             return False
@@ -268,7 +268,7 @@ class Scanner:
             old_left -= tag in " -"
             new_left -= tag in " +"
             self._consume()
-            is_trimmed = not line.strip("\r")  # what trims blank lines trims their tag, too
+            is_trimmed = not line.strip("\r")  # editors that trim blank lines trim their leading space
             lines.append(" " + line if is_trimmed else line)
         while (line := self._peek() or "").startswith("\\ "):
             lines.append(line)
@@ -279,7 +279,7 @@ class Scanner:
         return True
 
     def _runs_on(self) -> bool:
-        """Whether more changed lines follow a hunk that is complete by its own count."""
+        """Whether more changed lines follow after the hunk has reached its announced length."""
         ahead = 0
         while (line := self._peek(ahead)) and line[0] in " +-" and not line.startswith(("--- ", "-- ")):
             if line[0] != " " and line not in ("--", "---"):
@@ -288,7 +288,7 @@ class Scanner:
         return False
 
     def _hunk_fault(self, section: FileDiff, at: int, what: str) -> bool:
-        """Notes it; the hunk is taken all the same."""
+        """Records the fault. The hunk is taken all the same."""
         section.is_complete = False
         section.is_longer = what == _LONGER
         name = (section.new_name if section.new_name != NULL else section.old_name) or "?"
@@ -311,7 +311,7 @@ class Scanner:
     def _finish(self, section: FileDiff) -> None:
         if len(self.sections) >= FILES_MAX:
             self.fault(f"line {section.line}: only the first {FILES_MAX:,} files were read")
-            self._at = len(self._lines)  # all that follows is unread, which the fault says
+            self._at = len(self._lines)  # the rest is unread, as the fault says
             return
         says = section.hunks or section.is_binary or not section.is_complete
         if not (says or _FACTS.intersection(section.extended)):

@@ -21,22 +21,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Only what matters to a decision: the code can't run, or surely does not do what it says. Style is not here.
+# Only what matters to a decision: code that can't run, or certainly does not do what it says. No style rules.
 RUFF_RULES = (
-    "E9,F50,F52,F601,F602,F63,F7,F821,F822,F823,PLE,"  # breaks or lies at run time
-    "B002,B012,B015,B018,B020,B023,B025,B029,B030,B032"  # does something else than it seems to
+    "E9,F50,F52,F601,F602,F63,F7,F821,F822,F823,PLE,"  # breaks at run time, or does not do what it says
+    "B002,B012,B015,B018,B020,B023,B025,B029,B030,B032"  # does something else than it seems to do
 )
-# Left out: what needs knowledge of the surroundings (asserts, temporary paths, random numbers, imports of
-# subprocess, calls without a shell), and what python_dangers.py judges better because it follows values.
+# Left out: rules that need knowledge of the surroundings (asserts, temporary paths, random numbers, imports of
+# subprocess, calls without a shell), and those that python_dangers.py judges better because it follows values.
 BANDIT_TESTS = (
     "B103,B105,B106,B107,B201,B202,B301,B302,B304,B305,B306,B307,B102,B312,B313,B314,B315,B316,B317,B318,B319,"
     "B321,B323,B324,B501,B502,B503,B504,B505,B506,B507,B508,B602,B604,B605,B608,B609,B610,B611,B612,B613,B614,"
     "B701,B702"
 )
-CPU_SECONDS_MAX = 10  # of one linter: it is ended past that; 25,000 lines that people wrote take two
-OUTPUT_BYTES_MAX = 4_000_000  # of one linter: some 8,000 findings; it can't write more to any file
-MEMORY_BYTES_MAX = 512 << 20  # of one linter: 200,000 lines that people wrote take a quarter of it
-NOTE_CHARS_MAX = 200  # of a linter's own words when it fails
+CPU_SECONDS_MAX = 10  # of one linter, which is then ended; 25,000 lines written by people take two
+OUTPUT_BYTES_MAX = 4_000_000  # of one linter: about 8,000 findings; it can't write more to any file
+MEMORY_BYTES_MAX = 512 << 20  # of one linter: 200,000 lines written by people take a quarter of it
+NOTE_CHARS_MAX = 200  # of a failed linter's own message
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,16 @@ class LinterFinding:
 
 @dataclass(frozen=True, slots=True)
 class Linted:
-    """What the linters found, and in ``faults`` which of them did not do its work, and why."""
+    """The findings, and in ``faults`` the linters that failed, with the reasons."""
 
     reports: tuple[LinterFinding, ...]
     faults: tuple[str, ...]
 
 
 def lint(texts: Mapping[str, str], broken: Mapping[str, str], *, timeout_s: float) -> Linted:
-    """Runs both linters, at the same time, once for all texts. The names are keys, not file names.
+    """Runs both linters at the same time, once for all texts. The names are keys, not file names.
 
-    ``broken`` are texts that this Python can't parse: ruff alone reads them, for it knows newer syntax.
+    ``broken`` are texts that this Python can't parse. Only ruff reads them, because it knows newer syntax.
     """
     if not texts and not broken:
         return Linted((), ())
@@ -95,8 +95,8 @@ _RUFF = (
 _BANDIT = f"--quiet --format json --ignore-nosec --exit-zero --tests {BANDIT_TESTS} --recursive".split()
 
 
-# A linter's process, which limits itself before anything is read and leaves no core file. A file past its size
-# ends it by a signal, which Python would ignore. RLIMIT_AS would count the address space that threads reserve.
+# A linter's process. It limits itself before it reads anything, and leaves no core file. A file above its size ends
+# it by a signal, which Python would ignore. RLIMIT_AS would count the address space that threads reserve.
 _LIMITED = """
 import signal, sys
 from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, RLIMIT_FSIZE, setrlimit
@@ -127,7 +127,7 @@ def _lint_with(
 
 
 def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
-    """What one linter prints, as JSON. Raises _Failed."""
+    """The JSON that one linter prints. Raises _Failed."""
     if importlib.util.find_spec(tool) is None:
         raise _Failed(f"{tool} is not installed")
     environment = _environment(folder)
@@ -136,7 +136,7 @@ def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
     command = [sys.executable, "-P", "-c", _LIMITED, *limits, tool, *arguments]
     with Path(folder, f"{tool}.out").open("w+b") as out, Path(folder, f"{tool}.err").open("w+b") as err:
         try:
-            # Our own arguments, no shell. It writes to files, for what it says may be large.
+            # Our own arguments, no shell. It writes to files, because its output may be large.
             done = subprocess.run(
                 command,
                 cwd=folder,
@@ -166,7 +166,7 @@ def _run(tool: str, arguments: list[str], folder: str, timeout_s: float) -> Any:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """Nothing of the council's environment but where the linters are installed."""
+    """An environment with only the path of the linters."""
     specs = map(importlib.util.find_spec, ("ruff", "bandit"))
     paths = [str(Path(spec.origin).parent.parent) for spec in specs if spec and spec.origin]
     return {

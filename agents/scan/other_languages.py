@@ -1,7 +1,7 @@
 """Finds grave faults in JavaScript, Go, Ruby, PHP, Java, CI and Kubernetes files, without parsing them.
 
-It has a small table of calls, read by their first argument, and of settings. A finding is evidence; no finding is
-not.
+It has a small table of calls, judged by their first argument, and a table of settings. A finding is evidence. The
+absence of findings proves nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Kind = Literal["run", "eval", "sh -c"]
 How = Literal["literal", "unknown", "built", "outside"]
 
 ARGUMENT_CHARS_MAX = 600  # of one argument that is read
-FOLLOWED_MAX = 4  # assignments of one name that are looked at
+FOLLOWED_MAX = 4  # assignments to one name that are followed
 HUNK_CHARS_MAX = 100_000  # a longer hunk is a bundle or data
-CALLS_MAX = 100  # of one file that are read: hostile text of nothing else would take minutes
+CALLS_MAX = 100  # calls read in one file: hostile text of nothing else would take minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ _SH_C = (
     r"[\"'](?:/bin/|/usr/bin/)?(?:ba|z|da|k)?sh[\"']\s{0,9},\s{0,9}\[?\s{0,9}"
     r"[\"']-[a-z]{0,4}c[\"']\s{0,9},\s{0,9}"
 )
-# Per language: what is called, up to the argument that counts. "run" is grave if that is put together or from
-# outside, "eval" and "sh -c" unless it is a literal.
+# For each language: the called name, up to the relevant argument. "run" is grave if the argument is built or comes
+# from outside; "eval" and "sh -c" are grave unless it is a literal.
 _CALLS: dict[str, tuple[tuple[Kind, re.Pattern[str]], ...]] = {
     "js": (
         ("run", re.compile(r"(?:(?<![\w$.])|\b(?:child_process(?:[\"']\))?|childProcess|cp)\.)exec(?:Sync)?\(")),
@@ -95,7 +95,7 @@ _OUTSIDE = re.compile(
 )
 _COMMENT = re.compile(r"\s*(?://|\*|/\*|#|--)")
 
-# Settings that turn a check of certificates off, wherever they stand.
+# Settings that turn off the verification of certificates, in any position.
 _UNVERIFIED = re.compile(
     r"NODE_TLS_REJECT_UNAUTHORIZED[\"'\]]{0,3}\s{0,9}[=:,]\s{0,9}[\"']?0|"
     r"\b(?:rejectUnauthorized|strictSSL)[\"']?\s{0,9}[:=]\s{0,9}false\b|\bInsecureSkipVerify\s{0,9}:?[:=]\s{0,9}true\b|"
@@ -128,7 +128,7 @@ _TESTS_IGNORED = re.compile(
 
 
 def dangers(change: FileChange, *, is_test: bool) -> Iterator[Spot]:
-    """What the new side of a file brings in. In tests, only what comes from outside is as grave."""
+    """The dangers that the new side of a file adds. In tests, only input from outside is as grave."""
     gone = Counter(text.strip() for _, text in change.removed)
     suffix = change.path.rsplit("/", 1)[-1].rpartition(".")[2].lower()
     language = _LANGUAGE.get(suffix, "")
@@ -142,7 +142,7 @@ def dangers(change: FileChange, *, is_test: bool) -> Iterator[Spot]:
         found = list(_calls_of(hunk, language))
         left -= len(found)
         if left < 0 or sum(len(line.text) for line in hunk.lines) > HUNK_CHARS_MAX:
-            # Not read is not passed: the call that matters may stand behind a hundred others.
+            # An unread part is not passed: the dangerous call may follow a hundred harmless ones.
             yield Spot("concern", "shell", f"too much {suffix} to be read", hunk.new_start)
             break
         yield from _calls(hunk, found, fresh, language, is_test)
@@ -166,7 +166,7 @@ def _settings(hunk: Hunk, fresh: set[int], suffix: str, is_test: bool) -> Iterat
 
 
 def _calls_of(hunk: Hunk, language: str) -> Iterator[tuple[Kind, re.Match[str]]]:
-    """The calls of the new side that count, up to one more than are read."""
+    """The relevant calls of the new side, up to one more than are read."""
     lines = (line.text for line in hunk.lines if line.tag != "-")
     text = "\n".join("" if _COMMENT.match(line) else line for line in lines)[:HUNK_CHARS_MAX]
     for kind, pattern in _CALLS[language]:
@@ -211,7 +211,7 @@ def _argument(text: str) -> str:
 
 
 def _assignments(text: str) -> dict[str, list[int]]:
-    """For each name, where the first values that it is given begin."""
+    """For each name, the places where its first assigned values begin."""
     given: dict[str, list[int]] = {}
     for found in _ASSIGNED.finditer(text):
         ends = given.setdefault(found[1], [])
@@ -221,7 +221,7 @@ def _assignments(text: str) -> dict[str, list[int]]:
 
 
 def _how(text: str, language: str, around: str, given: dict[str, list[int]]) -> How:
-    """Whether an argument is fixed in the source, as far as it and the assignments around it show."""
+    """Whether an argument is fixed in the source, as far as it and the nearby assignments show."""
     inner = _INTERPOLATED.get(language)
     strings = _STRING.findall(text)
     held = [part for string in strings for part in (inner.findall(string) if inner else [])]
@@ -247,7 +247,7 @@ def _how(text: str, language: str, around: str, given: dict[str, list[int]]) -> 
 
 
 def _workflow(change: FileChange) -> Iterator[Spot]:
-    """What anybody may write into a title must not become shell text, nor a fork's code get the secrets."""
+    """Text that anybody may write into a title must not become shell text, nor may a fork's code get the secrets."""
     for hunk in change.hunks:
         lines = [(line.new_no or 0, line.text) for line in hunk.lines if line.tag != "-"]
         at = dict(lines)

@@ -27,7 +27,7 @@ def find(text: str) -> Iterator[Found]:
     yield from _phones(text)
 
 
-# E-mail: the @ is looked for first, so that a text of a million dots costs one scan
+# E-mail: the @ is searched first, so that a text of a million dots costs one scan
 
 _LOCAL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._%+-]{0,62}[A-Za-z0-9_])?\Z")
 _LOCAL_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-")
@@ -107,9 +107,9 @@ def _ibans(text: str) -> Iterator[Found]:
         size = _IBAN_LENGTHS.get(bare[:2], 0)
         if len(bare) < size or not size:
             continue
-        bare = bare[:size]  # the pattern may have taken the next word, too
+        bare = bare[:size]  # the pattern may include the next word
         if int("".join(str(int(char, 36)) for char in bare[4:] + bare[:4])) % 97 == 1:
-            # A documented example is nobody's account, but outside of tests one should ask why it is there.
+            # A documented example belongs to nobody, but outside of tests it is suspicious.
             grade: Grade = "likely" if bare in _EXAMPLE_IBANS else "sure"
             spaced = re.match(rf"(?: ?\w){{{size}}}", match.group())
             yield "bank account (IBAN)", grade, spaced.group() if spaced else bare, match.start()
@@ -140,7 +140,7 @@ _ISSUERS = (
 
 
 def luhn(digits: str) -> bool:
-    """Whether a number's last digit is the check digit of those before it (ISO 7812)."""
+    """Whether a number's last digit is the check digit of the others (ISO 7812)."""
     total = 0
     for place, char in enumerate(reversed(digits)):
         value = int(char) * (1 + place % 2)
@@ -154,14 +154,14 @@ def _cards(text: str) -> Iterator[Found]:
         known = any(prefix.match(bare) and len(bare) in lengths for prefix, lengths in _ISSUERS)
         if not known or not luhn(bare):
             continue
-        # The published test numbers move no money (and repeat a digit, as a rule); see the IBANs above.
+        # Published test numbers move no money, and most repeat a digit. See the IBANs above.
         grade: Grade = "likely" if bare in _TEST_CARDS or len(set(bare)) < 4 else "sure"
         yield "payment card number", grade, match.group(), match.start()
 
 
-# National ids: those with a checksum, or with the word beside them
+# National ids: those with a checksum, or with a word that names them
 
-_CONTEXT_CHARS = 60  # how far the word that names an id may stand before it
+_CONTEXT_CHARS = 60  # characters before an id that may hold the word that names it
 _SSN = re.compile(r"(?<![\w.-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])(?!\.\d)")
 _SSN_FAKE = frozenset({"123-45-6789", "078-05-1120", "219-09-9999", "111-11-1111", "987-65-4321"})
 
@@ -183,7 +183,7 @@ def _national_ids(text: str) -> Iterator[Found]:
 
 
 def _cpf(digits: str) -> bool:
-    """Brazil's two check digits, each mod 11 over those before it."""
+    """Brazil's two check digits, each mod 11 over the digits before it."""
     sums = (sum(int(d) * (size + 1 - at) for at, d in enumerate(digits[:size])) for size in (9, 10))
     return len(set(digits)) > 1 and [int(digit) for digit in digits[9:]] == [n * 10 % 11 % 10 for n in sums]
 
@@ -210,7 +210,7 @@ def _pesel(digits: str) -> bool:
     return sum(int(d) * w for d, w in zip(digits, (1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1), strict=True)) % 10 == 0
 
 
-# Kind, shape, the word that must stand before it where its check alone says too little, and its check.
+# Kind, shape, the word that must come before it if its check alone is weak, and its check.
 _IDS: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
     ("tax id (Brazil, CPF)", re.compile(r"(?<![\w.-])\d{3}\.\d{3}\.\d{3}-\d{2}(?![\w-])(?!\.\d)"), "", _cpf),
     ("tax code (Italy)", re.compile(
@@ -240,5 +240,5 @@ def _phones(text: str) -> Iterator[Found]:
             if not 8 <= len(digits) <= 15 or (pattern is _PLUS and len(digits) < 9):
                 continue
             run = digits in "01234567890123456789" or len(set(digits)) <= 2
-            fictional = "55501" in digits[-8:]  # 555-01xx is kept for films
+            fictional = "55501" in digits[-8:]  # 555-01xx is reserved for films
             yield "phone number", "fake" if run or fictional else "likely", match.group(), match.start()

@@ -1,9 +1,8 @@
 """Finds the checks in a syntax tree, each in one normal form.
 
-A check is a condition under which code does not go on: ``if not user.is_admin: raise``, an ``assert``, a
-decorator such as ``@login_required``, a call such as ``verify_signature(...)``. Each is reduced to its
-*clauses*, so that ``if a or b: raise``, ``if a: raise`` with ``if b: raise``, and
-``if not a and not b: go_on()`` are equal.
+A check is a condition that stops the code: ``if not user.is_admin: raise``, an ``assert``, a decorator such as
+``@login_required``, a call such as ``verify_signature(...)``. Each is reduced to its *clauses*, so that
+``if a or b: raise``, ``if a: raise`` with ``if b: raise``, and ``if not a and not b: go_on()`` are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from council.agents.scan.personal import words as table
 from council.agents.scan.python_hunks import PythonPiece
 
-# Beginnings of words that speak of who may do what, and of whether something is genuine.
+# Beginnings of words about permissions, and about whether something is genuine.
 _STEMS = """acl admin allow auth banned blocked captcha credential csrf denied deny expire forbid hmac logged
 login owner password permi perms privil revoked role signature signed staff superuser trust valid verif
 whitelist"""
@@ -35,8 +34,8 @@ _NO_CHECK_CALLS = table("check_output check_call ensure_future assertion validat
 _STOPPING_CALLS = table("abort exit _exit fail deny forbid reject redirect")
 _REFUSALS = re.compile(r"(?i)(40[13]|forbid|denied|deny|unauthor|reject|invalid|not allowed|error)")
 _SMALL_WORDS = table("is not self none len get the of in isinstance cls has any")
-_SURROUNDINGS = table("version platform python")  # a check of these guards nothing of the user's
-NEIGHBOURS_MAX = 8  # statements before and after a check by which one tells whether its place is still there
+_SURROUNDINGS = table("version platform python")  # a check of these protects nothing of the user's
+NEIGHBOURS_MAX = 8  # statements before and after a check that identify its place
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.Lt: ast.GtE, ast.Gt: ast.LtE, ast.Is: ast.IsNot, ast.In: ast.NotIn,
 }  # fmt: skip
@@ -46,7 +45,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One clause of a check. ``words`` are what it speaks of, ``parts`` the normal forms of its conjuncts."""
+    """One clause of a check. ``words`` are the words in it, ``parts`` the normal forms of its conjuncts."""
 
     key: str
     kind: str  # guard, assert, decorator or call
@@ -54,24 +53,24 @@ class Check:
     words: frozenset[str]
     line: int
     inverse: str  # the normal form of the opposite
-    is_plain: bool  # it stops the code by a raise, or speaks of authority: surely a check
+    is_plain: bool  # it stops the code by a raise, or concerns permissions: certainly a check
     parts: frozenset[str] = frozenset()
-    after: tuple[ast.stmt, ...] = ()  # the statements it stands before, as far as they tell something
+    after: tuple[ast.stmt, ...] = ()  # the identifying statements after it
     before: tuple[ast.stmt, ...] = ()
-    owners: tuple[str, ...] = ()  # the functions and classes around it, the innermost last
+    owners: tuple[str, ...] = ()  # the functions and classes around it, innermost last
     path: str = ""
     clause: ast.expr | None = None
-    raises: str = ""  # the exception, where the code stops by one
-    is_implied: bool = False  # `if good: return it` before a refusal: it may stand in, and need not stay
+    raises: str = ""  # the exception, if it raises one
+    is_implied: bool = False  # `if good: return it` before a refusal; it may be removed
 
     @property
     def function(self) -> str:
-        """The innermost function or class around it; "" where none is in sight."""
+        """The innermost function or class around it; "" if none is visible."""
         return self.owners[-1] if self.owners else ""
 
     @property
     def subject(self) -> str:
-        """The one name whose presence it asks for, if that is all it asks: ``x`` of ``x is None`` and ``not x``."""
+        """The one name whose presence it tests, if that is all: ``x`` of ``x is None`` and ``not x``."""
         match self.clause:
             case ast.Compare(left=left, ops=[ast.Is(), *_], comparators=[ast.Constant(value=None), *_]):
                 return dotted(left)
@@ -81,7 +80,7 @@ class Check:
 
     @property
     def is_access(self) -> bool:
-        """Whether it decides who gets in, by the widest reading: of a decorator's name, say."""
+        """Whether it controls access, in the widest sense, such as by a decorator's name."""
         return any(word.startswith(_ACCESS_STEMS) for word in self.words)
 
 
@@ -106,7 +105,7 @@ def checks_of(piece: PythonPiece) -> Iterator[Check]:
 
 
 def hollow(function: _Function) -> bool:
-    """Whether a function answers yes, or nothing, before it has looked at anything."""
+    """Whether a function returns true, or nothing, before it has examined anything."""
     body = (node for node in function.body if not isinstance(node, ast.Pass) and not _is_remark(node))
     match next(body, None):
         case None | ast.Return(value=None) | ast.Return(value=ast.Constant(value=True | 1 | None)):
@@ -124,7 +123,7 @@ def functions_of(tree: ast.AST) -> Iterator[_Function]:
 
 
 def deciders(tree: ast.AST) -> Iterator[_Function]:
-    """Those that, by name and body, decide who may do what or whether a thing is genuine."""
+    """The functions that decide permissions or whether something is genuine, by name and body."""
     for function in functions_of(tree):
         words = split(function.name) | words_of(function)
         if _PREDICATE.match(function.name) and speaks_of_authority(words):
@@ -146,14 +145,14 @@ def _checks_of(node: ast.stmt) -> Iterator[Check]:
                 words, body = words_of(decorator), telling(node.body[:NEIGHBOURS_MAX])
                 yield Check(key, "decorator", text, words, decorator.lineno, "", True, after=body)
     for call in _check_calls(node):
-        # A check whose answer is thrown away can only be there to stop the code.
+        # A check whose result is dropped can only serve to stop the code.
         is_statement = isinstance(node, ast.Expr) and "raise_for_status" not in dotted(call.func)
         key = f"call {ast.dump(call)}"
         yield Check(key, "call", _unparsed(call), words_of(call), call.lineno, "", is_statement)
 
 
 def _conditions(node: ast.If) -> Iterator[Check]:
-    """``if bad: raise`` and ``if good: go_on()`` both forbid to go on when it is bad."""
+    """``if bad: raise`` and ``if good: go_on()`` both stop the code if it is bad."""
     words = words_of(node.test)
     if words & _SURROUNDINGS:
         return
@@ -171,7 +170,7 @@ def _conditions(node: ast.If) -> Iterator[Check]:
 
 
 def _implied(node: ast.stmt, following: Sequence[ast.stmt]) -> Iterator[Check]:
-    """``if good: return it`` with a refusal right behind it forbids to go on when it is bad."""
+    """``if good: return it``, followed by a refusal, stops the code if it is bad."""
     if not isinstance(node, ast.If) or node.orelse or not _stops(following)[1]:
         return
     if _stops(node.body) == (True, False):
@@ -195,7 +194,7 @@ def _check(
 
 
 def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
-    """Whether a block ends the code's run, and whether it surely does so as a refusal."""
+    """Whether a block stops the code, and whether that is certainly a refusal."""
     match body[-1] if body else None:
         case ast.Raise():
             return True, True
@@ -210,9 +209,9 @@ def _stops(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
 
 
 def _check_calls(node: ast.stmt) -> Iterator[ast.Call]:
-    """Calls of this one statement, not of the blocks in it, that check something."""
+    """Checking calls in this one statement, not in its blocks."""
     if isinstance(node, ast.If | ast.Assert | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return  # a condition is a clause already, a definition's decorators are seen by themselves
+        return  # a condition is a clause already, and a definition's decorators are handled elsewhere
     for value in (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)):
         for inner in ast.walk(value):
             if isinstance(inner, ast.Call):
@@ -230,7 +229,7 @@ def _is_narrowing(test: ast.expr) -> bool:
 
 
 def telling(statements: Sequence[ast.stmt]) -> tuple[ast.stmt, ...]:
-    """Those by which one can tell whether code is still there: not `pass` or `return None`."""
+    """The statements that can identify code: not `pass` or `return None`."""
     return tuple(filter(_tells, statements))
 
 
@@ -245,7 +244,7 @@ def _tells(node: ast.stmt) -> bool:
 
 
 def _clauses(test: ast.expr) -> Iterator[ast.expr]:
-    """What a condition stops at, each by itself: the parts of its top-level ``or``."""
+    """The parts of a condition's top-level ``or``, each of which stops the code."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
         for value in test.values:
             yield from _clauses(value)
@@ -276,7 +275,7 @@ def _unparsed(node: ast.AST) -> str:
 
 
 def dotted(node: ast.AST | None) -> str:
-    """``a.b.c`` of a name or attribute; what it hangs on is left out where that is no name."""
+    """``a.b.c`` of a name or attribute, without a base that is not a name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -300,7 +299,7 @@ def split(name: str) -> frozenset[str]:
 
 
 def words_of(node: ast.AST) -> frozenset[str]:
-    """The words of all names and short texts in an expression, without those that say nothing."""
+    """The words of all names and short texts in an expression, without those that have no meaning."""
     texts = (inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant))
     names = [*names_in(node), *(text for text in texts if isinstance(text, str) and len(text) <= 40)]
     return frozenset(word for name in names for word in split(name)) - _SMALL_WORDS

@@ -1,7 +1,7 @@
 """Finds calls and settings in Python that let an attacker in.
 
 It judges what linters cannot: whether the text that reaches a shell, a database or ``eval`` is built at run time.
-``python_names`` says what is known of a name.
+``python_names`` tells how a name got its value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from council.agents.scan.python_names import NameFacts, joined, keyword, last_of
 from council.agents.scan.secrets import find_tokens, named_secret
 from council.agents.scan.shell_rules import SHELLS, base_name
 
-KEY_CHARS_MIN = 16  # shorter texts hold no key that shows by itself
+KEY_CHARS_MIN = 16  # a shorter text can't be recognised as a key by itself
 
 _SQL = re.compile(
     r"\s*(select|insert|update|delete|drop|alter|create|truncate|replace|merge|with|grant|call|exec|pragma)\s",
@@ -30,7 +30,7 @@ _SQL_SINKS = words(
     "execute executemany executescript raw text read_sql read_sql_query fetch fetchrow fetchval execute_sql RawSQL "
     "mogrify exec_driver_sql"
 )
-_RUNS_WORDS = ("create_subprocess_exec", "exec", "spawn")  # and os.execvp, os.spawnlp with their kin
+_RUNS_WORDS = ("create_subprocess_exec", "exec", "spawn")  # with os.execvp, os.spawnlp and the like
 _SUBPROCESS = words("run call Popen check_call check_output")
 _SHELLS = words(
     "os.system os.popen subprocess.getoutput subprocess.getstatusoutput commands.getoutput popen2.popen2 "
@@ -47,7 +47,7 @@ _FOREIGN = re.compile(
     r"(?i)(request|body|payload|recv|sock|upload|message|cookie|input|param|remote|client|data)"
 )
 
-# Where the values of a name come from: what is read here of a file, and what surely came from elsewhere.
+# The sources of a name's value: a file that is read here, and what certainly comes from elsewhere.
 _LOCAL = re.compile(r"\bopen\(|\.read_bytes\(|\bdumps\(")
 _OUTSIDE = re.compile(
     r"(?i)\b(request|response|urlopen|recv\w*|sock\w*|payload|upload\w*|message|stdin|b64decode|redis|websocket)\b"
@@ -61,7 +61,7 @@ _FED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PythonDanger:
-    """One dangerous spot. ``key`` is the same for the same code wherever it stands."""
+    """One dangerous place. ``key`` is the same for the same code in any place."""
 
     line: int
     end_line: int
@@ -75,7 +75,7 @@ class PythonDanger:
 def fresh_dangers(
     old: Sequence[PythonPiece], new: Sequence[PythonPiece], *, is_test: Callable[[str], bool]
 ) -> Iterator[tuple[PythonPiece, int, PythonDanger]]:
-    """What the new pieces of a change hold and the old ones did not, each with its piece and the file's line."""
+    """The dangers that the new pieces of a change have and the old ones lack, each with its piece and line."""
     inherited = Counter(danger.key for piece in old for danger in dangers(piece.tree, is_test=False))
     for piece in new:
         for danger in dangers(piece.tree, is_test=is_test(piece.path) and not _is_misnamed(piece)):
@@ -87,7 +87,7 @@ def fresh_dangers(
 
 
 def _is_misnamed(piece: PythonPiece) -> bool:
-    """Whether a file outside of the tests' folders is called test_… and, seen whole, holds no test."""
+    """Whether a file outside of the tests' folders is named test_… but, seen whole, holds no test."""
     if not piece.is_whole or re.search(r"(?:^|/)(?:tests?|testing|specs?|fixtures?|mocks?|e2e)/", piece.path):
         return False
     defined = (
@@ -97,7 +97,7 @@ def _is_misnamed(piece: PythonPiece) -> bool:
 
 
 def dangers(tree: ast.Module, *, is_test: bool) -> list[PythonDanger]:
-    """The dangerous spots of a tree. In tests they weigh less: their input is the author's own."""
+    """The dangerous places of a tree. In tests they weigh less, because the input is the author's own."""
     names = NameFacts(tree)
     found: list[PythonDanger] = []
     for node in ast.walk(tree):
@@ -112,7 +112,7 @@ def dangers(tree: ast.Module, *, is_test: bool) -> list[PythonDanger]:
 
 
 def _is_fed(node: ast.AST, names: NameFacts) -> bool:
-    """Whether what a caller from outside sends is among a call's arguments: no test's own input."""
+    """Whether a call's arguments hold input from an outside caller, so not a test's own input."""
     return isinstance(node, ast.Call) and any(_FED.search(names.behind(value)) for value in node.args[:2])
 
 
@@ -164,7 +164,7 @@ def _judge_shell(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
 
 
 def _handed_to_shell(args: Sequence[ast.expr], names: NameFacts) -> tuple[str, ast.expr | None]:
-    """What stands behind ``sh -c`` in a command given word by word, as a list or as arguments."""
+    """The text after ``sh -c`` in a command given word by word, as a list or as arguments."""
     words = [item for arg in args for item in names.items(arg) or [arg]]
     said = [str(word.value) if isinstance(word, ast.Constant) else "" for word in words]
     for at, word in enumerate(said):
@@ -185,10 +185,10 @@ def _judge_sql(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
         return
     query = names.resolve(call.args[0])
     if isinstance(query, ast.Call) and dotted(query.func).rsplit(".", 1)[-1] in _SQL_SINKS:
-        return  # text(...) inside execute(...) is judged by itself
+        return  # text(...) inside execute(...) is judged separately
     text = names.text(query)
     if last in ("text", "raw", "fetch") and not text.lstrip()[:4].isupper():
-        return  # these names are also those of labels and pages, whose words are not in capitals
+        return  # labels and pages have methods with these names too, but their words are not in capitals
     if names.kind(query) == "built" and _SQL.match(text):
         yield "sql", "builds SQL from a string, so that its input can change the statement", "high", True
 
@@ -199,7 +199,7 @@ def _judge_loading(call: ast.Call, names: NameFacts) -> Iterator[_Verdict]:
     if module in _PICKLES and last in ("load", "loads", "Unpickler") and call.args:
         behind = names.behind(call.args[0])
         is_foreign = bool(_FOREIGN.search(ast.unparse(call.args[0])[:400]) or _OUTSIDE.search(behind))
-        # Bytes from nowhere in sight may come from outside; a file that is opened here is the program's own.
+        # Bytes of unknown origin may come from outside. A file that is opened here belongs to the program.
         is_open = last == "loads" and not _LOCAL.search(behind)
         what = "from outside" if is_foreign else "whose origin is not visible"
         risk: RiskLevel = "high" if is_foreign or is_open else "med"
@@ -255,7 +255,7 @@ def _unverified_setting(node: ast.Assign, names: NameFacts) -> str:
 
 
 def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
-    """A key shows by itself, or by the name it is given; what a name makes likely is no more than that."""
+    """Keys that can be recognised by themselves, or by the name they are assigned to; the latter are only likely."""
     text = joined(node) if isinstance(node, ast.Constant | ast.BinOp) else None
     if text is not None:
         if len(text) >= KEY_CHARS_MIN and any(f.grade == "sure" for f in find_tokens(text)):
@@ -273,7 +273,7 @@ def _judge_secrets(node: ast.AST) -> Iterator[_Verdict]:
 
 
 def _pairs(node: ast.AST) -> list[tuple[str, ast.expr | None]]:
-    """The names that a node gives to values, and the values."""
+    """The pairs of names and values that a node assigns."""
     match node:
         case ast.Assign():
             return [(last_of(target), node.value) for target in node.targets]
@@ -288,7 +288,7 @@ def _pairs(node: ast.AST) -> list[tuple[str, ast.expr | None]]:
 
 
 def _is_false(node: ast.AST | None, names: NameFacts) -> bool:
-    """Whether a value is False: written so, as 0 where HTTP is spoken, or by a name that is given nothing else."""
+    """Whether a value is False: literally, as 0 in an HTTP setting, or through a name that has no other value."""
     given = names.values.get(node.id) if isinstance(node, ast.Name) else None
     if given:
         return all(isinstance(value, ast.Constant) and _is_false(value, names) for value in given)

@@ -1,9 +1,9 @@
 """Parses Python that is cut out of its file, such as a hunk of a diff.
 
-A hunk starts and ends anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
-surroundings: how many lines of context to leave off at either edge, and which brackets or quotes are open there. Both
-sides of a hunk share their context, so that a repair under which the old side parses must also serve the new side. If
-none does, the change itself broke the syntax.
+A hunk may start and end anywhere: inside a call, under an ``else:``, in a docstring. A *repair* describes the missing
+surroundings: how many lines of context to drop at either edge, and which brackets or quotes are open there. Both
+sides of a hunk share their context. So a repair under which the old side parses must also serve the new side. If none
+does, the change itself broke the syntax.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from council.agents.scan.diff import FileChange, Hunk
 from council.agents.scan.diff_lines import short_quote
 
 PARSE_TRIES = 5  # two trees are seldom built at the same instant
-TRIM_MAX = 12  # lines of context left off at an edge; more context than that is not an edge any more
-# The work of a parse, and of all that reads its tree, grows with its tokens: of people's code one in four characters,
-# of hostile text each. A parse can't be stopped, and no other thread runs meanwhile.
-TOKENS_MAX = 40_000  # of one parse, and of both sides together: some 4,000 lines of people's code
+TRIM_MAX = 12  # lines of context dropped at an edge; more are not an edge
+# The work of a parse, and of reading its tree, grows with the number of tokens. Code by people has one in four
+# characters; hostile text has one in each. A parse can't be stopped, and no other thread runs meanwhile.
+TOKENS_MAX = 40_000  # of one parse, and of both sides together: about 4,000 lines of code by people
 HUNK_TOKENS_MAX = 300_000  # for the repairs of one hunk together
-# For all of a change: people's code has a token in four characters, so it may be read twice; a short one more often.
+# For a whole change. Code by people has a token in four characters, so it may be read twice; a short one more often.
 CHARS_A_TOKEN, EFFORT_TOKENS_MIN, EFFORT_TOKENS_MAX = 2, 20_000, 500_000
 TOO_MANY = "more words, marks and lines than are read of one change"
-DEPTH_MAX = 250  # of a tree: what dumps one goes down three calls a level, of Python's 1,000
-SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs some hundred times that in memory
+DEPTH_MAX = 250  # of a tree: dumping one takes three calls a level, of Python's 1,000
+SOURCE_CHARS_MAX = 2_000_000  # of one file; CPython needs about a hundred times as much memory
 
 _PARSING = threading.Lock()
 _TOKEN_OR_LINE = re.compile(r"\w+|[^\w\s]|\n")
@@ -45,9 +45,9 @@ _CODE = (
 
 @dataclass(frozen=True, slots=True)
 class PythonPiece:
-    """Python that parses: ``text`` with its ``tree``, and for each line of text its number in the file.
+    """Python that parses: ``text`` with its ``tree``, and the file's line number for each line.
 
-    A line that the repair put in has the number 0. ``changed`` are the numbers that the change touches.
+    A line that the repair added has the number 0. ``changed`` are the numbers of the lines that the change touches.
     """
 
     path: str
@@ -62,7 +62,7 @@ class PythonPiece:
         return self.numbers[line - 1] if 0 < line <= len(self.numbers) else 0
 
     def line_of(self, first: int, last: int) -> int:
-        """The file's line of a place, the first changed one if there is any; 0 if it is only in a repair."""
+        """The file's line of a place: the first changed one, if any; 0 if it is only in a repair."""
         lines = range(first, min(last, first + 500) + 1)
         numbers = [number for at in lines if (number := self.number(at))]
         return next((number for number in numbers if number in self.changed), numbers[0] if numbers else 0)
@@ -72,9 +72,9 @@ class PythonPiece:
 class Sides:
     """A hunk, or a whole file, before and after. A side that could not be parsed is None.
 
-    ``error`` is (line, message) of a syntax error which the change surely brings in, if the syntax is not
-    merely newer than this Python's: ``broken`` is the text that another parser may confirm it on. ``unread`` says
-    what there is too much of, where a bound ended the reading: nothing is known of the rest.
+    ``error`` is (line, message) of a syntax error that the change certainly adds, unless the syntax is only newer
+    than this Python's; another parser may confirm it on the text ``broken``. ``unread`` names the limit that ended
+    the reading; the rest is unknown.
     """
 
     old: PythonPiece | None
@@ -86,7 +86,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Unparsable:
-    """Why a text is no Python that this interpreter can read."""
+    """Why this interpreter can't read a text as Python."""
 
     line: int
     message: str
@@ -94,19 +94,19 @@ class Unparsable:
 
 
 def tokens_in(text: str) -> int:
-    """About how many tokens a text has: its words, marks and lines, those in strings and comments among them."""
+    """The approximate number of tokens: words, marks and lines, also in strings and comments."""
     return len(_TOKEN_OR_LINE.findall(text))
 
 
 def parse(text: str) -> ast.Module | Unparsable:
-    """The syntax tree of ``text``. Never runs it, never raises for what it says."""
+    """The syntax tree of ``text``. Never runs it. No text makes it raise."""
     if len(text) > SOURCE_CHARS_MAX:
         return Unparsable(0, f"longer than {SOURCE_CHARS_MAX:,} characters", is_limit=True)
     if len(text) > TOKENS_MAX and tokens_in(text) > TOKENS_MAX:
         return Unparsable(0, f"more than {TOKENS_MAX:,} words, marks and lines", is_limit=True)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in reviewed text is no warning of ours
+            warnings.simplefilter("ignore")  # an invalid escape in a reviewed text needs no warning from us
             tree = _parsed(text)
         if _is_deep(tree):
             return Unparsable(0, f"nested more than {DEPTH_MAX} deep", is_limit=True)
@@ -120,18 +120,18 @@ def parse(text: str) -> ast.Module | Unparsable:
 
 
 def _parsed(text: str) -> ast.Module:
-    """CPython 3.11 counts the depth of a tree it builds for all threads together, and fails when two build."""
+    """CPython 3.11 counts the depth of a tree for all threads together, and fails if two build one."""
     with _PARSING:
         for _ in range(PARSE_TRIES - 1):
             try:
                 return ast.parse(text)
-            except SystemError:  # a thread of somebody else's was building one, too
+            except SystemError:  # another thread was building one too
                 continue
         return ast.parse(text)
 
 
 def _is_deep(tree: ast.AST) -> bool:
-    """Whether a tree is deeper than what reads it may go down."""
+    """Whether a tree is too deep for its readers."""
     level = [tree]
     for _ in range(DEPTH_MAX):
         level = [below for node in level for below in ast.iter_child_nodes(node)]
@@ -162,7 +162,7 @@ def sides_of(changes: Sequence[FileChange]) -> Iterator[tuple[FileChange, int, S
 
 
 def unread_python(changes: Sequence[FileChange]) -> list[str]:
-    """What ``sides_of`` would leave unread of these Python files for its length, without parsing any."""
+    """The parts of these Python files that are too long for ``sides_of``, found without parsing."""
     hunks = [(change, hunk) for change in changes for hunk in change.hunks]
     return [
         f"{short_quote(change.path)}:{hunk.new_start} ({TOO_MANY})"
@@ -176,7 +176,7 @@ def _tokens_of(hunk: Hunk) -> int:
 
 
 def parse_whole(change: FileChange) -> Sides:
-    """Both sides of a file that the diff shows entirely."""
+    """Both sides of a file that the diff shows whole."""
     hunk = change.hunks[0]
     old = _whole(change.path, hunk.old_text(), hunk.removed) if change.kind != "added" else None
     new = _whole(change.path, hunk.new_text(), hunk.added) if change.kind != "deleted" else None
@@ -200,8 +200,11 @@ def _whole(path: str, text: str, changed: list[tuple[int, str]]) -> PythonPiece 
 
 
 def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[Sides, int]:
-    """Both sides of a hunk, under the first repair that serves both, and how many tokens were parsed for them:
-    hardly more than ``allowed``, but once at least. No side is parsed if both have too many tokens together."""
+    """Both sides of a hunk under the first repair that serves both, and the number of tokens parsed.
+
+    That is hardly more than ``allowed``, but one parse is always made. If both sides together have too many tokens,
+    none is parsed.
+    """
     old_lines = [(line.old_no or 0, line.text, line.tag == "-") for line in hunk.lines if line.tag != "+"]
     new_lines = [(line.new_no or 0, line.text, line.tag == "+") for line in hunk.lines if line.tag != "-"]
     tags = "".join(line.tag for line in hunk.lines)
@@ -216,7 +219,7 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
         old_cut = old_lines[top : len(old_lines) - bottom]
         new_cut = new_lines[top : len(new_lines) - bottom]
         is_bare = not any(text.strip() for _, text, _ in old_cut)
-        # With nothing on the old side to go by, what stands open is read off the new side.
+        # If the old side is empty, the open brackets and quotes are read from the new side.
         for repair in _repairs(new_cut if is_bare else old_cut):
             old, _ = _try(path, old_cut, repair)
             budget -= cost
@@ -231,15 +234,15 @@ def parse_hunk(path: str, hunk: Hunk, allowed: int = HUNK_TOKENS_MAX) -> tuple[S
             if budget < 0:
                 return Sides(only_old, None, unread=TOO_MANY), allowed - budget
         if error is not None:
-            break  # leaving off more of what parses would only hide it
+            break  # dropping more lines of a text that parses would only hide a fault
     return Sides(only_old, None, error, broken), allowed - budget
 
 
 @dataclass(frozen=True, slots=True)
 class _Repair:
-    """What is supposed around a fragment. ``is_text``: that it stands in a string, so is no code.
+    """The supposed surroundings of a fragment. ``is_text``: it is inside a string, so it is not code.
 
-    ``is_guess``: nothing in the fragment asks for it, so that it proves no syntax error.
+    ``is_guess``: nothing in the fragment requires it, so it proves no syntax error.
     """
 
     before: str = ""
@@ -252,7 +255,7 @@ _Numbered = tuple[int, str, bool]
 
 
 def _trims(leading: int, trailing: int) -> Iterator[tuple[int, int]]:
-    """How much context to leave off, least first."""
+    """How many lines of context to drop, fewest first."""
     pairs = product(range(min(leading, TRIM_MAX) + 1), range(min(trailing, TRIM_MAX) + 1))
     return iter(sorted(pairs, key=lambda pair: (sum(pair), pair)))
 
@@ -263,7 +266,7 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
     after, unmatched = scan.closers(), scan.unmatched
     if not unmatched:
         yield _Repair("", after)
-        # A line such as `timeout=3,` is a statement by itself and an argument in its place.
+        # A line such as `timeout=3,` is also a statement by itself, but here it is an argument.
         for opener, closer in (("f(", ")"), ("[", "]"), ("{", "}"), ("def f(", "): pass")):
             yield _Repair(opener, after + closer, is_guess=True)
     else:
@@ -278,8 +281,10 @@ def _repairs(lines: Sequence[_Numbered]) -> Iterator[_Repair]:
 
 
 def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[PythonPiece | Unparsable, str]:
-    """What the repaired lines are, and their text. A fault is placed in the file, or at the first changed
-    line if it shows only in what was put in."""
+    """The repaired lines, parsed, and their text.
+
+    A fault is placed in the file, or at the first changed line if it is only in an added line.
+    """
     texts, numbers = _built(lines, repair)
     source = "\n".join(texts) + "\n"
     tree = parse(source)
@@ -293,17 +298,17 @@ def _try(path: str, lines: Sequence[_Numbered], repair: _Repair) -> tuple[Python
 
 
 def _holds_code(tree: ast.Module) -> bool:
-    """Whether this is code and not prose that happens to parse, as `word` or `a, b` does."""
+    """Whether this is code, and not prose that happens to parse, such as `word` or `a, b`."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="f")) | ast.If(test=ast.Constant()):
-                pass  # a repair put it in
+                pass  # a repair added it
             case _ if isinstance(node, _CODE):
                 return True
     return False
 
 
-# What is put around a fragment
+# The lines around a fragment
 
 
 def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list[int]]:
@@ -318,7 +323,7 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
     marked = [(indent, text) for indent, text in marked if text and not text.startswith("#")]
     indent = marked[0][0] if marked else 0
     if repair.before and (closed_at := _scan("\n".join(texts)).closed_at):
-        # A statement that starts above is taken to start where the line that closes it does.
+        # A statement that starts above is assumed to start at the indentation of the line that closes it.
         indent = len(texts[closed_at - 1]) - len(texts[closed_at - 1].lstrip())
     head = _headers(marked, indent, has_opener=bool(repair.before))
     if repair.before:
@@ -330,7 +335,7 @@ def _built(lines: Sequence[_Numbered], repair: _Repair) -> tuple[list[str], list
 
 
 def _headers(marked: Sequence[tuple[int, str]], first: int, *, has_opener: bool) -> list[str]:
-    """Blocks for the indents that a fragment falls back to, and what a dangling else or except needs."""
+    """Blocks for the indents that a fragment returns to, and the statement before a dangling else or except."""
     head: list[str] = []
     lowest = first
     if marked and not has_opener and _CONTINUES.match(marked[0][1]):
@@ -345,13 +350,13 @@ def _headers(marked: Sequence[tuple[int, str]], first: int, *, has_opener: bool)
 
 
 def _block_for(marked: Sequence[tuple[int, str]], indent: int) -> str:
-    """The block that the first line at this indent goes on with, if it does."""
+    """The block that the first line at this indent continues, if any."""
     word = next((text for at, text in marked if at <= indent), "")
     return "try:" if word.startswith(("except", "finally")) else "if 1:"
 
 
 def _completion(marked: Sequence[tuple[int, str]]) -> list[str]:
-    """An end for what a fragment leaves unfinished: a block without body, a decorator, a try."""
+    """The end of an incomplete fragment: a block without body, a decorator, a try."""
     tail: list[str] = []
     if not marked:
         return tail
@@ -383,7 +388,7 @@ class _Scan:
     closed_at: int = 0
 
     def closers(self) -> str:
-        """What ends all that stands open at the end."""
+        """The closing brackets and quotes of all that is open at the end."""
         return self.quote + "".join(_CLOSER[bracket] for bracket in reversed(self.open))
 
 
@@ -396,11 +401,11 @@ def _scan(text: str) -> _Scan:
             line += 1
             is_comment = False
             if token == "\n" and len(quote) < 3:
-                quote = ""  # an unfinished plain string ends with its line
+                quote = ""  # an unclosed plain string ends with its line
             if not (quote or scan.open or token == "\\\n"):
                 scan.statement_lines.add(line)
         elif quote:
-            if token in (quote, quote * 3):  # its end and a new string, as near as a guess may come
+            if token in (quote, quote * 3):  # its end and the start of a new string, as a best guess
                 quote = ""
         elif is_comment or token[0] == "\\":
             continue

@@ -1,4 +1,4 @@
-"""What the visible assignments and imports of a Python text say of its names.
+"""What the visible assignments and imports of a Python text say about its names.
 
 Names are followed within the visible text; a name in capitals counts as a constant.
 """
@@ -12,22 +12,22 @@ from council.agents.scan.python_checks import dotted
 
 Built = Literal["constant", "unknown", "built"]
 
-FOLLOWED_MAX = 8  # names of names; more is a circle or a puzzle
+FOLLOWED_MAX = 8  # names of names; more is a cycle or a puzzle
 DEPTH_MAX = 100  # of operations in operations: Python itself stops at some hundreds
 PARTS_MAX = 20  # of a text that is put together from literals
-TOLD_CHARS_MAX = 400  # of an expression, where its text is searched
-ITEMS_MAX = 64  # of a list; a command of more words is a table
+TOLD_CHARS_MAX = 400  # of an expression whose text is searched
+ITEMS_MAX = 64  # of a list; a longer command is a table
 _SAFE_CALLS = {"int", "float", "len", "bool", "abs", "round", "quote", "hash", "ord"}  # quote: shlex.quote
 _BUILDS = ("format", "join", "replace")
 _CALLABLE = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
 class NameFacts:
-    """What the visible assignments and imports say of names."""
+    """What the visible assignments and imports say about names."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.values: dict[str, list[ast.expr]] = {}
-        self.grown: dict[str, list[ast.expr]] = {}  # what is appended to the list of that name
+        self.grown: dict[str, list[ast.expr]] = {}  # the values appended to the list of that name
         self.imported: dict[str, str] = {}
         self.defined: set[str] = set()
         self._kinds: dict[int, Built] = {}  # by id: the nodes live as long as their tree
@@ -64,12 +64,12 @@ class NameFacts:
             self.values.setdefault(target.id, []).append(value)
 
     def origin(self, name: str) -> str:
-        """A dotted name with the alias that its import gave it undone."""
+        """A dotted name, with the alias of its import resolved."""
         first, dot, rest = name.partition(".")
         return self.imported.get(first, first) + dot + rest
 
     def called(self, call: ast.Call) -> str:
-        """The dotted name of what is called, aliases, imports and getattr with a literal undone."""
+        """The dotted name of a called function, with aliases, imports and getattr with a literal resolved."""
         node: ast.expr = call.func
         for _ in range(FOLLOWED_MAX):
             values = self.values.get(node.id, []) if isinstance(node, ast.Name) else []
@@ -83,7 +83,7 @@ class NameFacts:
         return self.origin(dotted(node))
 
     def resolve(self, node: ast.expr) -> ast.expr:
-        """The value a name was given: the worst of those that are visible, or the name itself."""
+        """The value of a name: the worst of the visible ones, or the name itself."""
         for _ in range(FOLLOWED_MAX):
             if not isinstance(node, ast.Name) or not self.values.get(node.id):
                 break
@@ -95,7 +95,7 @@ class NameFacts:
         return node
 
     def items(self, node: ast.expr, depth: int = 0) -> list[ast.expr]:
-        """The items of a list, as far as they are in sight: literal, added up, or appended to its name."""
+        """The visible items of a list: literal, added, or appended to its name."""
         grown = self.grown.get(node.id, [])[:ITEMS_MAX] if isinstance(node, ast.Name) else []
         node = self.resolve(node)
         if isinstance(node, ast.BinOp) and depth < FOLLOWED_MAX:
@@ -104,7 +104,7 @@ class NameFacts:
         return [*node.elts[:ITEMS_MAX], *grown][:ITEMS_MAX] if isinstance(node, ast.List | ast.Tuple) else []
 
     def behind(self, node: ast.expr) -> str:
-        """The text of an expression and of what its names were given."""
+        """The text of an expression and of its names' values."""
         texts: list[str] = []
         waiting = [node]
         while waiting and len(texts) < FOLLOWED_MAX:
@@ -118,10 +118,10 @@ class NameFacts:
         return "\n".join(texts)
 
     def kind(self, node: ast.expr, depth: int = 0) -> Built:
-        """Whether a value is fixed in the source, put together while the program runs, or not visible."""
+        """Whether a value is fixed in the source, built at run time, or not visible."""
         known = self._kinds.get(id(node))
         if known is None:
-            self._kinds[id(node)] = "unknown"  # what a name defined by itself is
+            self._kinds[id(node)] = "unknown"  # the value of a name that is defined by itself
             known = self._kinds[id(node)] = "unknown" if depth > DEPTH_MAX else self._kind(node, depth)
         return known
 
@@ -165,14 +165,14 @@ class NameFacts:
         return "unknown" if "unknown" in kinds or len(nodes) > ITEMS_MAX else "constant"
 
     def text(self, node: ast.expr) -> str:
-        """The fixed beginning of a built string, as far as it is visible."""
+        """The visible fixed beginning of a built string."""
         for _ in range(200):
             if isinstance(node, ast.BinOp):
                 node = node.left
                 if isinstance(node, ast.Constant) and node.value == "":
-                    return "select "  # built by +=: what it starts with stands elsewhere
+                    return "select "  # built by +=: its beginning is elsewhere
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                # " ".join(words) begins with the first word, and not with what stands between them.
+                # " ".join(words) begins with the first word, not with the separator.
                 words = self.items(node.args[0]) if node.func.attr == "join" and node.args else []
                 node = words[0] if words else node.func.value
             elif isinstance(node, ast.JoinedStr) and node.values:
@@ -185,11 +185,11 @@ class NameFacts:
 
 
 def is_surely_used(tree: ast.Module, name: str, line: int) -> bool:
-    """Whether a line that uses a name is run on every way through its function, or when the module is imported."""
+    """Whether the line that uses a name runs on every path through its function, or on import of the module."""
     if any(
         isinstance(node, ast.Name) and node.id in ("globals", "exec", "builtins") for node in ast.walk(tree)
     ):
-        return False  # names may come from there
+        return False  # it may define names
     blocks: list[list[ast.stmt]] = [tree.body]
     while blocks:
         for node in blocks.pop():
@@ -203,12 +203,12 @@ def is_surely_used(tree: ast.Module, name: str, line: int) -> bool:
                 if (node.end_lineno or line) >= line:
                     return _uses(node, name, line)
             elif any(isinstance(inner, ast.Return | ast.Raise | ast.Break) for inner in ast.walk(node)):
-                break  # what follows may not be reached
+                break  # the following lines may not be reached
     return False
 
 
 def _uses(node: ast.AST, name: str, line: int) -> bool:
-    """Whether the name is used whatever happens: not in a branch, a lambda or a loop over what may be empty."""
+    """Whether the name is used in any case: not in a branch, a lambda or a loop over something that may be empty."""
     if isinstance(
         node, ast.IfExp | ast.BoolOp | ast.Lambda | ast.comprehension | ast.ListComp | ast.GeneratorExp
     ):
@@ -219,7 +219,7 @@ def _uses(node: ast.AST, name: str, line: int) -> bool:
 
 
 def keyword(call: ast.Call, name: str, names: NameFacts | None = None) -> ast.expr | None:
-    """The value of a keyword argument, if it is given: by itself, or in a ``**`` mapping that is in sight."""
+    """The value of a keyword argument, if it is given: by itself, or in a visible ``**`` mapping."""
     for item in call.keywords:
         if item.arg == name:
             return item.value
@@ -234,7 +234,7 @@ def keyword(call: ast.Call, name: str, names: NameFacts | None = None) -> ast.ex
 
 
 def joined(node: ast.AST | None) -> str | None:
-    """The text that a literal is, or several that are added: a key in two halves is a key."""
+    """The text of a literal, or of several that are added: a key in two halves is a key."""
     parts: list[str] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and len(parts) < PARTS_MAX:
         right = joined(node.right) if isinstance(node.right, ast.Constant) else None

@@ -1,6 +1,6 @@
 """Judges commands and SQL by their effect on clusters, clouds and databases.
 
-A command weighs less where it names a test or staging system, and more where it names production.
+A command weighs less if it names a test or staging system, and more if it names production.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def reach(text: str) -> Literal["limited", "wide", "unsaid"]:
 
 
 def _weighed(kind: str, grade: Grade, command: str) -> Judgement:
-    """What a removal is worth, by what the words around it say of its reach."""
+    """The grade of a removal, by what the words around it say about its reach."""
     graded: dict[str, Grade] = {"limited": "notable", "wide": "destructive"}
     return kind, graded.get(reach(command), grade)
 
@@ -48,7 +48,7 @@ _BLINDLY = re.compile(r"--?(?:auto-approve|force|yes|y)(?:=true)?|-f|-y")
 
 
 def judge_remote(name: str, rest: list[str]) -> Iterator[Judgement]:
-    """What a command removes elsewhere."""
+    """What a command removes on other systems."""
     command = " ".join(rest)
     verbs = [word for word in rest if not word.startswith("-")]
     grade: Grade = "risky"
@@ -78,7 +78,7 @@ def judge_remote(name: str, rest: list[str]) -> Iterator[Judgement]:
         case "redis-cli", _ if any(word.lower() in {"flushall", "flushdb"} for word in verbs):
             kind, grade = "empties a database (redis)", "destructive"
         case "docker" | "podman", _ if "prune" in verbs and "--volumes" in rest:
-            yield "removes volumes (docker prune)", "risky"  # of this machine, whatever they are called
+            yield "removes volumes (docker prune)", "risky"  # of this machine, whatever their names
             return
         case _:
             return
@@ -92,7 +92,7 @@ _MONGO = re.compile(r"\.dropDatabase\(|\.drop\(\)")
 
 
 def judge_sql(sql: str, around: str = "") -> Iterator[Judgement]:
-    """What an SQL text destroys; ``around`` is the command that carries it, for its reach."""
+    """What an SQL text destroys. ``around`` is the command that carries it, for its reach."""
     sql = _SQL_COMMENT.sub(" ", sql)
     named = f"{sql} {around}"
     if match := _SQL_DROP.search(sql):

@@ -26,17 +26,19 @@ from council.agents.scan.python_checks import (
 )
 from council.agents.scan.python_hunks import PythonPiece
 
-# Methods that run before all others of their class: a check that moves there still guards them.
+# Methods that run before all others of their class. A check that is moved there still protects them.
 _HOOKS = words("__init__ __post_init__ dispatch initial setup prepare before_request has_permission")
 _VALIDATORS = words("validate_call validate_arguments validate_params beartype typechecked")
 _PLAIN = words("int float str bytes bool list dict tuple set Any object None Optional")
-COMPARED_MAX = 4_000_000  # pairs of checks: some seconds; who moves more checks at once is told to split it
-_OUT_OF_SIGHT = ""  # the function of a check whose hunk does not show where it begins
+COMPARED_MAX = (
+    4_000_000  # pairs of checks: some seconds; a change with more is refused with the advice to split it
+)
+_OUT_OF_SIGHT = ""  # the function of a check, if its hunk does not show the function's beginning
 
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """A check that is gone. ``sure``: the code that it guarded is still there, and nothing replaces it."""
+    """A check that is gone. ``sure``: the code that it protected is still there, and nothing replaces it."""
 
     path: str
     line: int
@@ -46,7 +48,7 @@ class Vanished:
 
 
 def vanished_checks(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Vanished]:
-    """The checks of the old pieces that the new ones lack. Give it all pieces of a change: code moves."""
+    """The checks of the old pieces that the new ones lack. Pass all pieces of a change, because code may move."""
     before = [check for piece in old for check in checks_of(piece)]
     if not before:
         return _hollowed(old, new)
@@ -67,7 +69,7 @@ def _judge(check: Check, after: _NewSide) -> Vanished | None:
         survives = after.holds("", check.after) or (alive and after.holds_edited(check))
     is_in_sight = bool(check.after or check.function)
     if is_in_sight and not survives and not alive:
-        return None  # what it guarded is gone too
+        return None  # the protected code is gone too
     sure = survives and check.is_plain and not (after.gets_anew(check) or after.guards_otherwise(check))
     return Vanished(check.path, check.line, check.shown, check.kind, sure)
 
@@ -83,7 +85,7 @@ def _hollowed(old: Sequence[PythonPiece], new: Sequence[PythonPiece]) -> list[Va
 
 
 class _NewSide:
-    """What the change leaves: its checks, its statements, and which function names which."""
+    """The new side of a change: its checks, its statements, and which function names which."""
 
     def __init__(self, pieces: Sequence[PythonPiece]) -> None:
         self.checks = [check for piece in pieces for check in checks_of(piece)]
@@ -91,7 +93,7 @@ class _NewSide:
         self.compared = 0
         self._fresh = [True] * len(self.checks)
         self._words: dict[str, list[frozenset[str]]] = {}  # of the simple statements of a file
-        self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): what it names
+        self._names: dict[str, set[str]] = {}  # of a function, and of a file ("\0path"): the names in it
         self._normal: dict[str, set[str]] = {}  # the statements of a file
         for piece in pieces:
             statements = [node for node in ast.walk(piece.tree) if isinstance(node, ast.stmt)]
@@ -106,7 +108,7 @@ class _NewSide:
         self._all = set().union(*self._normal.values())
 
     def without(self, before: Sequence[Check]) -> list[Check]:
-        """Those of ``before`` that are not where they were: in a function of the same name."""
+        """Those of ``before`` that are not in a function of the same name any more."""
         places: dict[tuple[str, str], list[int]] = {}
         for at, check in enumerate(self.checks):
             places.setdefault((check.key, check.function), []).append(at)
@@ -120,7 +122,7 @@ class _NewSide:
         return gone
 
     def stands_in(self, old: Check) -> bool:
-        """Whether some check may stand for one that is gone."""
+        """Whether another check may replace one that is gone."""
         self.compared += len(self.checks)
         for at, new in enumerate(self.checks):
             is_same = new.key == old.key
@@ -130,12 +132,12 @@ class _NewSide:
                 return True
             if self._fresh[at] and self._may_be_its_place(new, old):
                 if is_same:
-                    self._fresh[at] = False  # it stands for one that is gone, not for two
+                    self._fresh[at] = False  # it replaces one check, not two
                 return True
         return False
 
     def _tied(self, new: Check, old: Check) -> bool:
-        """Whether a check in another function guards this one too: it is called, worn, calling or a hook."""
+        """Whether a check in another function protects this one too: as a callee, decorator, caller or hook."""
         uses = self._names.get(old.function or "\0" + old.path, set())
         if uses.intersection(new.owners):
             return True
@@ -149,31 +151,31 @@ class _NewSide:
         return new.function == _OUT_OF_SIGHT and new.path == old.path
 
     def holds(self, path: str, statements: Sequence[ast.stmt]) -> bool:
-        """Whether any of the statements is still there: in the file, or with "" anywhere."""
+        """Whether any of the statements is still in the file; with "", in any file."""
         known = self._normal.get(path, set()) if path else self._all
         return any(ast.dump(statement) in known for statement in statements)
 
     def holds_edited(self, check: Check) -> bool:
-        """Whether a statement of its file does what a guarded one did, and more: it speaks of all the same."""
+        """Whether a statement of its file has all the words of a protected one, and more."""
         here = self._words.get(check.path, [])
         told = [words for words in map(words_of, check.after) if len(words) >= 2]
         self.compared += len(here) * len(told)
         return any(words <= other for words in told for other in here)
 
     def guards_otherwise(self, check: Check) -> bool:
-        """Whether what a check looked at is still looked at there: by a lookup that raises the same, or a type."""
+        """Whether the checked value is still checked: by a lookup that raises the same error, or by a type."""
         functions = self.functions.get(check.function, ())
         self.compared += len(functions)
         return any(_looks_up(function, check) or _validates(function, check) for function in functions)
 
     def gets_anew(self, check: Check) -> bool:
-        """Whether what a check asked to be there now comes from elsewhere, which may ask for itself."""
+        """Whether the value that a check required now comes from another source, which may check it itself."""
         sources = [node for node in check.before if check.subject and _sets(node, check.subject)]
         return bool(sources) and not any(self.holds(check.path, [node]) for node in sources)
 
 
 def _looks_up(function: ast.AST, check: Check) -> bool:
-    """``d[k]`` raises a KeyError by itself, as ``if k not in d: raise KeyError(k)`` did."""
+    """``d[k]`` raises KeyError by itself, like ``if k not in d: raise KeyError(k)``."""
     match check:
         case Check(raises="KeyError", clause=ast.Compare(left=key, ops=[ast.NotIn()], comparators=[mapping])):
             found = (node for node in ast.walk(function) if isinstance(node, ast.Subscript))
@@ -183,7 +185,7 @@ def _looks_up(function: ast.AST, check: Check) -> bool:
 
 
 def _validates(function: ast.AST, check: Check) -> bool:
-    """Whether a decorator checks the arguments, and the type of one that the check spoke of says more than `int`."""
+    """Whether a decorator validates the arguments, and the type of a checked one says more than `int`."""
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or check.clause is None:
         return False
     if not any(_VALIDATORS.intersection(names_in(decorator)) for decorator in function.decorator_list):
@@ -204,9 +206,9 @@ def _stems(words: frozenset[str]) -> frozenset[str]:
 
 
 def _replaces(new: Check, old: Check) -> bool:
-    """Whether a check may stand for one that is gone: it speaks of the same subject."""
+    """Whether a check may replace one that is gone: both have the same subject."""
     if new.key == old.inverse or (old.parts and old.parts < new.parts):
-        return False  # it stops in the opposite case, or in fewer cases than the old one did
+        return False  # it stops in the opposite case, or in fewer cases than the old one
     if new.key.startswith("BoolOp(op=And()") and old.key in new.key:
         return False
     common = new.words & old.words

@@ -1,14 +1,14 @@
 """Finds secrets and personal data in text.
 
-It is a table of bounded patterns, each with a validator: a checksum where the data has one (Luhn, IBAN's
-mod 97, national ids, a JWT's header), otherwise its entropy; placeholders never match. *Not* secrets are
-UUIDs, timestamps, git hashes, checksums and base64 of images. A random string is a secret only if its own
-shape or the name that it is assigned to says so.
+It is a table of bounded patterns, each with a validator: a checksum if the data has one (Luhn, IBAN's mod 97,
+national ids, a JWT's header), otherwise its entropy. Placeholders never match. UUIDs, timestamps, git hashes,
+checksums and base64 of images are *not* secrets. A random string is a secret only if its own shape or the name that
+it is assigned to says so.
 
 Names of persons are not found: that needs a model or a directory of names, and this works offline.
 
-Every pattern is bounded, and anchored on a literal or a character that is searched first, so that the time
-is linear in the length of the text.
+Every pattern is bounded, and begins at a literal or a character that is searched first. So the time is linear in the
+length of the text.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from council.agents.scan.personal import Grade, words
 
 Family = Literal["secret", "personal"]
 
-TEXT_CHARS_MAX = 2_000_000  # as much as the largest proposal holds; a scan of it stays below a second
-FINDINGS_MAX = 200  # a ballot names a handful; a dump of a million addresses is settled by the first 200
+TEXT_CHARS_MAX = 2_000_000  # the size of the largest proposal; a scan of it takes less than a second
+FINDINGS_MAX = 200  # a ballot names a handful; for a dump of a million addresses the first 200 suffice
 NAME_CHARS_MAX, VALUE_CHARS_MAX = 200, 400  # longer ones are neither names nor credentials
 LENIENT_KINDS = (
     "secret assigned by name",
     "credential in a header",
-)  # in a test they open nothing, as a rule
+)  # in a test they usually open nothing
 SHOWN_CHARS = 4  # enough to find it again, too little to use it
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateSpot:
-    """Something private in a text. It never holds the thing itself, only where it stands.
+    """Something private in a text. It holds the place, never the private text itself.
 
-    ``grade``: ``sure`` passed its validator; ``likely`` has the shape but could be something else;
-    ``fake`` is a documented example or test value (a redactor may still want it out of sight).
-    ``start`` and ``end`` are offsets in the text, ``line`` counts from 1.
+    ``grade``: ``sure`` passed its validator; ``likely`` has the shape but could be something else; ``fake`` is a
+    documented example or test value (a redactor may still hide it). ``start`` and ``end`` are offsets in the text;
+    ``line`` counts from 1.
     """
 
     kind: str
@@ -62,9 +62,9 @@ class PrivateSpot:
 def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
     """Secrets and personal data in ``text``, in order, none inside another.
 
-    ``assignments=False`` leaves out secrets known only by the name they are assigned to (``password =
-    "…"``), for lock files and generated text. Of a longer text the first 2,000,000 characters are read, of
-    more findings the first 200 real and 200 fake ones. Never raises.
+    ``assignments=False`` leaves out secrets known only by the name they are assigned to (``password = "…"``), for
+    lock files and generated text. Only the first 2,000,000 characters of a text are read, and only the first 200 real
+    and 200 fake findings are returned. No text makes it raise.
     """
     text = text[:TEXT_CHARS_MAX]
     named = _assigned(text) if assignments else iter(())
@@ -75,13 +75,13 @@ def find_private(text: str, *, assignments: bool = True) -> list[PrivateSpot]:
 
 
 def find_tokens(text: str) -> list[PrivateSpot]:
-    """Only the secrets in ``text`` that show by themselves, whatever they are assigned to. Never raises."""
+    """Only the secrets in ``text`` that can be recognised without the name they are assigned to. Never raises."""
     text = text[:TEXT_CHARS_MAX]
     return _settled(text, [_shaped(text), _connection_strings(text), _headers(text)])
 
 
 def named_secret(name: str, value: str) -> Grade | None:
-    """Whether a value is a secret because of the name it has; see Finding for the grades."""
+    """Whether a value is a secret because of its name; see PrivateSpot for the grades."""
     match = _NAME.search(name[:NAME_CHARS_MAX])
     if match is None or len(value) < 6 or any(char.isspace() for char in value):
         return None
@@ -91,9 +91,10 @@ def named_secret(name: str, value: str) -> Grade | None:
 
 
 def _settled(text: str, sources: list[Iterator[PrivateSpot]]) -> list[PrivateSpot]:
-    """What the sources find, the first first: with lines, in order, none inside another, up to the limit."""
+    """The sources' findings up to the limit, in order, with lines, none inside another. Earlier sources win."""
     found: list[PrivateSpot] = []
-    room = {True: FINDINGS_MAX, False: FINDINGS_MAX}  # fakes apart, lest a pile of them hide what is real
+    # Fakes are counted separately, so that many of them do not hide real ones.
+    room = {True: FINDINGS_MAX, False: FINDINGS_MAX}
     lines = [match.start() for match in re.finditer("\n", text)]
     for finding in chain.from_iterable(sources):
         is_real = finding.grade != "fake"
@@ -107,7 +108,7 @@ def _settled(text: str, sources: list[Iterator[PrivateSpot]]) -> list[PrivateSpo
 
 
 def mask(value: str) -> str:
-    """The first four characters and an ellipsis; of a short value fewer, so that most stays hidden."""
+    """The first four characters and an ellipsis; fewer of a short value, so that most stays hidden."""
     return value[: min(SHOWN_CHARS, len(value) // 3)] + "…"
 
 
@@ -147,7 +148,7 @@ _ANY_STEP = frozenset().union(*_STEPS)
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether nobody could log in with it: a stand-in, an interpolation, a run of the alphabet."""
+    """Whether it is useless for a login: a placeholder, an interpolation, a run of the alphabet."""
     bare = value.strip().strip("\"'`")
     low = bare.lower()
     if low in _PLACEHOLDER_WORDS or len(set(low)) <= 3:
@@ -158,7 +159,7 @@ def is_placeholder(value: str) -> bool:
 def _mostly_runs(low: str) -> bool:
     """Whether runs like ``abcdef`` or ``12345`` make up three quarters of it."""
     if sum(map(_ANY_STEP.__contains__, map(add, low, low[1:]))) * 2 < len(low):
-        return False  # there are not enough steps for that, as in nearly every value
+        return False  # too few steps for that, as in nearly every value
     lengths = [1] * len(low)  # of the longest run that begins at each character
     for steps in _STEPS:
         length = 1
@@ -172,23 +173,23 @@ def _mostly_runs(low: str) -> bool:
     return covered * 4 >= len(low) * 3
 
 
-# Tokens that their issuers made recognisable
+# Tokens with a format that their issuers made recognisable
 
 
 def _random_enough(value: str) -> Grade | None:
-    """A token's body: the repeated or spelled-out ones in documentation are fake."""
+    """A token's body. Repeated or spelled-out ones, as in documentation, are fake."""
     body = re.split(r"[_\-.]", value)[-1] if len(value) > 24 else value[4:]
     body = body if len(body) >= 12 else value[4:]
     return "fake" if is_placeholder(value) or is_placeholder(body) or entropy(body) < 2.6 else "sure"
 
 
 def _test_mode(value: str) -> Grade | None:
-    """A payment provider's test-mode key moves no money, but it is a credential nevertheless."""
+    """A payment provider's test-mode key moves no money, but is a credential."""
     return "fake" if _random_enough(value) == "fake" else "likely"
 
 
 def _jwt(value: str) -> Grade | None:
-    """A JWT's first part is a JSON object with ``alg``; documentation's John Doe is nobody."""
+    """A JWT's first part is a JSON object with ``alg``. Documentation's John Doe is fake."""
     head, body, _signature = value.split(".", 2)
     try:
         header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
@@ -211,7 +212,7 @@ _E = r"(?![A-Za-z0-9_])"
 _T = r"[A-Za-z0-9_-]"
 
 
-# Kind, a text that must be in sight before its pattern is tried, and the pattern.
+# Kind, a text that must be present before the pattern is tried, and the pattern.
 _SHAPES = (
     ("private key block", "PRIVATE KEY",
         r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
@@ -282,18 +283,18 @@ def _connection_strings(text: str) -> Iterator[PrivateSpot]:
             if is_placeholder(password) or password.lower() == user.lower() or _reserved_host(host):
                 grade = "fake"
             elif host in _WEAK_LOCAL or "." not in host or len(password) < 6:
-                grade = "likely"  # a development database on the same machine, as a rule
+                grade = "likely"  # usually a development database on the same machine
             yield _finding("connection string with a password", "secret", grade, password, match.start(1))
         at = text.find("://", at + 3)
 
 
 def _reserved_host(host: str) -> bool:
-    """Whether the name can't be anybody's: those that RFC 2606 and 6761 keep for examples."""
+    """Whether the name is one that RFC 2606 and 6761 reserve for examples."""
     labels = host.rstrip(".").split(".")
     return labels[-1] in {"example", "test", "invalid"} or (len(labels) > 1 and labels[-2] == "example")
 
 
-# Credentials behind the scheme of an HTTP header, or given to a client as user:password
+# Credentials after the scheme of an HTTP header, or passed to a client as user:password
 
 _SCHEME = re.compile(
     r"(?<![A-Za-z0-9_])(bearer|basic|token|apikey)[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,2000})", re.IGNORECASE
@@ -314,7 +315,7 @@ def _headers(text: str) -> Iterator[PrivateSpot]:
 
 
 def _scheme_grade(scheme: str, value: str) -> Grade | None:
-    """``sure`` for what is random, or decodes to a name and a password; words behind the scheme are prose."""
+    """``sure`` if it is random, or decodes to a name and a password; words after the scheme are prose."""
     if is_placeholder(value):
         return None
     if scheme == "basic":
@@ -354,7 +355,7 @@ _CODE = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]{0,60}(?:[.(\[]|::)|^[A-Z][A-Z0-9_]{2,60}[,;)]{0,2}$|^[a-z_][a-z_]{2,60}[,;)]{0,2}$"
 )
 _UUID = re.compile(r"^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
-# Names and values with a blank between them: a Dockerfile's ENV, an option, an SQL account.
+# Names and values separated by a space: a Dockerfile's ENV, an option, an SQL account.
 _SPACED = re.compile(
     r"(?:^[ \t]{0,8}(?:ENV|ARG)[ \t]{1,8}[A-Z0-9_]{0,40}(?:PASSW(?:OR)?D|SECRET|TOKEN|API_?KEY|ACCESS_?KEY)"
     r"[A-Z0-9_]{0,20}|[ \"']--?(?:password|passwd|token|secret|api-key)|"
@@ -375,7 +376,7 @@ def _assigned(text: str) -> Iterator[PrivateSpot]:
             continue
         quote, value = match.group(3), match.group(4)
         if quote and text[match.end() : match.end() + 1] != quote:
-            continue  # it goes on after a blank: a sentence, not a credential
+            continue  # it continues after a space: a sentence, not a credential
         if not quote:
             if not _UNQUOTED_END.match(text, match.end()) or _CODE.search(value):
                 continue  # an expression of a programming language, not an .env or YAML value
@@ -391,7 +392,7 @@ def _assigned(text: str) -> Iterator[PrivateSpot]:
 
 
 def _value_grade(name: str, value: str, *, quoted: bool) -> Grade | None:
-    """How much a value looks like a credential: ``sure`` when random, ``likely`` when merely not a word."""
+    """How much a value looks like a credential: ``sure`` if random, ``likely`` if it is only not a word."""
     is_place = value.startswith(("/", "./", "~/", "http:", "https:", "arn:"))
     if is_place or is_placeholder(value) or _UUID.match(value):
         return None

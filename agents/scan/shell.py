@@ -1,9 +1,9 @@
 """Finds dangerous commands in shell scripts by parsing them.
 
-The script is parsed (tree-sitter), each command's words are evaluated as far as the text allows, and rules
-judge the command: `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. Followed are lists,
-pipelines, subshells, substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs fed to a shell,
-and prefixes such as sudo, env, xargs, timeout. Variables are known where the script assigns them a literal.
+The script is parsed (tree-sitter), each command's words are evaluated as far as the text allows, and rules judge the
+command. `echo "rm -rf /"`, a comment or a heredoc for cat are not commands. The reader follows lists, pipelines,
+subshells, substitutions, functions, `sh -c '…'`, `eval`, `ssh host …`, heredocs that a shell reads, and prefixes such
+as sudo, env, xargs, timeout. Variables are known if the script assigns them a literal.
 
 ``shell_rules`` has the rules for single programs. No finding repeats the command's own text.
 """
@@ -23,32 +23,32 @@ from council.agents.scan.shell_rules import DOWNLOADERS, INTERPRETERS, SHELLS, S
 
 SCRIPT_CHARS_MAX = 64_000  # longer than scripts that people write
 LINE_CHARS_MAX = 6_000
-# The parser gets the script in pieces, cut at line ends: recovery from an error costs the cube of a piece's length.
-# It reports each step, of about 100 operations. To recover, it repeats steps at places where it was before. People's
-# scripts need 40 steps and 17 repeats for a piece, 500 and 120 for 60,000 characters. Of 800 commits to two projects
-# of shell scripts the largest needs 214 and 36. Hostile text needs thousands.
+# The parser gets the script in pieces, cut at line ends, because recovery from an error costs the cube of a piece's
+# length. It reports each step, of about 100 operations. To recover, it repeats steps at earlier places. Scripts by
+# people need 40 steps and 17 repeats for a piece, and 500 and 120 for 60,000 characters. Of 800 commits to two
+# projects of shell scripts the largest needs 214 and 36. Hostile text needs thousands.
 PIECE_CHARS_MAX = 3_000
 PIECE_STEPS_MAX, PIECE_REPEATS_MAX = 150, 60
 STEPS_MAX, REPEATS_MAX = 2_000, 160  # for all shell text of one case
-# Tree nodes, counted each time they are listed: a command is looked into from each pipeline or substitution around
-# it. A script of 64,000 characters that people wrote needs at most 42,000.
+# Tree nodes, counted each time they are listed: a command is examined once for each pipeline or substitution around
+# it. A script of 64,000 characters by people needs at most 42,000.
 NODES_MAX = 100_000
-HEREDOCS_MAX = 200  # each costs a scan of all that follows: 200 take milliseconds, 20,000 take 9 s
-COMMANDS_MAX = 20_000  # a script of the greatest length holds hardly more
-DEPTH_MAX = 6  # sh -c in sh -c …: nobody nests deeper to be read
+HEREDOCS_MAX = 200  # each costs a scan of all following lines: 200 take milliseconds, 20,000 take 9 s
+COMMANDS_MAX = 20_000  # a script of the greatest length has hardly more
+DEPTH_MAX = 6  # sh -c in sh -c …: nobody who wants to be read nests deeper
 VALUE_CHARS_MAX = 4_000  # of a variable: usage texts are shorter
 NODE_CHARS = 50  # an expanded variable counts as one node for so many characters of its value
 WORD_PARTS_MAX = 200  # pieces of one word that are evaluated
-# A pipeline in a piece starts with one of these words where what it ends began in an earlier piece.
+# A pipeline in a piece starts with one of these words if the compound command that it ends began in an earlier piece.
 _ENDS = {"}", "fi", "done", "esac"}
 _ENDS_SUBSHELL = re.compile(r"\)\s*\|")
 _CUT = "shell text left unread: a pipeline that starts too far above its end"
 _DECODES = {"-d", "-D", "--decode", "-r"}
 
-# The grammar looks characters up in C's tables, and reads beyond their end for those above ASCII: it crashed on
-# some. No rule asks what they are, only that a word with one is no other word: X is in no rule's word.
+# The grammar uses C's character tables, and reads beyond their end for characters above ASCII: it crashed on some. No
+# rule needs such a character, only that a word with one equals no other word. X is in no rule's word.
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
-# Lines after which the command goes on in the next line, and lines that do not end it. Comments are allowed.
+# The end of a line whose command continues in the next line. A comment may follow.
 _GOES_ON = re.compile(r"\\$|(?:[|]&?|&&)[ \t]*(?:#.*)?$")
 _EMPTY = re.compile(r"[ \t]*(?:#.*)?$")
 _LANGUAGE = Language(tree_sitter_bash.language())
@@ -56,8 +56,10 @@ _LANGUAGE = Language(tree_sitter_bash.language())
 
 @dataclass(frozen=True, slots=True)
 class ShellDanger:
-    """A command that harms or may harm. ``grade``: ``destructive`` is certain to when run; ``risky`` needs
-    a justification that a static check can't see; ``notable`` deserves a mention. ``line`` counts from 1.
+    """A command that harms or may harm. ``line`` counts from 1.
+
+    ``grade``: ``destructive`` certainly harms when run; ``risky`` needs a justification that a static check can't
+    see; ``notable`` deserves a mention.
     """
 
     kind: str
@@ -67,7 +69,7 @@ class ShellDanger:
 
 @dataclass(slots=True)
 class ParseEffort:
-    """What reading took: the parser's steps, those repeated to recover from errors, and nodes looked at."""
+    """The effort of reading: the parser's steps, those repeated to recover from errors, and the listed nodes."""
 
     steps: int = 0
     repeats: int = 0
@@ -76,19 +78,19 @@ class ParseEffort:
 
 @dataclass(frozen=True, slots=True)
 class ShellReading:
-    """What a script holds of dangers, in order; ``fault`` says why it was not read, or ""."""
+    """The dangers in a script, in order; ``fault`` says why it was not read, or is ""."""
 
     dangers: tuple[ShellDanger, ...] = ()
     fault: str = ""
 
 
 def read_shell(script: str, scene: Scene | None = None, work: ParseEffort | None = None) -> ShellReading:
-    """Every dangerous command in ``script``. Never raises; a script past a limit is a fault, not a pass.
+    """Every dangerous command in ``script``. Never raises. A script above a limit gives a fault.
 
-    ``scene`` is what is known before it runs, and is brought up to what it leaves: for a script in parts.
-    ``work`` is what the other scripts of the same case took, and counts this one's too.
+    ``scene`` is what is known before it runs, and is updated, for a script in parts. ``work`` counts the effort of
+    all scripts of the same case.
     """
-    script = script.replace("\r\n", "\n").replace("\r", " ")  # else "/\r" would be another word than "/"
+    script = script.replace("\r\n", "\n").replace("\r", " ")  # "/\r" would be another word than "/"
     reader = _Reader(scene or Scene(), work or ParseEffort())
     reader.read(script, 0, 0)
     unique = dict.fromkeys(sorted(reader.dangers, key=lambda danger: danger.line))
@@ -99,7 +101,7 @@ def read_shell(script: str, scene: Scene | None = None, work: ParseEffort | None
 
 
 class _Reader:
-    """Walks one script and what is nested in it."""
+    """Walks through one script and the scripts nested in it."""
 
     def __init__(self, scene: Scene, work: ParseEffort) -> None:
         self.dangers: list[ShellDanger] = []
@@ -124,7 +126,7 @@ class _Reader:
                 self._visit(node, line if depth else at + node.start_point.row, depth)
 
     def _parsed(self, piece: bytes) -> Tree | None:
-        """The tree of a piece. Past a limit of steps it is None, and ``fault`` says so."""
+        """The tree of a piece. Above a limit of steps it is None, and ``fault`` says so."""
         work, furthest = self.work, -1
         steps_max = min(work.steps + PIECE_STEPS_MAX, STEPS_MAX)
         repeats_max = min(work.repeats + PIECE_REPEATS_MAX, REPEATS_MAX)
@@ -139,7 +141,7 @@ class _Reader:
             return work.steps > steps_max or work.repeats > repeats_max
 
         try:
-            # The parser can be stopped only where it reads through a function. It gets all that follows, since it
+            # The parser can be stopped only if it reads through a function. It gets the whole rest at once, since it
             # would ask for short chunks a million times.
             return self._parser.parse(lambda at, _place: piece[at:], progress_callback=is_too_much)
         except ValueError:  # stopped
@@ -181,7 +183,7 @@ class _Reader:
     def _assign(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and node.parent is not None and node.parent.type != "command":
-            # Cut, since A=$A$A thirty times over would fill the memory.
+            # Cut, because A=$A$A thirty times over would fill the memory.
             self.scene.set(_text(name), "" if value is None else self.word(value), VALUE_CHARS_MAX)
 
     def _command(self, node: Node, line: int, depth: int) -> None:
@@ -196,7 +198,7 @@ class _Reader:
                     self.read(self.word(child), line, depth + 1)
         for nested in shell_rules.nested_scripts(argv):
             self.read(nested, line, depth + 1)
-        if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops where X is empty
+        if argv[0] == "test" or any(":?" in word for word in argv):  # `: "${X:?}"` stops if X is empty
             self._inspect(node)
         self.add(line, *shell_rules.judge(argv, self.scene))
 
@@ -207,7 +209,7 @@ class _Reader:
         return inner
 
     def argv(self, node: Node) -> list[str]:
-        """The command's words as far as the text tells; unknown parts stay ``${name}`` or ``$(program)``."""
+        """The command's words as far as they are known; unknown parts stay ``${name}`` or ``$(program)``."""
         words = []
         for child in self._children(node):
             if child.type == "command_name":
@@ -218,7 +220,7 @@ class _Reader:
         return words
 
     def word(self, node: Node) -> str:
-        """A word's value. Substitutions are not entered here: the walk visits them by itself."""
+        """A word's value. The walk visits substitutions separately."""
         out: list[str] = []
         stack, seen = [node], 0
         while stack and seen < WORD_PARTS_MAX:
@@ -262,18 +264,18 @@ class _Reader:
         return value or f"${{{name}}}"
 
     def _runs(self, node: Node) -> str:
-        """The name of the program in a substitution: of a downloader if there is one."""
+        """The name of the program in a substitution; a downloader's, if there is one."""
         commands = (part for part in self._walk(node) if part.type == "command")
         names = [_program(self._unwrap(self._plain(c))) for c in commands]
         return next((name for name in names if name in DOWNLOADERS), names[0] if names else "")
 
     def _plain(self, node: Node) -> list[str]:
-        """A command's words as written, quotes off: enough to see which program it runs."""
+        """A command's words as written, without quotes: enough to see which program it runs."""
         words = [c for c in self._children(node) if c.type != "variable_assignment"]
         return [_text(child).strip("\"'").replace("\\", "") for child in words]
 
     def _pipeline(self, node: Node, line: int, depth: int) -> None:
-        """What flows into an interpreter: a download, decoded text, or a literal that is a script itself."""
+        """The input of an interpreter: a download, decoded text, or a literal script."""
         feed = ""
         for command in self._pipe_parts(node):
             argv = self._unwrap(self.argv(command))
@@ -300,7 +302,7 @@ class _Reader:
                 self.add(line, *judge_sql(feed[5:], " ".join(argv)))
 
     def _redirected(self, node: Node, line: int, depth: int) -> None:
-        """A heredoc or here-string is a script when a shell reads it, SQL when a database client does."""
+        """A heredoc or here-string is a script if a shell reads it, and SQL if a database client does."""
         body = node.child_by_field_name("body")
         if body is None or body.type not in {"command", "pipeline", "list"}:
             return
@@ -343,7 +345,7 @@ class _Reader:
             self.add(line, ("fork bomb", "destructive"))
 
     def _pipe_parts(self, node: Node) -> Iterator[Node]:
-        """The commands of a pipeline in order, redirected ones and those in braces included."""
+        """The commands of a pipeline in order, with redirected ones and those in braces."""
         for child in self._children(node):
             if child.type == "command":
                 yield child
@@ -354,9 +356,9 @@ class _Reader:
         return (part for part in self._walk(node, until="command") if part.type == "command")
 
     def _walk(self, node: Node, until: str = "") -> Iterator[Node]:
-        """The node and all below it, in order, but nothing below a node of the type ``until``.
+        """The node and all nodes below it, in order, but none below a node of the type ``until``.
 
-        It does not recurse: the tree of a hostile text is thousands deep.
+        It does not recurse, because the tree of a hostile text is thousands deep.
         """
         stack = [node]
         while stack:
@@ -366,7 +368,7 @@ class _Reader:
                 stack.extend(reversed(self._children(part)))
 
     def _children(self, node: Node) -> list[Node]:
-        """The named nodes right below a node; none, and a fault, past the bound of those looked at."""
+        """The named children of a node; above the limit of nodes, none and a fault."""
         self.work.nodes += node.child_count
         if self.work.nodes <= NODES_MAX:
             return node.named_children
@@ -376,7 +378,7 @@ class _Reader:
 
 
 def _too_much(script: str, depth: int) -> str:
-    """Which limit a script is past before it is parsed, or ""."""
+    """The limit that a script exceeds before it is parsed, or ""."""
     if depth > DEPTH_MAX:
         return f"shell text in shell text, more than {DEPTH_MAX} deep"
     if len(script) > SCRIPT_CHARS_MAX:
@@ -397,7 +399,7 @@ def _reads_a_script(argv: list[str]) -> bool:
 
 
 def _pieces(script: str) -> Iterator[tuple[int, str]]:
-    """(first line from 0, text) of pieces that the parser can be given, cut at ends of commands' lines."""
+    """(first line from 0, text) of pieces for the parser, cut where a line ends a command."""
     piece: list[str] = []
     size = first = 0
     goes_on = False
@@ -408,7 +410,7 @@ def _pieces(script: str) -> Iterator[tuple[int, str]]:
         piece.append(line + "\n")
         size += len(line) + 1
         if goes_on and _EMPTY.match(line):
-            continue  # after "|" a command may follow behind comments and empty lines
+            continue  # after "|" the command may follow after comments and empty lines
         goes_on = _GOES_ON.search(line) is not None
     if piece:
         yield first, "".join(piece)

@@ -1,6 +1,6 @@
 """Finds shell text in other texts: scripts, Makefiles, Dockerfiles, CI, package scripts, Python calls, prose.
 
-Line numbers are preserved, so that a finding can be located.
+Line numbers are kept, so that a finding can be located.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _ABOUT = re.compile(
 
 
 def commands_in_prose(text: str) -> Iterator[str]:
-    """Lines and `quoted` parts of prose that tell somebody to run them. What is only spoken of is not told."""
+    """Lines and `quoted` parts of prose that tell somebody to run them, not those that are only mentioned."""
     fenced = False
     for line in text.split("\n"):
         if line.lstrip().startswith(("```", "~~~")):
@@ -118,7 +118,7 @@ def _script(lines: Numbered) -> Script:
 
 
 def _makefile(lines: Numbered) -> Iterator[Script]:
-    """Each recipe line, its continuations joined; make's $(X) is the shell's ${X}."""
+    """Each recipe line, with its continuations joined; make's $(X) is the shell's ${X}."""
     recipe: list[tuple[int, str]] = []
     for number, text in lines:
         if text.startswith("\t") or (recipe and recipe[-1][1].endswith("\\")):
@@ -151,7 +151,7 @@ def _dockerfile(lines: Numbered) -> Iterator[Script]:
 
 
 def _exec_form(text: str) -> str:
-    """What an instruction or a key runs; the words of ``["a", "b"]`` as one line."""
+    """The command of an instruction or a key; the words of ``["a", "b"]`` as one line."""
     try:
         argv = json.loads(text) if text.startswith("[") else None
     except (ValueError, RecursionError):
@@ -169,7 +169,7 @@ _ANY_KEY = re.compile(r"^\s{0,60}(?:- )?[\w.\"'-]{1,60}:(?:\s|$)")
 
 
 def _yaml(lines: Numbered, *, is_ci: bool) -> Iterator[Script]:
-    """What stands behind run:, script: and the like; in CI files also lines whose key the hunk does not show."""
+    """The text after run:, script: and the like; in CI files also lines whose key is outside the hunk."""
     at = 0
     loose: list[tuple[int, str]] = []
     while at < len(lines):
@@ -207,7 +207,7 @@ def _package_json(lines: Numbered) -> Iterator[Script]:
 
 
 def _sql(lines: Numbered) -> Iterator[Script]:
-    """Each statement, as a client's words; what a migration has for its own undoing is left out."""
+    """Each statement, as a client's words, without the part of a migration that reverts it."""
     statement: list[tuple[int, str]] = []
     for number, text in [*lines, (0, ";")]:
         if re.match(r"\s{0,8}--.{0,60}\bdown\b", text, re.IGNORECASE):
@@ -223,12 +223,12 @@ def _sql(lines: Numbered) -> Iterator[Script]:
 
 
 def package_pairs(text: str) -> Iterator[tuple[str, str]]:
-    """The keys and texts on a line of a package.json: its scripts, and whatever else is written like one."""
+    """The keys and texts on a line of a package.json: its scripts, and everything of the same form."""
     for match in re.finditer(r'"([\w:.-]+)"\s*:\s*("(?:[^"\\]|\\.)*")', text):
         try:
             yield match[1], json.loads(match[2])
         except ValueError:
-            continue  # not JSON after all: somebody else's file of that name
+            continue  # not JSON: another program's file of that name
 
 
 _RUNNERS = {
@@ -239,11 +239,11 @@ _RUNNER = re.compile("|".join(" ".join(_RUNNERS.values()).split()))
 
 
 def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
-    """(line number, what is called, call) in Python text; a hunk that does not parse is tried line by line."""
+    """(line number, called name, call) in Python text. A hunk that does not parse is tried line by line."""
     text = "\n".join(line for _, line in lines)
     numbers = [number for number, _ in lines]
     if tokens_in(text) > TOKENS_MAX:
-        return  # unread, which ``policy`` says
+        return  # it is unread, as ``policy`` reports
     tree = parse(textwrap.dedent(text))
     if isinstance(tree, ast.Module):
         names = NameFacts(tree)
@@ -252,7 +252,7 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
                 yield numbers[min(node.lineno, len(numbers)) - 1], names.called(node), node
         return
     for number, line in lines:
-        # Python reads names in that form, so that "os.\U0001d4c8ystem" is os.system.
+        # Python normalizes names like this, so "os.\U0001d4c8ystem" is os.system.
         if "(" in line and len(line) < 2_000 and _RUNNER.search(unicodedata.normalize("NFKC", line)):
             bare = line.strip()
             trees = (parse(form) for form in (bare, bare + " pass", bare.rstrip(",")))
@@ -263,7 +263,7 @@ def _python_calls(lines: Numbered) -> Iterator[tuple[int, str, ast.Call]]:
 
 
 def _runs(name: str, call: ast.Call) -> bool:
-    """Whether a call runs a command: by its whole name, or by ``shell=True`` where the import is not shown."""
+    """Whether a call runs a command: by its whole name, or by ``shell=True`` if the import is not shown."""
     module, _, last = name.rpartition(".")
     shell = keyword(call, "shell")
     has_shell = isinstance(shell, ast.Constant) and shell.value is True
@@ -271,7 +271,7 @@ def _runs(name: str, call: ast.Call) -> bool:
 
 
 def _python(lines: Numbered) -> Iterator[Script]:
-    """Commands that Python code runs, where they stand in it as literals."""
+    """Commands that Python code runs, if they are literals."""
     for number, name, call in _python_calls(lines):
         if not _runs(name, call) or not call.args:
             continue

@@ -18,15 +18,15 @@ SHELLS = words("sh bash zsh dash ksh ash fish")
 INTERPRETERS = SHELLS | words("python python2 python3 perl ruby node php")
 DOWNLOADERS = words("curl wget fetch aria2c lynx http https Invoke-WebRequest iwr irm")
 SQL_CLIENTS = words("psql mysql mariadb sqlite3 sqlcmd cockroach clickhouse-client mongosh mongo snowsql bq")
-PREFIXES_MAX = 12  # sudo env nohup … : a longer chain is nobody's
+PREFIXES_MAX = 12  # sudo env nohup …: real chains are shorter
 
 
 @dataclass(slots=True)
 class Scene:
-    """What the script has said so far: variables, the directory, and whether unset variables stop it.
+    """The state of a script so far: variables, the directory, and whether unset variables stop it.
 
-    ``looked_at`` are variables that a test has asked about; ``is_whole``: nothing was said before that is
-    not known here, so that what is not set is not set. ``cut`` are variables whose values are not kept whole.
+    ``looked_at`` are variables that a test has examined. ``is_whole``: the whole script so far is known, so a
+    variable that is not set here is unset. ``cut`` are variables whose values are too long to keep.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -37,13 +37,13 @@ class Scene:
     cut: set[str] = field(default_factory=set)
 
     def set(self, name: str, value: str, chars_max: int) -> None:
-        """Notes a variable's value, and whether it is longer than what is kept of it."""
+        """Stores a variable's value, and whether it is longer than the stored part."""
         self.variables[name] = value[:chars_max]
         (self.cut.add if len(value) > chars_max else self.cut.discard)(name)
 
 
 def base_name(word: str) -> str:
-    """The program a word names, its folder off."""
+    """The program that a word names, without its folder."""
     return word.rsplit("/", 1)[-1]
 
 
@@ -56,7 +56,7 @@ _TAKING = {  # options of each prefix that take a value
     "watch": "-n -d", "flock": "-w -E", "parallel": "-j",
     **dict.fromkeys(words("nohup setsid command builtin busybox chroot unbuffer caffeinate chronic"), ""),
 }  # fmt: skip
-_POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # words of their own before the command
+_POSITIONALS = {"timeout": 1, "chroot": 1, "flock": 1}  # arguments of their own before the command
 
 
 def is_prefix(word: str) -> bool:
@@ -65,12 +65,12 @@ def is_prefix(word: str) -> bool:
 
 
 def _strip_one(argv: list[str]) -> list[str] | None:
-    """What a prefix runs; None if the first word is no prefix."""
+    """The command that a prefix runs; None if the first word is no prefix."""
     if not is_prefix(argv[0]):
         return None
     name = base_name(argv[0]).lstrip("@")
     if name == "command" and any(arg in {"-v", "-V"} for arg in argv[1:2]):
-        return []  # it only asks where a program is
+        return []  # it only shows the path of a program
     at = 1
     while at < len(argv):
         word = argv[at]
@@ -87,7 +87,7 @@ def _strip_one(argv: list[str]) -> list[str] | None:
 
 
 def _stripped(argv: list[str]) -> list[list[str]]:
-    """The command, and what is left of it as its prefixes are taken off, one by one."""
+    """The command, and the command after each prefix is removed."""
     stages = [argv]
     while stages[-1] and len(stages) <= PREFIXES_MAX and (inner := _strip_one(stages[-1])) is not None:
         stages.append(inner)
@@ -95,7 +95,7 @@ def _stripped(argv: list[str]) -> list[list[str]]:
 
 
 def unwrap(argv: list[str]) -> list[str]:
-    """The command behind its prefixes (sudo, env, xargs, …)."""
+    """The command after its prefixes (sudo, env, xargs, …)."""
     return _stripped(argv)[-1]
 
 
@@ -112,7 +112,7 @@ def _has_letter(letter: str, word: str) -> bool:
 
 
 def reads_stdin(argv: list[str]) -> bool:
-    """Whether an interpreter called so runs what comes through the pipe."""
+    """Whether an interpreter with these arguments runs its standard input."""
     name = base_name(argv[0])
     is_shell = name in SHELLS
     for word in argv[1:]:
@@ -129,7 +129,7 @@ _SSH_TAKING = words("-i -p -l -o -F -J -L -R -D -b -c -E -m -O -Q -S -W -w -B -I
 
 
 def nested_scripts(argv: list[str]) -> Iterator[str]:
-    """Scripts that a command carries in its words: of a shell's -c, eval, ssh, su, trap, find's -exec."""
+    """Scripts in a command's words: of a shell's -c, eval, ssh, su, trap, find's -exec."""
     name, rest = base_name(argv[0]) if argv else "", argv[1:]
     if name in SHELLS or name in {"su", "runuser"}:
         for at, word in enumerate(rest[:-1]):
@@ -160,7 +160,7 @@ def nested_scripts(argv: list[str]) -> Iterator[str]:
 
 
 def judge(argv: list[str], scene: Scene) -> Iterator[Judgement]:
-    """What is dangerous about one command. Notes in ``scene`` what it changes for the next ones."""
+    """The dangers of one command. Updates ``scene`` for the next ones."""
     name = base_name(argv[0]).lstrip("@")
     rest = argv[1:]
     if name == "cd" and rest:
@@ -213,7 +213,7 @@ _SYSTEM = words(
 )
 _HOME = re.compile(r"(?:~[a-z0-9_-]{0,32}|\$\{HOME\}|/home/[^/*]{1,64}|/Users/[^/*]{1,64}|/root)")
 _PRECIOUS = re.compile(r"/(?:\.ssh|\.gnupg|\.aws|\.kube|\.config|Documents|Desktop|Pictures)$")
-_GIVEN = words(  # variables that CI systems and shells set, never empty there
+_GIVEN = words(  # variables that CI systems and shells set, and that are never empty there
     "GITHUB_WORKSPACE RUNNER_TEMP TMPDIR CI_PROJECT_DIR WORKSPACE PWD OLDPWD BUILD_SOURCESDIRECTORY item"
 )
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*|\d)\}")
@@ -226,7 +226,7 @@ def variables_in(text: str) -> list[str]:
 
 
 def _wipes(target: str, scene: Scene) -> Judgement | None:
-    """What removing ``target`` with all below it would do."""
+    """The effect of removing ``target`` recursively."""
     path = re.sub(r"/{2,}", "/", target)
     if scene.directory and path[:1] not in {"/", "~", "$", ""} and scene.directory[:1] in {"/", "~", "$"}:
         path = scene.directory.rstrip("/") + "/" + path.removeprefix("./")
@@ -240,7 +240,7 @@ def _wipes(target: str, scene: Scene) -> Judgement | None:
     if (home := _HOME.match(bare)) and _PRECIOUS.fullmatch(bare[home.end() :]):
         return "removes keys or documents of a home folder", "destructive"
     if _may_be_root(path, scene):
-        # Where all before it is known, nothing keeps the variable from being empty.
+        # If everything before it is known, nothing prevents the variable from being empty.
         is_set_elsewhere = not scene.is_whole or any(name.isdigit() for name in _VARIABLE.findall(path))
         return "removes everything if a variable is empty", "risky" if is_set_elsewhere else "destructive"
     if bare in {"..", "../..", "../../.."}:
@@ -251,7 +251,7 @@ def _wipes(target: str, scene: Scene) -> Judgement | None:
 
 
 def _may_be_root(path: str, scene: Scene) -> bool:
-    """Whether unguarded variables, were they empty, would leave ``/`` or ``/*``."""
+    """Whether unguarded variables, if they were empty, would leave ``/`` or ``/*``."""
     names = _VARIABLE.findall(path)
     if not names or scene.stops_on_unset or any(name in _GIVEN or name in scene.looked_at for name in names):
         return False
@@ -364,7 +364,7 @@ _RULES: dict[str, Callable[[str, list[str], Scene], Iterator[Judgement]]] = {
     "nc": _netcat, "ncat": _netcat, "netcat": _netcat,
 }  # fmt: skip
 
-# What the words of a single program say, as one line: the first of its patterns that is found counts.
+# The words of a single program as one line. The first matching pattern counts.
 _DISK = r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|disk|mapper/|md|loop|mem|kmem|rdisk|\$\{)"
 _GUARD_OFF = (
     r"(?=.*\b(?:firewalld|ufw|iptables|nftables|auditd|apparmor|fail2ban|falcon-sensor|clamav))"
@@ -403,7 +403,7 @@ def _judge_line(name: str, line: str) -> Iterator[Judgement]:
 
 
 def judge_write(target: str, *, append: bool) -> Iterator[Judgement]:
-    """What redirecting output to ``target`` does."""
+    """The effect of redirecting output to ``target``."""
     if re.match(_DISK, target):
         yield "overwrites a disk", "destructive"
     elif target in {"/etc/passwd", "/etc/shadow", "/etc/sudoers"} and not append:

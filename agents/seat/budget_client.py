@@ -1,7 +1,7 @@
-"""A mind's purse: what a model call may cost is reserved before it, and settled after it (rules 2.6).
+"""A mind's budget: the cost of a model call is reserved before the call, and settled after it (rules 2.6).
 
-The council grants a reservation or denies it, on the record, before the mind goes on; what nobody settles has
-cost what was reserved. Knows nothing of models, prices or signatures.
+The council grants or denies a reservation, and records it, before the mind continues. A call that is never settled
+counts at its reserved cost. Knows nothing of models, prices or signatures.
 """
 
 from __future__ import annotations
@@ -16,51 +16,48 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from council.agents.mind import Cost, SpendingMind
+from council.agents.seat.outgoing import SeatSigner
 from council.protocol.errors import CallDenied, MindError
 
-# The question, or its answer, may have been lost with a coordinator; asked again, it is the same question.
+# A coordinator may fail before it answers. The same question is then sent again.
 ASK_AGAIN_S = 5.0
-# Where the first question was lost with a coordinator, its call counts as made; one more is asked for.
+# If the first question was lost with a coordinator, its call counts as made, and another one is reserved.
 ASKED_MAX = 3
-# Calls that were given up before the council answered; a grant that comes late gives them back.
+# Calls that were given up before the council answered. If a grant comes late, they are settled at zero.
 GIVEN_UP_MAX = 1_000
-# Why a call failed, told in a metric, so that it is one of few: an HTTP status, or a word.
+# The kinds of error in a metric are few: an HTTP status, or a word.
 _ERROR = re.compile(r"[1-5][0-9]{2}|timeout|connection_error")
 OTHER = "other"
-# A council that has not answered for so long is gone, and its mind has better to do than to wait.
+# If a council has not answered for so many seconds, it is gone, and waiting any longer is of no use.
 ANSWER_MAX_S = 120.0
 
 
 class Denial(NamedTuple):
-    """Why a call may not be made; ``anew``: under another id it may."""
+    """Why a call may not be made. ``anew``: a new reservation may be granted."""
 
     why: str
     anew: bool = False
 
 
-# The piece of work in whose course a call is made; what a mind starts meanwhile belongs to it too.
+# The work item that makes a call. Tasks that a mind starts inherit it.
 work: ContextVar[object] = ContextVar("work", default=None)
 
 
 class SeatBudgetClient:
-    """The purse of a seat: its questions and settlements leave by ``say``.
+    """The budget client of a seat. ``signer`` signs its reservations and settlements, and ``say`` sends them."""
 
-    ``say`` takes the proposal, the message's kind and facts, and gives its id and what sends it, again and again.
-    """
-
-    def __init__(
-        self, seat: str, say: Callable[[str, str, Mapping[str, Any]], tuple[str, Callable[[], None]]]
-    ) -> None:
-        self.seat = seat
+    def __init__(self, signer: SeatSigner, say: Callable[[bytes], None]) -> None:
+        self.seat = signer.seat
         self.closed = False
+        self._signer = signer
         self._say = say
         self._asked: dict[str, asyncio.Future[Denial | None]] = {}
-        self._open: dict[str, tuple[str, object]] = {}  # by id: the proposal, and the work it is made for
+        self._open: dict[str, tuple[str, object]] = {}  # by id: the proposal, and the work item
         self._given_up: OrderedDict[str, str] = OrderedDict()
 
     def hand_to(self, mind: SpendingMind) -> None:
-        """Gives the purse to its mind. Raises MindError where that holds another seat's already."""
-        with contextlib.suppress(TypeError):  # a mind that can't be remembered is its owner's affair
+        """Gives itself to the seat's mind. Raises MindError if the mind holds another seat's client already."""
+        with contextlib.suppress(TypeError):  # a mind that can't be hashed is not checked
             before = _holders.setdefault(mind, self)
             if before is not self and not before.closed:
                 raise MindError(
@@ -74,7 +71,7 @@ class SeatBudgetClient:
 
     @property
     def busy(self) -> bool:
-        """Whether the council will hear more of it."""
+        """Whether it will send more to the council."""
         return bool(self._asked or self._open)
 
     async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
@@ -92,16 +89,14 @@ class SeatBudgetClient:
         )
 
     async def _ask(self, proposal_id: str, facts: Mapping[str, Any]) -> tuple[str, Denial | None]:
-        call_id, send = self._say(proposal_id, "reserve", facts)
+        call_id = self._signer.new_id()
+        sealed = self._signer.info(proposal_id, "reserve", facts, msg_id=call_id)
         answer: asyncio.Future[Denial | None] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = answer
-        self._open[call_id] = (
-            proposal_id,
-            work.get(),
-        )  # from here on: it may be granted, whoever waits for that
+        self._open[call_id] = proposal_id, work.get()  # now it may be granted, even if the wait is cancelled
         try:
             for _ in range(int(ANSWER_MAX_S / ASK_AGAIN_S)):
-                send()
+                self._say(sealed)
                 if (await asyncio.wait([answer], timeout=ASK_AGAIN_S))[0]:
                     break
         except asyncio.CancelledError:
@@ -118,20 +113,20 @@ class SeatBudgetClient:
         return call_id, denial
 
     def _give_up(self, call_id: str, proposal_id: str) -> None:
-        """The call is never made: it costs nothing, also where the question comes after this."""
+        """Settles a call that will not be made at zero, even if its reservation arrives later."""
         self._given_up[call_id] = proposal_id
         while len(self._given_up) > GIVEN_UP_MAX:
             self._given_up.popitem(last=False)
         self.settle(call_id, Cost(0))
 
     def answered(self, call_id: object, denial: Denial | None) -> None:
-        """The council's answer: None grants."""
+        """Takes the council's answer: a denial, or None for a grant."""
         if not isinstance(call_id, str):
             return
         answer = self._asked.get(call_id)
         if answer is not None and not answer.done():
             answer.set_result(denial)
-        elif denial is None and call_id in self._given_up:  # its settlement came before the question
+        elif denial is None and call_id in self._given_up:  # its settlement arrived before its reservation
             self._open[call_id] = self._given_up[call_id], None
             self.settle(call_id, Cost(0))
 
@@ -141,16 +136,16 @@ class SeatBudgetClient:
             return
         cost = {"tokens": None} if used is None else {"tokens": used.tokens, "microusd": used.microusd}
         failed = {"error": error_kind(error)} if error else {}
-        self._say(proposal_id, "settle", {"call": call_id, **cost, **failed})[1]()
+        self._say(self._signer.info(proposal_id, "settle", {"call": call_id, **cost, **failed}))
 
     def close(self, ended: object) -> None:
-        """A piece of work is over: what its mind left open is settled as unknown."""
+        """Settles the calls that a finished work item left open, as unknown."""
         for call_id in [each for each, (_, made_for) in self._open.items() if made_for is ended]:
             self.settle(call_id, None)
 
 
 def error_kind(told: str) -> str:
-    """Of which kind an error is, of those that are told apart."""
+    """The kind of an error, as a metric distinguishes it."""
     return told if _ERROR.fullmatch(told) else OTHER
 
 

@@ -1,8 +1,8 @@
-"""What the seat that observes has heard of the others, and what its mind is to look at. Knows nothing of minds.
+"""What an observing seat has heard of other seats, and what its mind should look at next. Knows nothing of minds.
 
-Pieces are put together by proposal, seat and stage. Whatever is kept is bounded, and only while its proposal can
-still be open; a look costs what a model call costs, so that there are few of them (``OBSERVATIONS_MAX``). Of these as
-many are kept for what is whole as it takes to send a proposal to Prime: a fault may stand at the end of each plan.
+Pieces of streams are joined by proposal, seat and stage. All memory is bounded, and kept only while the proposal may
+be open. An observation costs a model call, so there are few of them (``OBSERVATIONS_MAX``). As many of these are
+reserved for complete stages as halts send a proposal to Prime, because each plan may have a fault at its end.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from typing import Any
 from council.agents.mind import Case, Stream
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
 
-# So much more must have been said before a mind looks again: a paragraph. What is whole it looks at in any case.
+# A mind looks again after so many more characters: a paragraph. It looks at a complete stage in any case.
 LOOK_CHARS = 600
-# Of what one seat says about one proposal so many stages are listened to: there are five (rules 3.1).
+# So many stages of one seat's work on one proposal are kept: there are five (rules 3.1).
 STAGES_MAX = 5
 CASES_MAX = 2_000
-# Of cases and of what was heard about them; above, the oldest are forgotten.
+# Characters of cases and of what was heard about them. Above this the oldest are forgotten.
 CHARS_MAX = 32 * 2**20
 GAP = "\n[some of it was not heard]\n"
 
 
 @dataclass(slots=True)
 class Looks:
-    """How often the mind has looked at one seat's work on a case, and how many halts in a row it came to."""
+    """The observations of one seat's work on a case: how many were made, and how many halts in a row they gave."""
 
     made: int = 0
     halts: int = 0
 
     def may(self, *, whole: bool) -> bool:
-        """Whether one more may be made, at what is whole or at its beginning."""
+        """Whether another may be made, of a complete stage or of one in progress."""
         kept = 0 if whole else HALTS_MAX - self.halts
         return self.halts < HALTS_MAX and self.made + kept < OBSERVATIONS_MAX
 
 
 @dataclass(slots=True)
 class ObservedStage:
-    """One stage of one seat's work on a case, as far as it was heard; of its rounds the newest.
+    """One stage of one seat's work on a case, as far as it was heard. Only the newest round is kept.
 
-    ``at`` is how many characters its seat has said, ``shown`` how much of ``text`` the mind has looked at, which
-    may be ``looking`` now, and ``halted`` that it called a halt to this round. ``looks`` are its seat's.
+    ``at`` is the number of characters that the seat has said; ``shown`` is how much of ``text`` the mind has seen.
+    ``looking``: an observation is under way. ``halted``: the mind has interrupted this round. ``look`` is the round
+    of the newest observation, and whether the stage was complete. ``looks`` is shared by all stages of the seat.
     """
 
     proposal_id: str
@@ -57,12 +58,13 @@ class ObservedStage:
     shown: int = 0
     shown_whole: bool = False
     looking: bool = False
+    look: tuple[int, bool] = (-1, False)
     halted: bool = False
-    counted: int = -1  # the last round that was halted: one fault is one halt
-    waits: bool = False  # among those that are due
+    counted: int = -1  # the last round that was halted: a round counts as one halt
+    waits: bool = False  # in the queue of stages to observe
 
     def add(self, number: int, at: int, text: str, whole: bool) -> int:
-        """Adds a piece, unless it is old; gives by how many characters ``text`` has grown."""
+        """Adds a piece, unless it is old. Returns the number of characters by which ``text`` has grown."""
         before = len(self.text)
         if number > self.round:
             self.round, self.at, self.text = number, 0, ""
@@ -75,19 +77,21 @@ class ObservedStage:
 
     @property
     def is_due(self) -> bool:
-        """Whether the mind is to look now."""
+        """Whether the mind should observe it now."""
         if self.looking or self.halted or self.shown_whole or not self.looks.may(whole=self.is_whole):
             return False
         return self.is_whole or len(self.text) - self.shown >= LOOK_CHARS
 
     def begin_observation(self) -> Stream:
-        """What the mind is shown; ``looked`` or ``put_off`` may follow."""
-        self.looking, self.shown, self.shown_whole = True, len(self.text), self.is_whole
+        """Begins an observation, and gives what the mind is shown. ``looked`` or ``put_off`` may follow."""
+        self.looking, self.look = True, (self.round, self.is_whole)
+        self.shown, self.shown_whole = len(self.text), self.is_whole
         self.looks.made += 1
         return Stream(self.seat, self.stage, self.text, self.is_whole)
 
-    def looked(self, number: int, *, whole: bool, interrupt: bool) -> None:
-        """What it came to, for a round, which may be over by now."""
+    def looked(self, *, interrupt: bool) -> None:
+        """Takes the observation's result. Its round may be over by now."""
+        number, whole = self.look
         if interrupt:
             self.looks.halts += number != self.counted
             self.counted = number
@@ -96,7 +100,7 @@ class ObservedStage:
             self.looks.halts = 0
 
     def put_off(self) -> None:
-        """The look is given up for more urgent work: what was shown was not seen."""
+        """Gives up the observation for more urgent work. What was shown counts as not seen."""
         self.shown, self.shown_whole = 0, False
         self.looks.made -= 1
 
@@ -111,7 +115,7 @@ class _OpenCase:
 
 
 class ObservedCases:
-    """The cases that a seat was given and may still be open, and what it heard about each, if it ``hears`` at all."""
+    """The open cases that a seat was given, and what it heard about each. It keeps none unless it ``hears``."""
 
     def __init__(self, *, hears: bool = True) -> None:
         self._hears = hears
@@ -120,10 +124,10 @@ class ObservedCases:
         self._due: deque[ObservedStage] = deque()
 
     def add_case(self, case: Case, now_s: float) -> None:
-        """Keeps a case, which others may speak about before its time is over.
+        """Keeps a case until its time is over, because others may speak about it.
 
-        One that is handed over again is so because a letter, or the council's coordinator, was lost: and with it,
-        maybe, a halt. What was halted and goes on all the same is looked at again.
+        If the case is sent again, a message or the coordinator was lost, and maybe a halt with it. So a stage that
+        was halted and goes on is observed again.
         """
         if not self._hears:
             return
@@ -138,7 +142,7 @@ class ObservedCases:
             heard.halted = False
 
     def add(self, proposal_id: str, text: str, data: Mapping[str, Any]) -> None:
-        """A piece of another seat's stream, as the council relays it."""
+        """Adds a piece of another seat's stream, as the council relays it."""
         kept, key = self._kept.get(proposal_id), (data["seat"], data["stage"])
         if kept is None:
             return
@@ -153,7 +157,7 @@ class ObservedCases:
         self._weigh(grown)
 
     def next_due(self, now_s: float) -> tuple[ObservedStage, Case] | None:
-        """What the mind is to look at next, and the case, with the time that is left for it; then ``finish``."""
+        """The stage to observe next, and its case with the time that is left. Call ``finish`` afterwards."""
         while self._due:
             heard = self._due.popleft()
             heard.waits = False
@@ -163,12 +167,12 @@ class ObservedCases:
         return None
 
     def finish(self, heard: ObservedStage) -> None:
-        """The mind looks at it no more, however that ended."""
+        """Ends the observation of a stage, with or without a result."""
         heard.looking = False
         self._wait(heard)
 
     def forget(self, proposal_id: str) -> None:
-        """The proposal is not open any more."""
+        """Drops a proposal that is not open any more."""
         kept = self._kept.pop(proposal_id, None)
         if kept is not None:
             self._chars -= kept.chars

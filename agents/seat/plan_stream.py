@@ -1,7 +1,7 @@
-"""A mind's voice: what it says while it thinks, for the seat that observes it, and how it is interrupted.
+"""A mind's plan stream: what it publishes while it thinks, and how the observer interrupts it.
 
-Its pieces travel as INFO of kind ``stream``; they are relayed and forgotten, never journaled. A ballot is
-never among them: voting is blind (rules 1.14). Knows nothing of models, signatures or what observers think.
+Pieces of it travel as INFO of kind ``stream``. They are relayed to the observer and never journaled. A ballot is
+never among them: voting is blind (rules 1.14). Knows nothing of models, signatures or observers' minds.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# rules 1.8: the third halt in a row has Prime rule on it; further ones would only keep the seat from voting.
+# rules 1.8: the third halt in a row sends the proposal to Prime. More halts would only keep the seat from voting.
 HALTS_MAX = 3
-# Calls of ``observe`` for one seat's work on one proposal, all its stages and restarts: they may cost money. So many
-# halts of what is whole must be among them, and some looks at what is being said.
+# Calls of ``observe`` for one seat's work on one proposal, over all stages and restarts: they may cost money. They
+# must include HALTS_MAX complete stages, and some observations of work in progress.
 OBSERVATIONS_MAX = 6
-# So much is said at once: some sentences. Less would be a message for each token, more would come too late.
+# The size of a piece: some sentences. Smaller ones would be a message for each token; larger ones would come late.
 PIECE_CHARS = 240
-# What one seat may say about one proposal, and of it in one round: many times a plan. What is above is not heard; a
-# plan that is made anew after each halt (rules 1.8) is, however long those before it were.
+# How much one seat may say about one proposal, and in one round: many times a plan. The rest is dropped. A plan that
+# is made again after a halt (rules 1.8) is heard, however long the earlier ones were.
 PIECES_MAX = 200
 ROUND_CHARS_MAX = 11_000
 STAGE_CHARS_MAX = 40
-# Rounds are numbered above those of a seat's earlier runs, by the council's count of these: nodes' clocks differ.
+# Each run of a seat numbers its rounds above those of earlier runs. The council counts the runs, as clocks differ.
 ROUNDS_A_RUN = 2**32
 CUT = "\n[cut: it says more than is listened to]"
 
 
 def sayable(text: str) -> str:
-    """A mind's words as an envelope can hold them: no NUL, and no halves of surrogate pairs."""
+    """The text without what an envelope can't hold: NUL characters and halves of surrogate pairs are escaped."""
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 @dataclass(slots=True)
 class _Round:
-    """One telling of one stage: its number, how much of it was said, how much sent, and what waits to be."""
+    """One round of a stage: its number, the characters said, those sent, and the text that waits to be sent."""
 
     number: int
     chars: int = 0
@@ -47,8 +47,8 @@ class _Round:
 class _Speech:
     """What was said about one proposal.
 
-    ``cut``: rounds up to this number were interrupted, or came before. ``hushed``: an interrupt was told, and what
-    comes until its mind asks for the next one is the end of what was interrupted.
+    ``cut``: rounds up to this number were interrupted, or are older. ``hushed``: after an interrupt, text is dropped
+    until the mind waits for the next one, because it still belongs to the interrupted round.
     """
 
     cut: int
@@ -60,9 +60,9 @@ class _Speech:
 
 
 class SeatPlanStream:
-    """The voice of a seat. ``say_piece`` sends a piece, given its proposal, its text and its facts.
+    """The plan stream of a seat. ``say_piece`` sends a piece: the proposal, its text and its data.
 
-    ``at_work`` tells whether the mind works on a ballot for a proposal: about others nothing is heard.
+    ``at_work`` says whether the mind works on a ballot for a proposal. Text about other proposals is dropped.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class SeatPlanStream:
             now = speech.rounds[stage] = _Round(self._last)
         clean, room = sayable(text), ROUND_CHARS_MAX - now.chars
         if room < 0:
-            return  # it is cut
+            return  # it was cut already
         now.chars += len(clean)
         now.waiting += clean if len(clean) <= room else clean[:room] + CUT
-        while len(now.waiting) >= PIECE_CHARS:  # each of them takes from it, if only to drop
+        while len(now.waiting) >= PIECE_CHARS:  # each send shortens it, even if the piece is dropped
             self._send(proposal_id, speech, stage, whole=False)
 
     def end(self, proposal_id: str, stage: str) -> None:
@@ -106,7 +106,7 @@ class SeatPlanStream:
         if speech is None:
             return halt
         speech.hushed = False
-        if speech.unheard is not None:  # it came before anybody asked
+        if speech.unheard is not None:  # the interrupt came before the mind waited for it
             halt.set_result(speech.unheard)
             speech.unheard = None
         elif speech.halt is not None and not speech.halt.done():
@@ -118,7 +118,7 @@ class SeatPlanStream:
     # What its seat calls
 
     def interrupt(self, proposal_id: str, number: int, why: str) -> None:
-        """An observer calls a halt to the round of that number; to one that is cut already, or unknown, it can't."""
+        """Interrupts the round of that number. Has no effect if the round is unknown or was interrupted already."""
         speech = self._speeches.get(proposal_id)
         if speech is None or not speech.cut < number <= self._last:
             return
@@ -131,11 +131,11 @@ class SeatPlanStream:
             speech.unheard = why
 
     def begin_run(self, number: int) -> None:
-        """The council counts this as the seat's run of that number."""
+        """Begins the seat's run of that number, as the council counts runs."""
         self._last = max(self._last, number * ROUNDS_A_RUN)
 
     def close(self, proposal_id: str) -> None:
-        """The work on it is over."""
+        """Ends the work on a proposal."""
         self._speeches.pop(proposal_id, None)
 
     def _speech(self, proposal_id: str) -> _Speech | None:

@@ -1,4 +1,4 @@
-"""A seat whose coordinator is elsewhere: its messages are sealed, and what it says waits for a call."""
+"""A seat in another process than its coordinator: its messages are sealed, and wait for the coordinator's calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from council.protocol.errors import CouncilError
 
 
 class RemoteSeat:
-    """``host`` behind a border. ``refused`` counts what the council of ``council_id`` did not seal with ``key``."""
+    """Gives access to ``host``. ``refused`` counts messages that the council did not seal with ``key``."""
 
     def __init__(self, host: SeatHost, key: bytes, council_id: str) -> None:
         self.host = host
@@ -22,12 +22,12 @@ class RemoteSeat:
         host.say = self._mailbox.put
 
     async def exchange(self, batch: Sequence[bytes]) -> Reply:
-        """Takes what the council sends; returns ballots as they are cast, and whether more will come."""
+        """Takes the council's messages. Returns ballots as they are cast, and whether more will come."""
         for sealed in batch:
             try:
                 letter = signing.open_to(sealed, self._key, self._council_id, self.host.name)
             except CouncilError:
-                self.refused += 1  # not from our council: nobody to tell
+                self.refused += 1  # not from our council, so no error is returned
             else:
                 self.host.receive(letter)
         return await self._mailbox.collect(self.host.is_busy)
@@ -41,7 +41,7 @@ def courier_to(
     heard: Callable[[Sequence[bytes]], None],
     lost: Callable[[Exception], None],
 ) -> Courier:
-    """Carries letters to a ``RemoteSeat`` by its ``exchange``; ``lost`` is told why that failed."""
+    """Carries messages to a ``RemoteSeat`` by its ``exchange``; ``lost`` takes the error of a failed call."""
 
     async def call(batch: list[bytes]) -> Reply:
         return await exchange([signing.seal_to(letter, key, council_id, seat) for letter in batch])

@@ -1,41 +1,82 @@
-"""Runs a mind's plain methods where they may block, and says in words what a mind did wrong. Knows no council."""
+"""Runs a mind's methods, plain ones on threads because they may block, and words what a mind did wrong."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from council.agents.messaging import spans as tracing
+from council.agents.mind import Case, Mind
 from council.protocol.errors import EnvelopeError
 
-# Reviews that hang on threads of their own can't be ended, only given up. With so many the mind is broken.
+# A review that hangs on its thread can't be ended, only given up. If this many hang, the mind is broken.
 HUNG_THREADS_MAX = 64
+# The same for observations. They are counted apart, so that no ballot waits for them or is lost because of them.
+LOOKS_HUNG_MAX = 16
+METHODS = {"ballot": "review", "ruling": "rule", "observation": "observe"}
+
+
+class MindRunner:
+    """Runs the methods of one seat's mind: an async one on the event loop, a plain one on a thread.
+
+    Each run is recorded as a span if there are ``spans``.
+    """
+
+    def __init__(self, seat: str, mind: Mind, spans: tracing.Spans | None) -> None:
+        self._seat = seat
+        self._mind = mind
+        self._spans = spans
+        self._is_async = {
+            kind: inspect.iscoroutinefunction(inspect.unwrap(getattr(mind, method, None)))  # type: ignore[arg-type]
+            for kind, method in METHODS.items()
+        }
+        self._threads = Threads(seat, "reviews", HUNG_THREADS_MAX)
+        self._lookouts = Threads(seat, "looks at others", LOOKS_HUNG_MAX)
+
+    async def run(self, kind: str, case: Case, *more: Any) -> Any:
+        """What the method for this kind of work returns. Raises what it raises, TypeError if the mind has none."""
+        with tracing.work(self._spans, self._seat, case.proposal_id, kind):
+            method = getattr(self._mind, METHODS[kind], None)
+            if method is None:
+                raise TypeError(
+                    f"its mind, {type(self._mind).__name__}, has no rule(case, ballots): it can't hold this seat"
+                )
+            if self._is_async[kind]:
+                thought = method(case, *more)
+            else:
+                threads = self._lookouts if kind == "observation" else self._threads
+                thought = await threads.run(lambda: method(case, *more))
+            while inspect.isawaitable(thought):
+                thought = await thought
+            return thought
 
 
 class Threads:
-    """Daemon threads of one seat, one for each call; ``hung`` counts those that were given up and still run.
+    """Daemon threads of one seat, one for each call. ``hung`` counts those that were given up and still run.
 
-    They are for ``what``, and with ``hung_max`` that hang no more is begun.
+    ``what`` names the calls in the error that is raised instead of a new call when ``hung_max`` threads hang.
     """
 
-    def __init__(self, seat: str, what: str = "reviews", hung_max: int | None = None) -> None:
+    def __init__(self, seat: str, what: str, hung_max: int) -> None:
         self.hung = 0
         self._seat, self._what = seat, what
-        self._hung_max = HUNG_THREADS_MAX if hung_max is None else hung_max
+        self._hung_max = hung_max
 
     async def run(self, think: Callable[[], Any]) -> Any:
-        """Runs a plain function on a daemon thread: it may block, and if it hangs, it hangs alone."""
+        """Runs a plain function on a daemon thread, so that a function that hangs blocks no other."""
         if self.hung >= self._hung_max:
             raise RuntimeError(f"{self.hung} earlier {self._what} of this mind still hang; restart its seat")
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Any] = loop.create_future()
-        context = copy_context()  # what the work belongs to, its mind's thread belongs to
+        context = copy_context()  # the thread belongs to the same work item and span
 
         def settle(value: Any, error: Exception | None) -> None:
             if result.cancelled():
-                self.hung -= 1  # it was given up, and came to its end after all
+                self.hung -= 1  # it was given up, and has ended after all
             elif error is not None:
                 result.set_exception(error)
             else:
@@ -45,27 +86,27 @@ class Threads:
             outcome: tuple[Any, Exception | None]
             try:
                 outcome = (context.run(think), None)
-            except BaseException as error:  # noqa: BLE001 - carried to the loop, where it costs the ballot
+            except BaseException as error:  # noqa: BLE001 - passed to the loop, where it costs the ballot
                 if not isinstance(error, Exception) or isinstance(
                     error, StopIteration
-                ):  # no future takes these
+                ):  # a future refuses these
                     error = RuntimeError(_text_of(error, repr))
                 outcome = (None, error)
             try:
                 loop.call_soon_threadsafe(settle, *outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed, so nobody waits for the result
 
         threading.Thread(target=run, name=f"council-{self._seat}", daemon=True).start()
         try:
             return await result
         except asyncio.CancelledError:
-            self.hung += result.cancelled()  # else it had ended just before
+            self.hung += result.cancelled()  # unless it had ended just before
             raise
 
 
 def in_words(error: BaseException) -> str:
-    """What a mind raised, or what it returned that is none of its answers."""
+    """What a mind raised, or which invalid value it returned, as a text for people."""
     if isinstance(error, EnvelopeError):
         return f"its mind returned nonsense: {error}"
     text = _text_of(error, str)
@@ -75,13 +116,13 @@ def in_words(error: BaseException) -> str:
 
 
 def short(value: Any) -> str:
-    """What a mind returned, as far as an error shows it."""
+    """What a mind returned, cut for an error message."""
     text = _text_of(value, repr)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _text_of(value: Any, form: Callable[[Any], str]) -> str:
-    """``value`` by ``str`` or ``repr``, which the mind's own classes may have got wrong."""
+    """``value`` by ``str`` or ``repr``, which may fail for the mind's own classes."""
     try:
         return form(value)
     except Exception:  # noqa: BLE001 - the mind's code again

@@ -1,4 +1,4 @@
-"""Reads an action: its tool's name, the texts in its arguments, and what runs them."""
+"""Reads an action: its tool's name, the texts in its arguments, and what would run them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-DEPTH_MAX = 8  # nesting of arguments that is walked
+DEPTH_MAX = 8  # nesting of arguments that is read
 ARGS_MAX = 2_000  # values of arguments that are read
-# What a file's text is called, and what its name.
+# Names of arguments that hold a file's text, and those that hold its name.
 CODE_KEYS = {"code", "content", "contents", "source", "text", "script", "body"}
 _PATH_KEYS = ("path", "file", "filename", "file_path")
 _SHELL_TOOLS = re.compile(
@@ -25,14 +25,14 @@ _SQL_START = re.compile(r"\s*(?:drop|truncate|delete|alter|update|insert|with|be
 _PYTHON_TOOLS = re.compile(r"python|(?:^|[^a-z])(?:py\d?|jupyter|notebook|repl|code_interpreter)(?:$|[^a-z])")
 _LANGUAGE_KEYS = {"language", "lang", "kernel"}
 _PYTHON = re.compile("i?python")
-# A tool that writes a file is one whose name has such words, and no other.
+# A tool writes a file only if its name has one of these words, and no others.
 _WRITES_ALONE = {"write", "overwrite", "create", "save", "edit", "append"}
 _WRITES = _WRITES_ALONE | {"update", "put", "add", "replace", "modify"}
 _WRITES_WHAT = {
     "file", "files", "filesystem", "fs", "text", "to", "in", "a", "new", "multi", "mcp", "local", "editor",
 }  # fmt: skip
 _APPLIES = re.compile(r"(?:^|[^a-z])(?:apply|u?diffs?|patch(?:es)?)(?:$|[^a-z])")
-# What leaves this machine; more names than that are only looked at more closely.
+# Tools that send data from this machine. A wrong match only means a closer look.
 _SENDS = re.compile(
     r"post(?!gres)|send|upload|https?|mail|publish|notif|messag|slack|comment|share|tweet|reply|forward|webhook|curl|"
     r"gist|paste|chat|discord|telegram|sms|transmit|submit|broadcast|export|review|issue|request|fetch|ticket|push"
@@ -43,7 +43,7 @@ _ADDRESSES = {
 
 
 class Argument(NamedTuple):
-    """A text in an action's arguments; ``path`` is that of the file it is for, if one is named beside it."""
+    """A text in an action's arguments; ``path`` is the file that it is for, if one is named beside it."""
 
     key: str
     text: str
@@ -52,10 +52,10 @@ class Argument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ParsedAction:
-    """An action as it is read. ``tool`` is in lower case, its words apart; without an action it is "".
+    """An action as it is read. ``tool`` is in lower case, in separate words; it is "" if there is no action.
 
-    ``runs_shell``, ``runs_python``, ``sends``: by the tool's name, or by what its arguments are called.
-    ``commands`` are the lists that are in ``args`` as lines, or item by item, each as the one command it may be.
+    ``runs_shell``, ``runs_python``, ``sends``: by the names of the tool and its arguments. ``commands`` are the lists
+    whose items are separate lines in ``args``, or separate texts; each is joined, as it may be one command.
     """
 
     tool: str
@@ -66,7 +66,7 @@ class ParsedAction:
     sends: bool
 
     def runs_sql_in(self, key: str, text: str) -> bool:
-        """Whether it runs an argument as SQL; what is called a query may be one of another kind."""
+        """Whether it runs an argument as SQL; an argument named query may be another kind of query."""
         is_database = bool(_SQL_TOOLS.search(self.tool))
         return is_database or bool(_SQL_KEYS.match(key) and (key != "query" or _SQL_START.match(text)))
 
@@ -75,26 +75,26 @@ class ParsedAction:
         return bool(_SHELL_KEYS.match(key)) or (self.runs_shell and not _SQL_KEYS.match(key))
 
     def names_file(self, argument: Argument) -> bool:
-        """Whether an argument stands beside a file's name as its text, and is not run at once."""
+        """Whether an argument is the text of a named file, and is not run at once."""
         key = argument.key.lower()
         is_text = bool(argument.path) and key in CODE_KEYS
         return is_text and not (self.runs_python or self.runs_shell_in(key))
 
     def writes(self, argument: Argument) -> bool:
-        """Whether an argument is surely the text of a file that is written here, and goes nowhere else."""
+        """Whether an argument is certainly the text of a file that is written here, and goes nowhere else."""
         words = re.findall("[a-z]+", self.tool)
         verbs, what = _WRITES.intersection(words), _WRITES_WHAT.intersection(words)
         is_writer = verbs | what == set(words) and bool(verbs & _WRITES_ALONE or (verbs and "file" in words))
         return is_writer and not self.sends and "://" not in argument.path and self.names_file(argument)
 
     def applies(self, argument: Argument) -> bool:
-        """Whether it applies an argument as a diff: what that takes away or only shows goes nowhere else."""
+        """Whether it applies an argument as a diff: removed lines and context then go nowhere else."""
         says = _APPLIES.search(self.tool) or _APPLIES.search(_apart(argument.key))
         return bool(says) and not self.sends
 
 
 def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
-    """What is known of an action; of none, that it runs nothing."""
+    """What is known of an action. Without an action, nothing is run."""
     given = action or {}
     tool = _apart(str(given.get("tool", "")))
     args, commands = _arguments(given.get("args"))
@@ -111,14 +111,14 @@ def read_action(action: Mapping[str, Any] | None) -> ParsedAction:
 
 
 def _apart(name: str) -> str:
-    """A name in lower case, its words apart."""
+    """A name in lower case, in separate words."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name[:200]).lower()
 
 
 def _arguments(args: Any) -> tuple[list[Argument], list[Argument]]:
-    """Every text in them, nested ones too; lists of words as one line, those of code as lines.
+    """Every text in the arguments, also nested ones; lists of words as one line, lists of code as lines.
 
-    The second are the lists that are not read as one line, but may be one.
+    The second result holds the lists that are not read as one line, but may be one.
     """
     found: list[Argument] = []
     commands: list[Argument] = []

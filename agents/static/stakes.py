@@ -1,4 +1,4 @@
-"""Judges what an action puts at stake: whether it can be undone, and whom it affects.
+"""Judges the stakes of an action: whether it can be undone, and whom it affects.
 
 It reads the verbs of the summary, the tool's name and the arguments. Claims in the text ("approved", "has a
 backup") have no weight.
@@ -54,7 +54,7 @@ _SPLIT = re.compile(r"[.;:!?\n]|,? (?:and|then) |, ")
 
 @dataclass(frozen=True, slots=True)
 class Stakes:
-    """``irreversible``: it can't be taken back; ``reach``: whom it touches; ``what``: the verb that says so."""
+    """``irreversible``: it can't be undone. ``reach``: whom it affects. ``what``: the verb that says so."""
 
     kind: Kind = "none"
     reach: Literal["limited", "wide", "unsaid"] = "unsaid"
@@ -69,7 +69,7 @@ _GRAVITY: tuple[Kind, ...] = ("destroy", "money", "weaken", "outward", "grant", 
 
 
 def weigh(case: Case, *, has_change: bool) -> Stakes:
-    """What is at stake. With a change in the body the summary's verbs describe code, and do not count."""
+    """The stakes of a case. If its body holds a change, the summary's verbs describe code, and do not count."""
     found: list[Stakes] = []
     action = read_action(case.action)
     args = "\n".join(f"{key} {text}" for key, text, _ in action.args)[:TEXT_CHARS_MAX]
@@ -86,7 +86,7 @@ def weigh(case: Case, *, has_change: bool) -> Stakes:
 
 
 def _clauses(summary: str) -> list[tuple[Kind, str]]:
-    """The verbs that a summary's clauses order, with the kind of what they put at stake."""
+    """The verbs of orders in a summary's clauses, each with its kind of stakes."""
     out: list[tuple[Kind, str]] = []
     for clause in _SPLIT.split(summary[:TEXT_CHARS_MAX])[:CLAUSES_MAX]:
         parts = clause.lower().split()[:60]

@@ -9,8 +9,8 @@ from council.agents.messaging.ids import new_id
 from council.api.client import Council, handle_of
 from council.core.state import Decision
 from council.journal.entries import wanted
+from council.kinds import identity
 from council.protocol.envelope import Envelope
-from council.runtime import identity
 from council.runtime.questions import AskHistory
 
 if TYPE_CHECKING:

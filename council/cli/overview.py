@@ -23,7 +23,7 @@ from council.cli.render import (
     text,
     waiting_lines,
 )
-from council.cli.text import count, line, span
+from council.kinds.text import count, line, span
 
 if TYPE_CHECKING:
     from council.core.state import Escalation

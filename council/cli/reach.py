@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from council.cli.report import Report, UsageFault
-from council.cli.text import clean
+from council.kinds.text import clean
 
 if TYPE_CHECKING:
     from council.api.client import Council

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -20,9 +20,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from council.cli.text import clean, count, line, span
 from council.core.state import Spend
 from council.journal.entries import Entry
+from council.kinds.phrases import ID_SHOWN, certainty
+from council.kinds.row import Phrase, Row
+from council.kinds.table import BY_KIND
+from council.kinds.text import clean, count, line, span
 
 if TYPE_CHECKING:
     from council.api.event_stream import Event
@@ -106,52 +109,11 @@ def facts(lines: Iterable[tuple[str, Text]]) -> Table:
 # What happened, on one line
 
 
-class Phrase(NamedTuple):
-    """What happened: who did what in short, and the rest of it."""
-
-    act: str
-    detail: str = ""
-
-
-KINDS = {  # where a kind's own name is long
-    "ballot_unreadable": "unreadable",
-    "cancellation": "taken back",
-    "creator_change": "creator",
-    "identity_change": "identity",
-    "seat_back": "seat back",
-    "seat_died": "seat died",
-    "seat_silent": "seat silent",
-}
 KIND_CELLS = 11  # "observation"
-ID_SHOWN = 8
 PLACE_CELLS = 7
 DETAIL_CHARS_MAX = 300
-_STYLES = {
-    "proposal": "bold",
-    "ballot_unreadable": "yellow",
-    "fault": "yellow",
-    "loss": "yellow",
-    "escalation": "yellow",
-    "to_prime": "yellow",
-    "to_human": "yellow",
-    "ruling": "yellow",
-    "answer": "cyan",
-    "identity_change": "cyan",
-    "creator_change": "yellow",
-    "refusal": "yellow",
-    "denial": "yellow",
-    "expiry": "yellow",
-    "alert": "red",
-    "seat_back": "green",
-    "seat_died": "red",
-    "seat_silent": "red",
-    "damaged": "bold red",
-    "start": DIM,
-    "deadline": DIM,
-    "call": DIM,
-    "settlement": DIM,
-    "spending": DIM,
-}
+# What a row of the table may name instead of a colour
+_STYLES = {**VOTE_STYLES, **{how: f"bold {style}" for how, style in OUTCOME_STYLES.items()}}
 
 
 def row(found: Entry | Event, *, dated: bool = False) -> Text:
@@ -178,26 +140,13 @@ def day(at: datetime) -> Text:
 
 def kind(found: Entry | Event) -> str:
     """The kind of a record or an event, in a word or two."""
-    return KINDS.get(found.kind, found.kind)
+    return _row_of(found.kind).label or found.kind
 
 
 def style(found: Entry | Event) -> str:
     """The colour of a record's or an event's kind."""
-    data = found.data
-    match found.kind:
-        case "ballot":
-            return VOTE_STYLES[data["ballot"]["vote"]]
-        case "decision":
-            return f"bold {OUTCOME_STYLES[_ended(data['decision'])]}"
-        case "outcome":
-            return "green" if data["report"]["ok"] else "red"
-        case "roll":
-            return "green" if data["active"] else "red"
-        case "observation":
-            return "yellow" if data["interrupt"] else ""
-        case "spending" if data["error"]:
-            return "yellow"
-    return _STYLES.get(found.kind, "")
+    named = _row_of(found.kind).style_of(found.data)
+    return _STYLES.get(named, named)
 
 
 def happened(found: Entry | Event) -> Text:
@@ -231,154 +180,14 @@ def came_to(entry: Entry) -> Text:
     return Text()
 
 
-def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:  # noqa: C901 - a case for each kind
+def phrase(kind: str, data: Mapping[str, Any]) -> Phrase:
     """What happened, by the kind and the data of a record or an event. What it says may hold anything."""
-    match kind:
-        case "proposal":
-            what = data["what"]
-            revises = f"revises {what['supersedes'][:ID_SHOWN]}: " if what["supersedes"] else ""
-            return Phrase(
-                f"{revises}{line(what['summary'], 200)} ({what['proposer']}{_risk(what['risk_level'])})"
-            )
-        case "ballot" | "ruling":
-            act = data[kind]
-            late = "late: " if data.get("late") else ""
-            chosen = act["vote"] if kind == "ballot" else act["ruling"]
-            how = certainty(act["confidence"], act["risk_level"])
-            return Phrase(f"{late}{act['seat']} {chosen} {how}", act["reason"])
-        case "answer":
-            answer = data["answer"]
-            how = "approves" if answer["approve"] else "rejects"
-            return Phrase(f"{answer['human']} {how}", answer["reason"])
-        case "observation":
-            halts = "calls a halt on" if data["interrupt"] else "observes"
-            stage = f"'s {data['stage']}" if data.get("stage") else ""
-            return Phrase(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
-        case "fault" | "loss" | "ballot_unreadable" | "roll" | "seat_died" | "seat_silent" | "seat_back":
-            return _of_seat(kind, data)
-        case "escalation":
-            return Phrase(f"{data['seat']} calls for Prime", data["reason"])
-        case "to_prime":
-            return Phrase("escalated to Prime", data["reason"])
-        case "to_human":
-            escalation = data["escalation"]
-            return Phrase(f"waits for a human as {escalation['escalation_id']}", escalation["detail"])
-        case "decision":
-            return Phrase(_ended(data["decision"]), data["decision"]["reason"])
-        case "cancellation":
-            return Phrase(data["sender"], data["reason"])
-        case "outcome":
-            return Phrase(_step(data["report"]), data["report"]["text"])
-        case "call" | "settlement" | "spending" | "overrun" | "denial":
-            return _of_call(kind, data)
-        case "identity_change":
-            return Phrase(_changed(data["change"]), f"{data['change']['why']}; {data['change']['reason']}")
-        case "creator_change":
-            to = data["creator"] or "nobody"
-            return Phrase(f"the creator was {data['before']}, and is {to} now, by the settings")
-        case "refusal":
-            return Phrase(f"{data['sender']} {data['code']}", data["why"])
-        case "alert":
-            return Phrase(data["kind"], data["text"])
-        case "deadline":
-            return Phrase("the time is up")
-        case "expiry":
-            return Phrase("no human answered in time")
-        case "start" if "rules" in data:
-            return _founded(data)
-        case "start":
-            return Phrase(f"the coordinator started anew, with {count(data['open'], 'open proposal')}")
-        case "damaged":
-            return Phrase("", data["why"])
-    return Phrase("", str(dict(data)))
+    return _row_of(kind).phrase(data)
 
 
-def _of_seat(kind: str, data: Mapping[str, Any]) -> Phrase:
-    """What became of a seat, or of its work."""
-    seat = data["seat"]
-    match kind:
-        case "fault" | "loss":
-            again = ", and is asked again" if data.get("retrying") else ""
-            return Phrase(f"{seat} gives no {data['task']}{again}", data["why"] + _shortened(data))
-        case "roll":
-            return Phrase(f"{seat} is {'active' if data['active'] else 'inactive'}", data["why"])
-        case "seat_silent":
-            return Phrase(seat, "no heartbeat for too long")
-        case "seat_back":
-            return Phrase(seat, "its heartbeat is back")
-    return Phrase(seat, data["why"])
-
-
-def _of_call(kind: str, data: Mapping[str, Any]) -> Phrase:
-    """What a model's call is asked, allowed and comes to."""
-    if kind == "settlement":
-        used, error = data["used"], data["error"]
-        spent = "usage unknown" if used is None else cost(used)
-        return Phrase(f"{data['seat']} settles a call", f"{spent}; failed ({error})" if error else spent)
-    call, model = data["call"], line(data["call"]["model"], 80)
-    match kind:
-        case "call":
-            worst = f"at worst {cost(call['worst'])}{_shortened(data)}"
-            return Phrase(f"{call['seat']} asks for a call to {model} for its {call['task']}", worst)
-        case "overrun":
-            return Phrase(f"{call['seat']} shortened what {model} is shown", overruns(data["overruns"]))
-        case "denial":
-            return Phrase(f"{call['seat']} may not call {model}", data["why"])
-    unknown = " (as reserved: its usage is unknown)" if data["assumed"] else ""
-    failed = f", and failed ({data['error']})" if data["error"] else ""
-    spent = f"{call['seat']} spent {cost(data['spent'])} on {model}"
-    return Phrase(f"{spent} for its {call['task']}{failed}{unknown}")
-
-
-def certainty(confidence: float, risk_level: str) -> str:
-    """How confident a ballot or a ruling is, and the risk that it sees, where that is not low."""
-    return f"{confidence:.2f}{_risk(risk_level)}"
-
-
-def _risk(risk_level: str) -> str:
-    return "" if risk_level == "low" else f", {risk_level} risk"
-
-
-def _ended(decision: Mapping[str, Any]) -> str:
-    return str(decision["outcome"] or decision["standing"])
-
-
-def _step(report: Mapping[str, Any]) -> str:
-    """What was told of one step of an approved action."""
-    well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
-    badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
-    return f"{report['sender']} {(well if report['ok'] else badly)[report['stage']]}"
-
-
-def _changed(change: Mapping[str, Any]) -> str:
-    """Who changed the identity, or withdrew what had been changed."""
-    before, after = (each[:ID_SHOWN] for each in (change["before"], change["after"]["hash"]))
-    if change["before"] == change["after"]["hash"]:
-        return f"{change['human']} withdraws the change of the identity"
-    return f"{change['human']} changes the identity {before} to {after}"
-
-
-def _founded(data: Mapping[str, Any]) -> Phrase:
-    rules = data["rules"]
-    seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
-    seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
-    return Phrase(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
-
-
-def _shortened(data: Mapping[str, Any]) -> str:
-    """What was done to make the prompt fit, where anything was; older records tell nothing of it."""
-    found = data.get("overruns")
-    return f"; shortened: {overruns(found)}" if found else ""
-
-
-def overruns(told: Sequence[Mapping[str, Any]]) -> str:
-    """What was done to make a prompt fit, in words (rules 2.4)."""
-    return ", ".join(f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in told)
-
-
-def cost(spend: Mapping[str, Any]) -> str:
-    """Tokens and money in words."""
-    return str(Spend(spend["tokens"], spend["microusd"]))
+def _row_of(kind: str) -> Row:
+    """The row of a kind; of one that a newer council has, what shows its data."""
+    return BY_KIND.get(kind) or Row(kind, lambda data: Phrase("", str(dict(data))))
 
 
 # Ballots, decisions and escalations in full

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from council.cli.text import clean
+from council.kinds.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-# A dead actor is told from a slow one after so long, in milliseconds; Ray's default is a second.
+# Ray waits so many milliseconds to distinguish a dead actor from a slow one; its default is a second.
 os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "50")
 
 import ray
@@ -56,36 +56,36 @@ from council.telemetry.tracing import FLUSH_S, Traces, end, traces_here
 
 log = get_logger("council")
 
-# Clients park up to two calls each at the coordinator; seats and heartbeats come on top.
+# Each client may have two calls parked at the coordinator. Seats and heartbeats need more.
 COORDINATOR_CALLS_MAX = 5_000
-# Starting a process on a busy machine takes seconds; a council that is not up by then will not be.
+# Starting a process on a busy machine takes seconds. A council that takes longer than this has failed.
 START_TIMEOUT_S = 120.0
-# An actor that was restarted calls itself so often, until that is heard.
+# A restarted actor calls itself at this interval, until a call succeeds.
 REOPEN_S = 0.05
-# A store, or Ray, that is away when a coordinator is restarted: each look that finds the store begins an epoch there.
+# Pauses if the store, or Ray, is away when a coordinator restarts. Each attempt that finds the store begins an epoch.
 AWAY_FIRST_S, AWAY_LAST_S = 0.5, 15.0
-# Every node has this label of Ray's own.
+# Ray gives every node this label.
 NODE_LABEL = "ray.io/node-id"
-# A seat that nobody attends to yet looks so often whether its coordinator still lives.
+# A seat that nobody attends checks at this interval whether its coordinator lives.
 WATCH_S = 5.0
 
-# Ray's own types know neither concurrency groups nor what a decorated class can do.
+# Ray's types know neither concurrency groups nor the methods of a decorated class.
 _remote: Any = ray.remote
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _in_group(name: str) -> Callable[[F], F]:
-    """Has an actor's method run on a concurrency group's own thread and event loop."""
+    """Runs an actor's method on the thread and event loop of a concurrency group."""
     return cast(Callable[[F], F], cast(Any, ray.method)(concurrency_group=name))
 
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, concurrency_groups={"heartbeat": 4, "letters": 8})
 class SeatActor:
-    """A seat: hosts one mind. Its heartbeat has a concurrency group, and so a thread, of its own.
+    """A seat: hosts one mind. Its heartbeat has its own concurrency group, and so its own thread.
 
-    Its methods are plain, and hand over to an event loop of the seat's own: Ray's way to an actor's
-    coroutine and back costs each decision a tenth more than this. They answer in bytes, for a coordinator that was
-    restarted unpickles nothing of the seats that it finds (``raw_answers``).
+    Its methods are plain, and use the seat's own event loop: Ray's calls of an actor's coroutines make each decision
+    a tenth slower. They answer in bytes, because a restarted coordinator unpickles nothing of the seats that it finds
+    (``raw_answers``).
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class SeatActor:
     ) -> None:
         _spare_the_collector()
         self._attended = threading.Event()
-        # Before the mind is built, which may take long: the seat is detached, and its coordinator may die.
+        # Before the mind is built, which may take long: the seat is detached, and its coordinator may die meanwhile.
         threading.Thread(target=self._watch, args=(coordinator,), name="orphan-watch", daemon=True).start()
         self._background = Background(f"council-{name}", blocked_s=None)  # a mind may take minutes
         self._title = f"Seat {name} of {council_id}"
@@ -109,7 +109,7 @@ class SeatActor:
         return frame_reply(self._background.wait(self._seat.exchange(unframe(batch))))
 
     def _watch(self, coordinator: Any) -> None:
-        """Ends this actor where its coordinator dies for good while it does not attend to it."""
+        """Ends this actor if its coordinator dies for good while it does not attend the seat."""
         me = ray.get_runtime_context().current_actor
         watched, pause = Watched(coordinator), threading.Event()
         while not pause.wait(WATCH_S):
@@ -127,11 +127,11 @@ class SeatActor:
         try:
             asyncio.run(
                 self._seat.host.attend(boot, send)
-            )  # on this thread, whatever the mind does to its own
-        except FOR_GOOD:  # not restarting: dead for good, and this seat has nobody to serve
+            )  # on this thread, because the mind may block its own
+        except FOR_GOOD:  # it is dead for good and does not restart, so this seat is not needed
             cast(Any, ray.actor).exit_actor()
         except ray_errors.RayError:
-            self._attended.clear()  # it may be restarting: ``_watch`` sees what becomes of it
+            self._attended.clear()  # it may be restarting; ``_watch`` finds out
             raise
         return b""
 
@@ -150,7 +150,7 @@ class SeatActor:
 
 
 class Keys(NamedTuple):
-    """What a coordinator is launched with, and again when it is restarted: fixed at launch (rules 1.14)."""
+    """The keys of a coordinator, the same at the launch and at each restart: fixed at launch (rules 1.14)."""
 
     seats: dict[str, bytes]
     humans: dict[str, bytes]
@@ -159,9 +159,9 @@ class Keys(NamedTuple):
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0, max_concurrency=COORDINATOR_CALLS_MAX)
 class CoordinatorActor:
-    """A council's coordinator; creates its seats, and ends them when it is closed.
+    """A council's coordinator. It creates its seats, and ends them when it is closed.
 
-    Each method that a client calls answers in bytes, for a client unpickles nothing (``raw_answers``).
+    Each method that clients call answers in bytes, because a client unpickles nothing (``raw_answers``).
     """
 
     def __init__(self, config: CouncilConfig, council_id: str, keys: Keys) -> None:
@@ -176,7 +176,7 @@ class CoordinatorActor:
         self._exports: Exports | None = None
         self._traces: Traces | None = None
         self._again = ray.get_runtime_context().was_current_actor_reconstructed
-        if self._again:  # there may be nobody else who calls
+        if self._again:  # maybe no client will call
             me = ray.get_runtime_context().current_actor
             threading.Thread(target=self._open_again, args=(me,), name="restart", daemon=True).start()
 
@@ -184,7 +184,7 @@ class CoordinatorActor:
         return f"Coordinator of {self._council_id}"
 
     def _open_again(self, me: Any) -> None:
-        """Calls ``open``, until it is heard: Ray fails a call to an actor that it still takes to be restarting."""
+        """Calls ``open`` until that succeeds: Ray fails calls to an actor that it still counts as restarting."""
         while self._opening is None:
             with contextlib.suppress(ray_errors.RayError, CouncilError):
                 ray.get(me.open.remote(), timeout=START_TIMEOUT_S)
@@ -192,10 +192,9 @@ class CoordinatorActor:
 
     @in_bytes
     async def open(self) -> None:
-        """Starts the seats, or goes on with those there are after a restart. Called again, it is open already.
+        """Starts the seats; after a restart, continues with the existing ones. Does nothing if it is open already.
 
-        Raises MindError for a mind that can't be had, and what is wrong with the journal; at the launch nothing
-        is left running then.
+        Raises MindError if a mind can't be built, and errors of the journal. A failed launch leaves nothing running.
         """
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
@@ -209,7 +208,7 @@ class CoordinatorActor:
             except (*PASSING, ray_errors.RayError) as error:
                 if not self._again:
                     raise
-                # Nobody else would begin it again; who asks meanwhile hears that it is starting.
+                # Nobody else would open it again. Clients are told meanwhile that it is starting.
                 log.warning("coordinator can't begin yet", council=self._council_id, why=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, AWAY_LAST_S)
@@ -218,7 +217,7 @@ class CoordinatorActor:
         config, keys = self._config, self._keys
         me = ray.get_runtime_context().current_actor
         self._transport = transport = RayTransport(config, keys.seats, self._council_id, me)
-        # Whoever was restarted takes over from the one that died, which may not know it yet.
+        # A restarted coordinator takes over from the one that died, which may not know that yet.
         journal = await asyncio.to_thread(
             open_journal, config, self._council_id, keys.journal, takeover=self._again
         )
@@ -258,7 +257,7 @@ class CoordinatorActor:
 
     @in_bytes
     async def hello(self) -> dict[str, Any]:
-        """What runs here, for a client to compare itself with."""
+        """The versions and ids of what runs here, for a client to compare with its own."""
         return {"council_id": self._council_id, "pid": os.getpid(), **versions()}
 
     @in_bytes
@@ -271,7 +270,7 @@ class CoordinatorActor:
 
     @in_bytes
     async def exchange(self, call: bytes) -> bytes:
-        """A client's call: its session's name, then the envelopes; all framed, for Ray carries bytes as they are."""
+        """A client's call: its session's name, then the envelopes, in one frame. Ray carries bytes unchanged."""
         session, *batch = unframe(call) or [b""]
         return frame_reply(await self._opened().exchange(session.decode("ascii", "replace"), batch))
 
@@ -280,7 +279,7 @@ class CoordinatorActor:
 
     @in_bytes
     async def ask(self, packed: bytes) -> object:
-        """The answer to a question; a status has also what this process alone knows."""
+        """The answer to a question. A status also has what only this process knows."""
         question = questions.from_bytes(packed)
         answer = await self._opened().ask(question)
         return {**answer, **await self._about()} if isinstance(question, AskStatus) else answer
@@ -298,7 +297,7 @@ class CoordinatorActor:
 
     @in_bytes
     async def close(self, crashed: str | None) -> None:
-        """Ends the council; ``crashed`` says why, where nobody wanted it to end."""
+        """Ends the council. ``crashed`` is the reason if this was not requested."""
         if self._coordinator is not None:
             why = crashed and CouncilDied(crashed, name=self._config.name, open_ids=[])
             await self._coordinator.close(why or None)
@@ -310,17 +309,17 @@ class CoordinatorActor:
         if self._coordinator is not None:
             return self._coordinator
         if self._opening is not None and self._opening.done():
-            self._opening.result()  # why it can't go on
+            self._opening.result()  # raises the reason why it can't continue
         raise Unreachable("the council is still starting; try again", name=self._config.name)
 
 
 async def result(ref: Any) -> Any:
-    """What a Ray call came to."""
+    """The result of a Ray call."""
     return await asyncio.wrap_future(ref.future())
 
 
 class RayTransport:
-    """Seats as detached, named actors: they outlive nothing, for whoever closes the council ends them."""
+    """Seats as detached, named actors. They do not outlive the council: closing it ends them."""
 
     def __init__(self, config: CouncilConfig, keys: dict[str, bytes], council_id: str, me: Any) -> None:
         self._config = config
@@ -339,7 +338,7 @@ class RayTransport:
             await self._begun(seat)
 
     async def find(self) -> None:
-        """Goes on with the seats of a coordinator that died, and makes those anew that are gone."""
+        """Continues with the seats of a coordinator that died, and creates the missing ones."""
         for seat in self._config.seats:
             try:
                 actor = raw_answers.find(
@@ -368,14 +367,14 @@ class RayTransport:
         )
 
     def _hold(self, name: str, actor: Any) -> None:
-        # Ray makes the method anew each time that it is looked up, and each ballot passes here.
+        # Ray creates the method object at each look-up, and each ballot needs it.
         self._actors[name], self._exchanges[name] = actor, actor.exchange
 
     def _wishes(self, seat: SeatConfig, nodes: list[Node]) -> dict[str, Any]:
-        """What Ray is asked for a seat: what it needs, and the node that holds the fewest of this council.
+        """Ray's options for a seat: its resources, and the node that has the fewest actors of this council.
 
-        Ray's own SPREAD puts three actors that take no CPU on one node now and then, and its soft affinity is not
-        kept; a node's own label, with a fallback for when it is gone, is (12 of 12 tries with Ray 2.60).
+        Ray's SPREAD sometimes puts three actors without CPUs on one node, and its soft affinity is not kept. A node's
+        own label, with a fallback for when the node is gone, is kept (12 of 12 tries with Ray 2.60).
         """
         needs: dict[str, Any] = dict(seat.resources)
         wishes: dict[str, Any] = {
@@ -397,7 +396,7 @@ class RayTransport:
         return wishes
 
     async def _begun(self, seat: SeatConfig) -> None:
-        """Waits until the seat's process is up; a mind that can't be built is told as what it is."""
+        """Waits until the seat's process is up. If the mind can't be built, raises its MindError."""
         name = seat.name
         try:
             self._places[name] = await asyncio.wait_for(self._node(name), START_TIMEOUT_S)
@@ -417,7 +416,7 @@ class RayTransport:
         return told.decode("ascii", "replace")
 
     def placement(self) -> dict[str, Any]:
-        """Which host each actor is on, and whether the coordinator must stay where it is."""
+        """The host of each actor, and whether the coordinator must stay on its own."""
         hosts = {node.node_id: node.host for node in alive()}
         own = str(ray.get_runtime_context().get_node_id())
         return {
@@ -438,7 +437,7 @@ class RayTransport:
     async def exchange(self, seat: str, batch: list[bytes]) -> Reply:
         try:
             return unframe_reply(await result(self._exchanges[seat].remote(frame(batch))))
-        except ray_errors.RayTaskError as error:  # whose own words are a traceback of the other process
+        except ray_errors.RayTaskError as error:  # its own message is a traceback of the other process
             raise error.cause if isinstance(error.cause, Exception) else error from None
 
     async def attend(self, seat: str, boot: int) -> None:
@@ -446,7 +445,7 @@ class RayTransport:
         await result(self._actors[seat].attend.remote(boot, self._me))
 
     async def revive(self, seat: str) -> None:
-        """Waits for Ray to restart the actor, or creates it again where it is gone for good."""
+        """Waits until Ray has restarted the actor; creates it again if it is gone for good."""
         try:
             await asyncio.wait_for(result(self._actors[seat].pid.remote()), START_TIMEOUT_S)
         except FOR_GOOD:
@@ -456,16 +455,16 @@ class RayTransport:
             await self._begun(again)
 
     async def close(self) -> None:
-        if self._config.traces == "otlp":  # what a seat has not sent ends with its process
+        if self._config.traces == "otlp":  # spans that a seat has not exported end with its process
             ends = [asyncio.ensure_future(result(actor.flush.remote())) for actor in self._actors.values()]
-            if ends:  # none where the first seat could not be made
+            if ends:  # none if the first seat could not be created
                 await asyncio.wait(ends, timeout=2 * FLUSH_S)
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
 
 
 def _mind_error(error: BaseException) -> MindError | None:
-    """The MindError that an actor's constructor raised, found in Ray's report of its death."""
+    """The MindError that an actor's constructor raised, from Ray's report of its death."""
     seen: BaseException | None = error
     while seen is not None:
         for candidate in (seen, getattr(seen, "cause", None)):
@@ -480,7 +479,7 @@ def _mind_error(error: BaseException) -> MindError | None:
 
 
 def _spare_the_collector() -> None:
-    """Has this actor's process look for garbage cycles seldom: it makes next to none, and many objects.
+    """Makes this actor's process look for garbage cycles less often: it makes many objects and hardly any cycles.
 
     Python's default, every 700 objects, took a fifth of a coordinator's time.
     """
@@ -493,9 +492,9 @@ def actor_name(council: str, part: str) -> str:
 
 
 def end_seats(name: str, namespace: str) -> None:
-    """Ends the actors of the seats of a council whose coordinator is gone, or about to make new ones."""
+    """Ends the seats' actors of a council whose coordinator is gone, or is about to create new ones."""
     for actor in ray.util.list_named_actors(all_namespaces=True):
         council, _, part = actor["name"].rpartition("/")
         if actor["namespace"] == namespace and council == name and part != "coordinator":
-            with contextlib.suppress(ValueError):  # gone between the two calls
+            with contextlib.suppress(ValueError):  # it ended between the two calls
                 ray.kill(raw_answers.find(actor["name"], namespace, SeatActor), no_restart=True)

@@ -1,7 +1,7 @@
 """Whether a Ray cluster answers, and whether it demands a token.
 
-Ray reports a wrong token after 20 s, as a lost connection, and does not report at all that a cluster demands none. So
-the cluster's head is asked first, with and without the token, by the one call that every Ray answers.
+Ray reports a wrong token only after 20 s, as a lost connection. It does not report that a cluster demands no token.
+So the cluster's head is asked first, with and without the token, by the one call that every Ray answers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 from council.protocol.errors import ConfigError, CouncilDied, OperatorError, Unreachable
 
-# A host that is there answers a connection within a fraction of this.
+# A live host answers a connection within a fraction of this.
 PROBE_TIMEOUT_S = 5.0
-# A head that keeps its state on disk is back within 9 s (measured with Ray 2.60); one that is away longer is gone.
+# A head that keeps its state on disk is back within 9 s (measured with Ray 2.60). After this time it counts as gone.
 GONE_S = 12.0
 TOKEN_BYTES_MAX = 4_096
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
-# What Ray's head answers whoever it lets in; its clients ask this first.
+# The method that Ray's head answers to every admitted client; Ray's own clients call it first.
 _CALL = "/ray.rpc.NodeInfoGcsService/CheckAlive"
-# What becomes of what was open; from here nobody can see which of the two it is.
+# What happens to open proposals. A client can't know which of the two applies.
 GONE_ON = (
     "launch it again: with a journal on disk it goes on with what was open, without one that is lost, and what is "
     "still wanted must be submitted again"
@@ -37,7 +37,7 @@ _HOW = f"set {TOKEN_PATH} to a file with the cluster's token (ray get-auth-token
 
 @dataclass(frozen=True, slots=True)
 class AuthMode:
-    """How a cluster's head takes a stranger: ``demands_token``, or lets in whoever reaches it."""
+    """Whether a cluster's head demands a token (``demands_token``) or lets anybody in."""
 
     address: str
     demands_token: bool
@@ -45,9 +45,9 @@ class AuthMode:
 
     @contextlib.contextmanager
     def mode(self) -> Iterator[None]:
-        """Has Ray, told to read it again, show its token to a cluster that demands one, and to no other.
+        """Makes Ray read its token again, and show it only to a cluster that demands one.
 
-        ``token`` is shown where there is one, else that of the environment, which is afterwards as it was.
+        ``token`` is used if it is set, otherwise the environment's. The environment is restored afterwards.
         """
         told: dict[str, str | None] = {MODE: "token" if self.demands_token else "disabled"}
         if self.token is not None:
@@ -69,9 +69,9 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def probe_auth(address: str, own: str | None = None) -> AuthMode:
-    """Asks the head at ``address`` (host:port), with the token ``own`` or, without it, that of the environment.
+    """Asks the head at ``address`` (host:port), with the token ``own`` or, without it, the environment's.
 
-    Raises Unreachable: nobody there, no Ray, a token it wants not.
+    Raises Unreachable if nobody answers, if it is not Ray, or if it refuses the token.
     """
     refuse_if_nobody_listens(address)
     if _lets_in(address, None):
@@ -87,7 +87,7 @@ def probe_auth(address: str, own: str | None = None) -> AuthMode:
 
 
 def _lets_in(address: str, token: str | None) -> bool:
-    import grpc  # of no use to a council without a cluster
+    import grpc  # not needed by a council without a cluster
 
     shown = [("authorization", f"Bearer {token}")] if token is not None else []
     try:
@@ -107,7 +107,7 @@ def _lets_in(address: str, token: str | None) -> bool:
 
 
 def refuse_if_nobody_listens(address: str) -> None:
-    """Ray tries an address for minutes; a form of it that can't be, or a port with nobody there, is told at once."""
+    """Raises at once for an invalid address or a closed port, which Ray would try for minutes."""
     scheme, found, _ = address.partition("://")
     host, _, port = address.rpartition(":")
     if found and scheme == "ray":
@@ -130,7 +130,7 @@ def refuse_if_nobody_listens(address: str) -> None:
 
 
 def token() -> tuple[str | None, str]:
-    """The token that Ray would show, and where it is from; found as Ray finds it. Raises OperatorError."""
+    """The token that Ray would show, and its source; found as Ray finds it. Raises OperatorError."""
     given = os.environ.get(TOKEN, "").strip()
     if given:
         return given, TOKEN
@@ -148,7 +148,7 @@ def token() -> tuple[str | None, str]:
 
 
 def token_file() -> Path | None:
-    """The file that Ray would take its token from, if there is one."""
+    """The file from which Ray would read its token, if there is one."""
     if os.environ.get(TOKEN, "").strip():
         return None
     named = os.environ.get(TOKEN_PATH)
@@ -159,18 +159,18 @@ def token_file() -> Path | None:
 
 
 def open_to_others(path: Path) -> str | None:
-    """What to do about a token that others can read, as Ray itself leaves it (mode 644); None where all is well."""
+    """What to do if others can read the token, as Ray itself leaves it (mode 644); None if all is well."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return None  # whoever reads it says so
+        return None  # reading it reports the error
     if not mode & 0o077:
         return None
     return f"{path} holds the cluster's token and is open to others (mode {mode:o}): chmod 600 {path}"
 
 
 def insecure(address: str) -> ConfigError:
-    """Why a Ray that lets anybody in is not used unless told so."""
+    """The error for a Ray that lets anybody in, which is used only if the settings allow it."""
     why = (
         f"the Ray at {address} demands no token: anybody who reaches its ports can run code there, read the "
         f"council's keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md), or, where nobody "
@@ -180,7 +180,7 @@ def insecure(address: str) -> ConfigError:
 
 
 def no_node(address: str) -> Unreachable:
-    """For a machine that runs none of a cluster's nodes."""
+    """The error for a machine that runs none of a cluster's nodes."""
     return Unreachable(
         f"this machine is no node of the Ray at {address}, and only from one can its actors be called: run this on a "
         "node (ray exec cluster.yaml …), make this machine one (ray start --address=…), or use ray job submit",
@@ -189,7 +189,7 @@ def no_node(address: str) -> Unreachable:
 
 
 class ClusterHead:
-    """Where a cluster's head listens. Without it a council is gone, and Ray does not say so in time."""
+    """The address of a cluster's head. Without a head a council is gone, and Ray reports that too late."""
 
     def __init__(self, address: str, name: str, *, may_return: bool) -> None:
         self._address = address
@@ -198,9 +198,9 @@ class ClusterHead:
         self._away_since_s: float | None = None
 
     def check(self) -> None:
-        """Raises CouncilDied once nobody has listened there for GONE_S, Unreachable where the network fails.
+        """Raises CouncilDied if nobody has listened there for GONE_S, and Unreachable if the network fails.
 
-        A head that does not come back, as that of a local Ray, is gone at once.
+        A head that does not come back, such as that of a local Ray, counts as gone at once.
         """
         host, _, port = self._address.rpartition(":")
         try:
@@ -222,16 +222,16 @@ class ClusterHead:
 
 
 def same_place(one: str, other: str, own: str) -> bool:
-    """Whether two addresses, ``host:port``, lead to one Ray; this machine's names are all one host, ``own`` too."""
+    """Whether two addresses, ``host:port``, are one Ray; all names of this machine, and ``own``, are one host."""
     (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
     return port == other_port and bool(_numbers(host, own) & _numbers(other_host, own))
 
 
 def _numbers(host: str, own: str) -> set[str]:
-    """A host's IP addresses; where one of them is this machine's, the word for that instead."""
+    """A host's IP addresses; if one of them is this machine's, a common word for that instead."""
     host = host.strip("[]")
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
-        return {host}  # a name that leads nowhere is that of another cluster, unless it is the very same
+        return {host}  # a name without address is another cluster's, unless both names are equal
     return {"here"} if any(each == own or ipaddress.ip_address(each).is_loopback for each in found) else found

@@ -1,8 +1,7 @@
 """This process's connection to Ray: a process can have only one.
 
-Several councils may share it. It ends with the last council that holds it, and is left alone if it was made
-elsewhere. A connection whose Ray is gone is ended and replaced; handles of the old one must not be used with the new
-one.
+Several councils may share it. It ends with the last council that holds it; if it was made elsewhere, it is left
+alone. A connection whose Ray is gone is ended and replaced. Handles of the old one must not be used with the new one.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from council.cluster import admission, reaper
 from council.cluster.placement import Node, node_check, refuse_unequal
 from council.protocol.errors import ConfigError, CouncilDied, OperatorError, Unreachable, VersionMismatch
 
-ACTORS = "council.cluster.actors"  # what each node must be able to import
-# Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must hear of
-# it as an error instead, so Ray is given a week. It keeps this in milliseconds.
+ACTORS = "council.cluster.actors"  # each node must be able to import it
+# Ray ends the whole process, with exit code 1, once its head has been away for a minute. A program must get an error
+# instead, so Ray is given a week. It keeps this time in milliseconds.
 RECONNECT_S = 7 * 86_400
-# A thread that waits for Ray looks up at least so often.
+# A thread that waits for Ray checks at least this often whether an answer is still possible.
 SLICE_S = 2.0
 # How long the end of the connection waits for calls that are inside Ray.
 END_S = 20.0
 # Shared memory is not used by small messages; Ray's default takes a third of the machine.
 OBJECT_STORE_BYTES = 100 * 2**20
-# Ray has no error of its own for a cluster of another version, but this RuntimeError of check_version_info.
+# Ray has no error class for a cluster of another version, only this RuntimeError of check_version_info.
 _OTHER_VERSION = re.compile(r"Version mismatch: The cluster was started with:\s+Ray: (\S+)\s+Python: (\S+)")
-# Nor for a machine that runs no node of it; this is of get_node_to_connect_for_driver.
+# The same for a machine that runs no node of it; the text is from get_node_to_connect_for_driver.
 _NO_NODE = "No node info found matching attributes"
 _WARN = ("authentication.authentication_token_setup", "worker")
 # Linux ends a local Ray with the thread that started it, and a caller's thread may end at once. This one stays.
@@ -54,11 +53,11 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "con
 
 
 class Dropped(ConnectionError):
-    """This process has ended the connection that a call was to go over."""
+    """This process has ended the connection of a call."""
 
 
-class Link:
-    """Counts who uses the connection. Making or ending one takes the lock ``changing``."""
+class RayLink:
+    """Counts the users of the connection. Making or ending one takes the lock ``changing``."""
 
     def __init__(self) -> None:
         self.changing = threading.RLock()
@@ -71,7 +70,7 @@ class Link:
 
     @contextlib.contextmanager
     def used(self, connection: object) -> Iterator[None]:
-        """Keeps that connection while Ray is called. Raises Dropped where it has ended or is about to."""
+        """Keeps that connection while Ray is called. Raises Dropped if it has ended or is about to."""
         with self._calls:
             if connection is not current() or connection is self._ending:
                 raise Dropped("this process has ended its connection to the council's Ray")
@@ -84,9 +83,9 @@ class Link:
                 self._calls.notify_all()
 
     def result(self, connection: object, call: Any, timeout_s: float, look: Callable[[], object]) -> Any:
-        """What a call over that connection comes to; ``look`` raises where nobody will answer it.
+        """The result of a call over that connection. ``look`` raises if no answer is possible any more.
 
-        Raises Dropped, and what Ray raises.
+        Raises Dropped, and Ray's errors.
         """
         ends_s = time.monotonic() + timeout_s
         while True:
@@ -100,7 +99,7 @@ class Link:
                     look()
 
     def hold(self) -> Callable[[], None] | None:
-        """How to let go of it again; None where it was not made here."""
+        """Holds the connection. Returns the function that releases it; None if it was not made here."""
         if not self._made_here():
             return None
         self._holders += 1
@@ -114,9 +113,9 @@ class Link:
 
     @contextlib.contextmanager
     def renewed(self) -> Iterator[None]:
-        """Holds ``changing``, and has ended a connection whose Ray is gone.
+        """Takes ``changing``, and ends a connection whose Ray is gone.
 
-        Raises CouncilDied for one that was not made here, and Unreachable where a call over it does not end.
+        Raises CouncilDied if it was not made here, and Unreachable if a call over it does not end.
         """
         with self.changing:
             try:
@@ -131,9 +130,9 @@ class Link:
             yield
 
     def move(self, address: str | None, *, held: bool) -> None:
-        """Ends a connection to another Ray than that at ``address``, which the caller alone holds.
+        """Ends a connection to another Ray than that at ``address``, if only the caller holds it.
 
-        Raises Unreachable where it is not ``held`` by the caller, or by others too.
+        Raises Unreachable if the caller does not hold it (``held``), or others hold it too.
         """
         try:
             refuse_another(address)
@@ -143,14 +142,14 @@ class Link:
             self._end()
 
     def connected(self) -> None:
-        """Ray has just been connected to from here."""
+        """Records that this process has just connected to Ray."""
         self._made = current()
 
     def _made_here(self) -> bool:
         return self._made is not None and self._made is current()
 
     def _end(self) -> None:
-        with self._calls:  # while a call is inside Ray, ray.shutdown() ends the calling thread or the process
+        with self._calls:  # if a call is inside Ray, ray.shutdown() ends the calling thread or the process
             self._ending = self._made
             if not self._calls.wait_for(lambda: not self._inside, END_S):
                 self._ending = None
@@ -160,13 +159,13 @@ class Link:
         _read_again()
 
     def forget_token(self) -> None:
-        """Takes the token of a local Ray, which has ended, out of the environment: it is no other Ray's."""
+        """Removes the token of a local Ray that has ended from the environment: it is of no use for another Ray."""
         if self.token is not None and os.environ.get(admission.TOKEN) == self.token:
             del os.environ[admission.TOKEN]
         self.token = None
 
 
-link = Link()
+link = RayLink()
 
 
 def ensure_ray(
@@ -178,13 +177,13 @@ def ensure_ray(
     ship: bool = False,
     timeout_s: float = 30.0,
 ) -> Callable[[], None] | None:
-    """Connects this process to Ray, starting a local one where ``address`` is None and none is in use yet.
+    """Connects this process to Ray. If ``address`` is None and no Ray is in use yet, starts a local one.
 
-    Returns how to let go of it, or None where the connection was made elsewhere. A local Ray demands a token, made
-    for it alone, since its ports are open to the network; one elsewhere is shown ``token``, by default that of the
-    environment, and is refused if it demands none, unless ``insecure``. ``ship`` sends this package to its nodes.
-    Call it within ``link.renewed()`` if this process may have a connection already.
-    Raises Unreachable, VersionMismatch, OperatorError, ConfigError.
+    Returns the function that releases the connection, or None if it was made elsewhere. A local Ray demands a token
+    made for it alone, because its ports are open to the network. A remote one is shown ``token``, by default the
+    environment's; if it demands none, it is refused, unless ``insecure``. ``ship`` sends this package to its nodes.
+    Call it within ``link.renewed()`` if this process may have a connection already. Raises Unreachable,
+    VersionMismatch, OperatorError, ConfigError.
     """
     with link.changing:
         if ray.is_initialized():
@@ -198,9 +197,9 @@ def ensure_ray(
 
 
 def refuse_another(address: str | None) -> None:
-    """Raises Unreachable where this process is connected to another Ray than the one at ``address``."""
+    """Raises Unreachable if this process is connected to another Ray than the one at ``address``."""
     ours = here()
-    util: Any = ray.util  # without types
+    util: Any = ray.util  # it has no types
     own = util.get_node_ip_address()
     if address not in (None, "auto", "local") and not admission.same_place(str(address), ours, own):
         raise Unreachable(
@@ -219,9 +218,9 @@ def connect(
     ship: bool = False,
     timeout_s: float = 30.0,
 ) -> None:
-    """As ``ensure_ray``, in a process without a connection, for those who hold it already."""
+    """Like ``ensure_ray``, in a process without a connection. The caller holds the connection already."""
     link.forget_token()  # of a Ray that failed to start, or that its user has shut down
-    # Read by Ray when it connects; also one of our own must not end this process.
+    # Ray reads this when it connects. A local Ray must not end this process either.
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S))
     if address in (None, "local"):
         _start(dashboard)
@@ -229,24 +228,24 @@ def connect(
     else:
         _join(_resolved(str(address)), token, insecure=insecure, ship=ship, timeout_s=timeout_s)
     worker: Any = ray._private.worker.global_worker
-    worker.threads_stopped.set()  # of them the one that prints errors keeps a core busy once Ray's head is gone
+    worker.threads_stopped.set()  # the one that prints errors keeps a core busy once Ray's head is gone
     link.connected()
 
 
 def raylet() -> int | None:
-    """The id of the raylet that this process has started, if it has."""
+    """The id of the raylet that this process has started, if any."""
     started = current().all_processes.get("raylet")
     return started[0].process.pid if started else None
 
 
 def current() -> Any:
-    """This process's connection, which is another object of Ray's each time; None without one."""
+    """This process's connection, a new object of Ray's for each one; None without one."""
     worker: Any = ray._private.worker
     return worker._global_node
 
 
 def refuse_if_gone() -> None:
-    """Raises Unreachable where the Ray that this process is connected to is gone, or another is in its place."""
+    """Raises Unreachable if the Ray of this process's connection is gone, or another has taken its address."""
     if not ray.is_initialized():
         return
     address = here()
@@ -257,23 +256,23 @@ def refuse_if_gone() -> None:
     except ray_errors.AuthenticationError as error:
         raise Unreachable(f"by now another Ray runs at {address}", address=address) from error
     except ray_errors.RpcError:
-        pass  # something listens there and did not answer in time, which does not show that the Ray is gone
+        pass  # something listens there but did not answer in time; that does not prove that the Ray is gone
 
 
 def here() -> str:
-    """Where the Ray is that this process is connected to."""
+    """The address of the Ray that this process is connected to."""
     return str(ray.get_runtime_context().gcs_address)
 
 
 def _read_again() -> None:
-    """Has Ray read from the environment again how to show itself; it does so once, and keeps what it read."""
+    """Makes Ray read its authentication from the environment again; by itself it reads it once."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _start(dashboard: bool) -> None:
-    # Ray turns its token on for a local cluster. Given one, it does not leave one in the home folder. It stays in the
-    # environment while that Ray runs, for processes that are started from here and connect to it.
+    # Ray turns its token on for a local cluster. If a token is set, Ray does not write one to the home folder. The
+    # token stays in the environment while that Ray runs, for processes that are started from here and connect to it.
     given = {admission.TOKEN, admission.TOKEN_PATH} & set(os.environ)
     if os.environ.get(admission.MODE, "token") == "token" and not given:
         link.token = os.environ[admission.TOKEN] = secrets.token_hex(32)
@@ -301,7 +300,7 @@ def _start(dashboard: bool) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps Ray from warning that its token is on, and that it sets no signal handler beside the main thread."""
+    """Keeps Ray from warning that its token is on, and that it sets no signal handler outside the main thread."""
     warn = [logging.getLogger(f"ray._private.{name}") for name in _WARN]
     levels = [each.level for each in warn]
     for each in warn:
@@ -317,8 +316,8 @@ def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeou
     door = admission.probe_auth(address, token)
     if not (door.demands_token or insecure):
         raise admission.insecure(address)
-    local: Any = services  # without types
-    if not local.find_gcs_addresses():  # Ray would look for a minute, and not say this
+    local: Any = services  # it has no types
+    if not local.find_gcs_addresses():  # Ray would search for a minute, and not report this
         raise admission.no_node(address)
     os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", str(int(timeout_s)))
     package = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["__pycache__"]}
@@ -326,7 +325,7 @@ def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeou
     try:
         with door.mode(), _quiet():
             _read_again()
-            # Else Ray imports and calls the function that the head names as its tracing hook.
+            # Otherwise Ray imports and calls the function that the head names as its tracing hook.
             vars(ray)["__traced__"] = True
             ray.init(address=address, runtime_env=package if ship else None, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError, ray_errors.RayError, OSError) as error:
@@ -346,14 +345,14 @@ def _join(address: str, token: str | None, *, insecure: bool, ship: bool, timeou
 
 
 def refuse_other_versions(what: str, theirs: dict[str, Any]) -> None:
-    """Raises VersionMismatch where this process can't talk to what runs on ``theirs``."""
+    """Raises VersionMismatch if this process is not compatible with what runs on the versions ``theirs``."""
     same_python = versions()["python"].rsplit(".", 1)[0] == str(theirs["python"]).rsplit(".", 1)[0]
     if versions()["ray"] != theirs["ray"] or not same_python:
         raise mismatch(what, theirs)
 
 
 def mismatch(what: str, theirs: dict[str, Any]) -> VersionMismatch:
-    """Why this process can't talk to what runs on other versions."""
+    """The error for what runs on other versions."""
     ours = versions()
     return VersionMismatch(
         f"{what} runs on Ray {theirs['ray']} and Python {theirs['python']}, this process on {ours['ray']} and "
@@ -364,7 +363,7 @@ def mismatch(what: str, theirs: dict[str, Any]) -> VersionMismatch:
 
 
 def _resolved(address: str) -> str:
-    """Where ``auto`` leads: to the Ray of this machine."""
+    """The address behind ``auto``: the Ray of this machine."""
     if address != "auto":
         return address
     try:
@@ -376,14 +375,14 @@ def _resolved(address: str) -> str:
 
 
 def _temp_dir() -> str:
-    """Ray's folder for sockets must have a short name; the system's own temporary folder mostly has."""
+    """Ray's folder for sockets needs a short path, which the system's temporary folder usually has."""
     folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return os.path.join(folder, "ray")
 
 
 def alive() -> list[Node]:
     """The cluster's live nodes, as Ray reports them to this process."""
-    nodes: Any = ray.nodes  # without types
+    nodes: Any = ray.nodes  # it has no types
     return [
         Node(
             node["NodeID"],
@@ -397,7 +396,7 @@ def alive() -> list[Node]:
 
 
 def check_nodes(limit_s: float) -> None:
-    """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run."""
+    """Raises OperatorError or VersionMismatch that names the nodes on which a seat could not run."""
     looking: Any = ray.remote(num_cpus=0, max_retries=0)(node_check(ACTORS))
     found: dict[str, tuple[str | None, str]] = {}
     ends_s = time.monotonic() + limit_s
@@ -405,7 +404,7 @@ def check_nodes(limit_s: float) -> None:
         asked = {looking.options(scheduling_strategy=on_node(node.node_id)).remote(): node for node in left}
         ray.wait(list(asked), num_returns=len(asked), timeout=max(0.0, ends_s - time.monotonic()))
         for each, node in asked.items():
-            # One that went meanwhile, or has come just now and is not known everywhere: it is looked for again.
+            # A node may have left meanwhile, or have just joined and not be known everywhere. It is looked for again.
             with contextlib.suppress(
                 ray_errors.NodeDiedError, ray_errors.TaskUnschedulableError, ray_errors.GetTimeoutError
             ):
@@ -417,10 +416,10 @@ def check_nodes(limit_s: float) -> None:
 
 
 def on_node(node_id: str) -> Any:
-    """That node and no other, for as long as it lives."""
+    """A strategy for that node alone, while it lives."""
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
 def versions() -> dict[str, str]:
-    """What must agree between a client and the cluster."""
+    """The versions that must be equal at a client and the cluster."""
     return {"ray": ray.__version__, "python": platform.python_version()}

@@ -1,9 +1,9 @@
 """The process that keeps a council and its local Ray up after ``council up`` has returned.
 
-``python -m council.cluster.host_process REPORT LOG`` reads the configuration as JSON from its input, and writes one
-line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` when it could not. It then
-stays until SIGTERM, removes the file by which the council is found, and closes the council and Ray. If the
-council dies, the file stays. LOG is the file that its output goes to, and is kept so that commands can name it.
+``python -m council.cluster.host_process REPORT LOG`` reads the configuration as JSON from its input. It writes one
+line of JSON to the descriptor REPORT: ``{"ready": ...}``, or ``{"error": ...}`` if it failed. It then stays until
+SIGTERM, removes the file by which the council is found, and closes the council and Ray. If the council dies, the file
+stays. LOG is the file of its output, recorded so that commands can name it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 log = get_logger("council.host")
 
-# How often it sees whether the coordinator still lives; a dead one leaves nothing to stay for.
+# How often it checks whether the coordinator lives. If that is dead, this process ends.
 LOOK_S = 5.0
 # The coordinator cancels its tasks and kills its seats in less than a second.
 CLOSE_TIMEOUT_S = 15.0
@@ -64,14 +64,14 @@ def _as_data(error: CouncilError) -> dict[str, str]:
 
 def _report(report: IO[str], line: dict[str, Any]) -> None:
     if not report.closed:
-        with contextlib.suppress(OSError):  # whoever started it may have left
+        with contextlib.suppress(OSError):  # the process that started it may have ended
             report.write(json.dumps(line) + "\n")
             report.close()
 
 
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
-    """Holds the name for as long as this process lives; the system lets go of it, however that ends."""
+    """Holds the name while this process lives; the system releases it in any case."""
     path = known.folder() / f"{name}.lock"
     try:
         file = path.open("a")
@@ -90,7 +90,7 @@ def _only_one(name: str) -> Iterator[None]:
 
 def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
     token = secrets.token_hex(32)
-    # Read by Ray when it is imported, below. A token of its own: it is written where only its owner reads.
+    # Ray reads these when it is imported, below. The token is its own: it is stored where only its owner can read it.
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     from council.cluster import connection, panel_actor
@@ -121,11 +121,11 @@ def _host(config: CouncilConfig, report: IO[str], log_path: str) -> int:
 
 
 async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[str, Any]) -> int:
-    """Until SIGTERM, or until the coordinator dies."""
+    """Returns at SIGTERM, or when the coordinator dies."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, ended.set)  # after Ray, which sets handlers of its own
+        loop.add_signal_handler(number, ended.set)  # after Ray, which sets its own handlers
     known.write(entry)
     _report(report, {"ready": ready})
     log.info("ready", council=entry.name, address=entry.address)
@@ -142,7 +142,7 @@ async def _stay(port: RayPort, entry: known.Known, report: IO[str], ready: dict[
             except (CouncilError, TimeoutError) as error:
                 log.warning("the coordinator does not answer", why=str(error))
         log.info("closing", council=entry.name)
-        known.forget(entry.name)  # what stays after a crash says that it was one
+        known.forget(entry.name)  # a file that stays shows that the council crashed
         return 0
     finally:
         with contextlib.suppress(CouncilError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Remembers which councils this user brought up from here, in files.
+"""Remembers the councils that this user has brought up on this machine, in files.
 
 There is one file for each council, ``councils/<name>.json`` in the state folder. Only its owner may read it, because
 it holds the token of a local Ray. A file whose host process is gone is stale: that council has crashed. The file
@@ -21,16 +21,16 @@ from council.config.human_keys import state_dir
 from council.config.settings import NAME_PATTERN
 from council.protocol.errors import CouncilDied, OperatorError
 
-FILE_BYTES_MAX = 64 * 2**10  # ours have some 500
+FILE_BYTES_MAX = 64 * 2**10  # ours have about 500
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A council that was brought up. ``pid`` and ``started`` name its host process; None on a foreign cluster.
+    """A council that was brought up. ``pid`` and ``started`` identify its host process; None on a foreign cluster.
 
-    ``panel`` and ``dashboard`` are addresses of pages to look at. ``ray`` has processes of a Ray of our own that
-    may outlive the host: the raylet, its agents and its workers, by id, and when each began.
-    ``token`` is that of a Ray of our own; the token of somebody else's cluster stays in the environment.
+    ``panel`` and ``dashboard`` are addresses of web pages. ``ray`` lists processes of our own Ray that may outlive
+    the host, the raylet, its agents and its workers: their ids, and when each began. ``token`` is that of our own
+    Ray; the token of a foreign cluster stays in the environment.
     """
 
     name: str
@@ -47,13 +47,13 @@ class Known:
     ray: dict[int, str] = field(default_factory=dict)
 
     def stale(self) -> bool:
-        """Whether its host process is certainly gone; of another machine's nothing is certain."""
+        """Whether its host process is certainly gone. For another machine's process that is never certain."""
         if self.pid is None or self.machine != socket.gethostname():
             return False
         return process_started(self.pid) != self.started
 
     def crashed(self) -> CouncilDied:
-        """The error for a council whose host process is gone, since ``council down`` would have removed its file."""
+        """The error for a council whose host process is gone: ``council down`` would have removed its file."""
         return CouncilDied(
             f"council {self.name} has crashed: it is gone without having been taken down, since its process "
             f"{self.pid} has ended; bring it up again with council up{f' (its log: {self.log})' if self.log else ''}",
@@ -63,7 +63,7 @@ class Known:
 
 
 def folder() -> Path:
-    """Where the files are, made if need be. Raises OperatorError."""
+    """The folder of the files, which is created if needed. Raises OperatorError."""
     path = state_dir() / "councils"
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,12 +75,12 @@ def folder() -> Path:
 
 
 def write(known: Known) -> Path:
-    """Keeps ``known``, at once and whole, readable by nobody else. Raises OperatorError."""
+    """Writes ``known`` atomically, readable by its owner alone. Raises OperatorError."""
     return _put(folder() / f"{known.name}.json", msgspec.json.format(msgspec.json.encode(known), indent=1))
 
 
 def refuse_unwritable(name: str) -> None:
-    """Raises OperatorError where what is to be kept of ``name`` could not be written, as far as can be seen now."""
+    """Raises OperatorError if the file of ``name`` probably can't be written."""
     _put(folder() / f"{name}.json.tried", b" " * FILE_BYTES_MAX).unlink(missing_ok=True)
 
 
@@ -96,13 +96,13 @@ def _put(path: Path, content: bytes) -> Path:
 
 
 def forget(name: str) -> None:
-    """Removes what is kept of ``name``, if anything."""
+    """Removes the file of ``name``, if any."""
     with contextlib.suppress(OSError):
         (state_dir() / "councils" / f"{name}.json").unlink()
 
 
 def read(name: str) -> Known | None:
-    """What is kept of ``name``, stale or not. Raises OperatorError for a file that is not as ours are."""
+    """The stored entry of ``name``, stale or not. Raises OperatorError if the file is invalid."""
     path = state_dir() / "councils" / f"{name}.json"
     try:
         if path.stat().st_mode & 0o077:
@@ -119,7 +119,7 @@ def read(name: str) -> Known | None:
 
 
 def every() -> list[Known]:
-    """All that are kept and not stale; files that can't be used are passed over, ``read`` tells why."""
+    """All entries that are not stale. Invalid files are skipped; ``read`` reports their errors."""
     found = []
     names = sorted(path.stem for path in (state_dir() / "councils").glob("*.json"))
     for name in names:
@@ -132,13 +132,13 @@ def every() -> list[Known]:
 
 
 def running(name: str) -> Known | None:
-    """What is kept of ``name``, unless its host is gone."""
+    """The entry of ``name``, unless its host process is gone."""
     known = read(name)
     return None if known is None or known.stale() else known
 
 
 def located(name: str) -> Known | None:
-    """What is kept of the council of that name. Raises CouncilDied where it has crashed, and OperatorError."""
+    """The entry of the council of that name. Raises CouncilDied if it has crashed, and OperatorError."""
     known = read(name)
     if known is not None and known.stale():
         raise known.crashed()

@@ -1,7 +1,7 @@
 """The panel on Ray: its actor, Ray's dashboard and its folders.
 
-The panel's actor is ``<council>/panel``, a process of its own. It takes no time from decisions, holds no key, and
-stays up while the coordinator restarts.
+The panel's actor is ``<council>/panel``, in its own process. It takes no time from decisions, holds no key, and stays
+up while the coordinator restarts.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from council.runtime.questions import AskStatus, to_bytes
 log = get_logger("council.panel")
 
 PART = "panel"
-# How often the actor sees whether its council still is, and whether a port that was in use is free by now.
+# How often the actor checks whether its council exists, and whether a port that was in use is free.
 LOOK_S = 2.0
-# A process starts within that, also on a busy machine.
+# A process starts within this time, also on a busy machine.
 START_S = 20.0
 STARTING = "the panel is starting"
-# A status does not wait longer for the panel; where it is, is told once that is known.
+# A status does not wait longer for the panel. Its address is shown once it is known.
 TOLD_S = 0.2
 # A Grafana on this machine answers within a fraction of this.
 GRAFANA_TIMEOUT_S = 1.0
 DASHBOARD_TIMEOUT_S = 10.0
-# Above the ports of Ray's workers, below those that Linux and others give to who asks for any.
+# Ports above those of Ray's workers, and below those that Linux and others give to programs that ask for any.
 GIVEN_TO_NOBODY, PORTS_TRIED = range(20_000, 32_768), 50
-HEAD = "node:__internal_head__"  # a resource that the head node has, and no other
-# What an address raises at which nothing answers, or something that is not what was asked for.
+HEAD = "node:__internal_head__"  # a resource that only the head node has
+# The errors of an address at which nothing answers, or another service than the expected one.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
-# What Ray takes as Grafana's address where it is told none.
+# The address that Ray assumes for Grafana if it is told none.
 GRAFANA_USUAL = "http://localhost:3000"
-# How Ray says that an actor is dead and stays so; the second of one whose node, which it may not leave, is gone.
+# Ray's errors for an actor that is dead for good; the second is for one whose node, which it may not leave, is gone.
 FOR_GOOD = (ray_errors.ActorDiedError, ray_errors.ActorUnschedulableError)
-# A head that comes back may not know yet that a node is there: said once, the second of these proves nothing.
+# A head that comes back may not know yet that a node exists. So one report of the second kind proves nothing.
 SAID_AT_LEAST = 2
 
 _remote: Any = ray.remote
@@ -66,7 +66,7 @@ STATUS = to_bytes(AskStatus())
 
 
 class Watched:
-    """A coordinator whose end is that of an actor of its own, which looks now and then whether it has come."""
+    """A coordinator whose end must be noticed by an actor. The actor asks now and then."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -74,8 +74,8 @@ class Watched:
         self._said = 0
 
     def ended(self, within_s: float) -> bool:
-        """Whether it is dead for good; it is not where it starts, or is slow or out of reach for now."""
-        if self._asked is None:  # one question at a time: to a coordinator that is frozen they would pile up
+        """Whether it is dead for good; not if it is starting, slow or unreachable for now."""
+        if self._asked is None:  # one question at a time, because a frozen coordinator would collect them
             self._asked = self._coordinator.hello.remote()
         if not ray.wait([self._asked], timeout=within_s)[0]:
             return False
@@ -95,7 +95,7 @@ class Watched:
 
 @_remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
 class PanelActor:
-    """Serves the panel; ends with its council."""
+    """Serves the panel. Ends with its council."""
 
     def __init__(
         self, name: str, council_id: str, coordinator: Any, token: str, host: str, port: int
@@ -112,7 +112,7 @@ class PanelActor:
         return self._title
 
     def about(self) -> bytes:
-        """Where it is, or why it is not; and the token that opens the content of proposals."""
+        """The panel's address, or why there is none; and the token that gives access to proposals' content."""
         url = None if self._server is None else self._server.url
         return raw_answers.answer({"url": url, "notice": self._notice, "token": self._token})
 
@@ -120,10 +120,10 @@ class PanelActor:
         return os.getpid()
 
     def _serve(self) -> None:
-        from council.gateway.server import Server  # the web server's modules, which the panel alone needs
+        from council.gateway.server import Server  # the web server's modules, which only the panel needs
 
         try:
-            util: Any = ray.util  # without types
+            util: Any = ray.util  # it has no types
             self._server = Server(
                 self._ask,
                 self._name,
@@ -162,13 +162,13 @@ class PanelActor:
 
 
 def _ours(error: ray_errors.RayError) -> CouncilError | None:
-    """The error of ours that one of Ray's brings from another process, if it is that."""
+    """The CouncilError inside one of Ray's errors from another process, if there is one."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, CouncilError) else None
 
 
 class Panel:
-    """A coordinator's panel: made where the configuration wants one, and never in the way of the council."""
+    """A coordinator's panel: created if the configuration wants one. Its failure never affects the council."""
 
     def __init__(self, config: CouncilConfig, council_id: str, coordinator: Any) -> None:
         self._actor: Any = None
@@ -178,7 +178,7 @@ class Panel:
         if not self._wanted:
             return
         name = f"{config.name}/{PART}"
-        with contextlib.suppress(ValueError):  # else it outlived the coordinator before this one
+        with contextlib.suppress(ValueError):  # otherwise it would outlive the coordinator before this one
             self._actor = raw_answers.find(name, config.ray_namespace, PanelActor)
             return
         actors: Any = PanelActor
@@ -204,7 +204,7 @@ class Panel:
             self._about["notice"] = f"the panel can't be made: {error}; see panel_host and panel_port"
 
     async def status(self) -> dict[str, Any] | None:
-        """Where the panel is, or why it is not; None where none is wanted."""
+        """The panel's address, or why there is none; None if none is wanted."""
         if not self._wanted:
             return None
         if self._actor is not None and self._about["url"] is None:
@@ -224,7 +224,7 @@ class Panel:
 
 
 def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | None:
-    """Where the panel of a council is, with its token; None where it has none. For a process that is connected."""
+    """The address of a council's panel, with its token; None if it has none. For a connected process."""
     try:
         actor: Any = raw_answers.find(f"{config.name}/{PART}", config.ray_namespace, PanelActor)
         answer: Any = ray.get(actor.about.remote(), timeout=timeout_s)
@@ -234,7 +234,7 @@ def about_panel(config: CouncilConfig, timeout_s: float) -> dict[str, Any] | Non
 
 
 def free_port(host: str) -> int:
-    """A port that is free just now, and none that a system gives to who asks for any, as all of Ray does."""
+    """A port that is free now, outside the range that systems give to programs that ask for any, such as Ray."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in random.sample(GIVEN_TO_NOBODY, PORTS_TRIED):
         try:
@@ -248,9 +248,9 @@ def free_port(host: str) -> int:
 
 
 async def places(ask: Callable[[AskStatus], Awaitable[Mapping[str, Any]]]) -> dict[str, str | None]:
-    """Where a council that has just been launched is to be seen: panel, dashboard.
+    """The web pages of a council that has just been launched: panel, dashboard.
 
-    ``notice`` says what is not there that should be: its panel, its metrics' endpoint.
+    ``notice`` names what is missing: its panel, its metrics' endpoint.
     """
     ends = time.monotonic() + START_S
     nothing: dict[str, Any] = {"url": None, "notice": None}
@@ -270,7 +270,7 @@ async def places(ask: Callable[[AskStatus], Awaitable[Mapping[str, Any]]]) -> di
 
 
 def dashboard_url() -> str | None:
-    """Where the dashboard of this process's Ray is; None where it has none."""
+    """The address of the dashboard of this process's Ray; None if it has none."""
     try:
         place: str | None = cast(Any, services).get_webui_url_from_internal_kv()
     except (ray_errors.RayError, RuntimeError):
@@ -284,24 +284,25 @@ def _origins() -> list[str]:
 
 
 def with_panel(config: CouncilConfig, *, dashboard: bool) -> CouncilConfig:
-    """The configuration with what is left open about the panel filled in.
+    """The configuration with the panel's open settings filled in.
 
-    Beside a dashboard there is a panel unless there is to be none, at a port that the dashboard can be told.
+    If there is a dashboard, there is a panel too, unless it is turned off; its port is one that the dashboard can
+    know.
     """
     wanted = dashboard if config.panel is None else config.panel
     port = config.panel_port
     if wanted and dashboard and not port and config.ray_address in (None, "local"):
-        with contextlib.suppress(OSError):  # told when it is served
+        with contextlib.suppress(OSError):  # serving it reports the error
             port = free_port(config.panel_host)
     return config.model_copy(update={"panel": wanted, "panel_port": port})
 
 
 @contextlib.contextmanager
 def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
-    """Settles for a Ray that is started within what its dashboard needs, where it has one.
+    """Sets what Ray's dashboard needs, for a Ray that is started within this context, if there is a dashboard.
 
-    Its Metrics tab shows the panel, unless a Grafana is there, which that tab is for; this rests on no contract of
-    Ray's (``council.gateway.panel``).
+    Its Metrics tab shows the panel, unless there is a Grafana, for which that tab is made. This relies on
+    undocumented behaviour of Ray (``council.gateway.panel``).
     """
     if not dashboard or config.ray_address not in (None, "local") or ray.is_initialized():
         yield
@@ -310,13 +311,13 @@ def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
     before = {key: os.environ.get(key) for key in told}
     params: Any = parameter
     usual = params.RayParams
-    # The usual port may be that of another Ray's agents here, and the Logs tab shows nothing without; ray.init has no
-    # argument for it.
+    # The default port may belong to another Ray's agents on this machine. Without a port the Logs tab is empty, and
+    # ray.init has no argument for it.
     params.RayParams = functools.partial(usual, dashboard_agent_listen_port=None)
     os.environ.update(told)
     try:
         yield
-    finally:  # for other Rays of this process they are not meant
+    finally:  # they are not meant for other Rays of this process
         params.RayParams = usual
         for key, value in before.items():
             if value is None:
@@ -326,7 +327,7 @@ def for_dashboard(config: CouncilConfig, *, dashboard: bool) -> Iterator[None]:
 
 
 def _metrics_tab(config: CouncilConfig) -> dict[str, str]:
-    """What has Ray's dashboard show the panel."""
+    """The environment variables that make Ray's dashboard show the panel."""
     if not config.panel or not config.panel_port:
         return {}
     host = "127.0.0.1" if config.panel_host in ("0.0.0.0", "::") else config.panel_host
@@ -336,7 +337,7 @@ def _metrics_tab(config: CouncilConfig) -> dict[str, str]:
 
 
 def _grafana_is_there() -> bool:
-    """Whether Ray has been told of a Grafana, or one answers where Ray looks for it."""
+    """Whether Ray is configured for a Grafana, or one answers at Ray's default address."""
     if "RAY_GRAFANA_HOST" in os.environ:
         return True
     try:
@@ -353,7 +354,7 @@ def logs_folder() -> Path:
 
 
 def grafana() -> dict[str, str | None]:
-    """What the dashboard of this process's Ray shows in its Metrics tab: ``host``, None where nothing answers it."""
+    """What the Metrics tab of Ray's dashboard shows: ``host``, None if nothing answers there."""
     url = dashboard_url()
     nothing: dict[str, str | None] = {"host": None}
     if url is None:
@@ -363,16 +364,16 @@ def grafana() -> dict[str, str | None]:
         with urllib.request.urlopen(asked, timeout=DASHBOARD_TIMEOUT_S) as answer:
             told = json.load(answer)["data"]
             return {"host": told["grafanaHost"] if told.get("dashboardUids") else None}
-    except (*NO_ANSWER, KeyError, TypeError):  # not as this version of Ray has it, or not there
+    except (*NO_ANSWER, KeyError, TypeError):  # another version of Ray, or nothing there
         return nothing
 
 
 def install_dashboard() -> dict[str, str]:
-    """Puts the dashboard into the folder of Ray's head node that its Grafana reads; says what was done there.
+    """Writes the dashboard into the folder of Ray's head node that its Grafana reads. Returns what was done.
 
-    Raises OperatorError: a file of another's is there, or the folder is not to be written.
+    Raises OperatorError if there is a foreign file, or if the folder can't be written.
     """
-    nodes: Any = ray.nodes  # without types
+    nodes: Any = ray.nodes  # it has no types
     heads = [each["NodeID"] for each in nodes() if each["Alive"] and HEAD in each["Resources"]]
     if not heads:
         raise OperatorError("this Ray has no head node that lives: its dashboards' folder can't be reached")
@@ -386,7 +387,7 @@ def install_dashboard() -> dict[str, str]:
 
 
 def _put_dashboard(text: str) -> dict[str, str]:
-    """Runs on the head node, in the surroundings that Ray's dashboard was started in."""
+    """Runs on the head node, in the environment of Ray's dashboard."""
     session = logs_folder().parent
     settings = Path(os.environ.get("RAY_METRICS_OUTPUT_ROOT", session / "metrics")) / "grafana"
     folder = Path(os.environ.get("RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR", settings / "dashboards"))

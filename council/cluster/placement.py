@@ -9,12 +9,12 @@ from typing import NamedTuple
 from council.config.settings import MEMORY, CouncilConfig, SeatConfig
 from council.protocol.errors import OperatorError, VersionMismatch
 
-# What a node has is shown in an error, but not of a thousand nodes.
+# An error lists at most so many nodes.
 NODES_SHOWN = 8
 
 
 class Node(NamedTuple):
-    """A node that lives, as Ray tells of it."""
+    """A live node, as Ray reports it."""
 
     node_id: str
     host: str
@@ -23,14 +23,14 @@ class Node(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Its name in an error; there may be several nodes on a host."""
+        """Its name in an error. A host may have several nodes."""
         return f"{self.host} (node {self.node_id[:8]})"
 
 
 def place(seat: SeatConfig, nodes: Iterable[Node], held: Iterable[str]) -> str | None:
-    """The node for a seat: of those that have what it needs, the one that holds the fewest of the council.
+    """The node for a seat: of those that have what it needs, the one with the fewest actors of the council.
 
-    ``held`` names a node once for each actor of the council that it holds. None where no node will do.
+    ``held`` names a node once for each of the council's actors on it. Returns None if no node will do.
     """
     load = Counter(held)
     fit = [node for node in nodes if fits(seat, node)]
@@ -38,14 +38,14 @@ def place(seat: SeatConfig, nodes: Iterable[Node], held: Iterable[str]) -> str |
 
 
 def fits(seat: SeatConfig, node: Node) -> bool:
-    """Whether a node has the labels of a seat, and in all as much as it needs; some may be in use."""
+    """Whether a node has a seat's labels, and in total as much as it needs; a part of that may be in use."""
     return all(node.labels.get(key) == value for key, value in seat.labels.items()) and all(
         node.resources.get(name, 0) >= amount for name, amount in seat.resources.items()
     )
 
 
 def lacking(seat: SeatConfig, nodes: Iterable[Node]) -> str:
-    """Why a seat does not start, where that is seen: what it asks for, and what there is."""
+    """Why a seat does not start, if that is known: what it asks for, and what the nodes have."""
     every = list(nodes)
     wants = [f"{key}={value}" for key, value in seat.labels.items()]
     wants += [f"{amount:g} {name}" for name, amount in seat.resources.items()]
@@ -63,14 +63,14 @@ def _labelled(seat: SeatConfig, node: Node) -> str:
 
 
 def pinned(config: CouncilConfig) -> bool:
-    """Whether the coordinator must stay where it was launched, for its journal is a file there."""
+    """Whether the coordinator must stay on the node of its launch, because its journal is a file there."""
     return config.store != MEMORY and not (config.store or "").startswith("postgres")
 
 
 def node_check(needed: str) -> Callable[[], tuple[str | None, str]]:
-    """What a node is asked: the module that ``needed`` lacks there, or None, and the version of this package.
+    """A function that a node runs. It returns the module that ``needed`` lacks there, or None, and our version.
 
-    A function of a function, for such are sent by value: where the package is not, nothing of it could be named.
+    It is an inner function, because Ray sends these by value: nothing can be imported on a node without this package.
     """
 
     def check() -> tuple[str | None, str]:
@@ -86,9 +86,9 @@ def node_check(needed: str) -> Callable[[], tuple[str | None, str]]:
 
 
 def refuse_unequal(found: Mapping[str, tuple[str | None, str]], ours: str) -> None:
-    """Raises OperatorError or VersionMismatch, naming the nodes on which a seat could not run.
+    """Raises OperatorError or VersionMismatch that names the nodes on which a seat could not run.
 
-    ``found`` is what each of them answered to ``node_check``.
+    ``found`` is the answer of each node to ``node_check``.
     """
     lacks = [
         f"{host} (no module {module})" for host, (module, _) in sorted(found.items()) if module is not None

@@ -36,23 +36,23 @@ from council.runtime.questions import Question, answer_type, to_bytes
 from council.runtime.session import RETRY_S
 from council.telemetry.tracing import refuse_untraceable
 
-# While a call is under way, so long between two looks whether the cluster's head is still there.
+# During a call, so many seconds between two checks whether the cluster's head is still there.
 LOOK_S = 2.0
-# A coordinator that was killed is back within so long, its journal replayed.
+# A killed coordinator is back within this time, with its journal replayed.
 RESTART_S = 20.0
 # The share of a call's time that reconnecting may take. The rest is left to report why it failed.
 RECONNECTING = 0.9
-# A coordinator that is well closes at once; one that is not is ended after so long.
+# A healthy coordinator closes at once. After this time it is killed.
 CLOSE_TIMEOUT_S = 15.0
 
 T = TypeVar("T")
 
 
 class RayPort:
-    """A coordinator's actor, for the clients' ``Session``. Every Ray error becomes one of ours.
+    """A coordinator's actor, for the clients' ``Session``. Every Ray error becomes a CouncilError.
 
-    ``config`` says where it is, ``connection`` how it is reached; with ``wanted``, what was asked for, it is found
-    again where it was lost.
+    ``config`` says where it is, and ``connection`` how it is reached. With ``wanted``, the configuration that was
+    asked for, it is found again after it was lost.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class RayPort:
         self._set_coordinator(handle, config, connection)
         self._asked: set[asyncio.Future[bytes]] = set()
         self._looking: asyncio.Task[None] | None = None
-        self._look_error: CouncilError | None = None  # of the last look
-        self._loss: CouncilDied | None = None  # what the council was lost by
+        self._look_error: CouncilError | None = None  # of the last check of the cluster's head
+        self._loss: CouncilDied | None = None  # the reason why the council was lost
         self._lost_error: CouncilError | None = None  # what callers get while it is lost
         self._reconnecting: asyncio.Task[None] | None = None
         self._released = False
@@ -99,29 +99,29 @@ class RayPort:
     async def close(self) -> None:
         """Ends the council and its actors."""
         crashed = None if self._look_error is None else self._look_error.message
-        with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is ended all the same
+        with contextlib.suppress(CouncilDied, Unreachable, TimeoutError):  # then it is killed instead
             await asyncio.wait_for(self._ask(None, "close", crashed), CLOSE_TIMEOUT_S)
-        if self._look_error is None:  # without its head, Ray would wait for that one first
+        if self._look_error is None:  # without its head, Ray would wait for that first
             with _as_ours(self._name), link.used(self._connection):
                 ray.kill(self._handle, no_restart=True)
                 end_seats(self._name, self.config.ray_namespace)
 
     def release(self) -> None:
-        """Lets go of Ray."""
+        """Releases the connection to Ray."""
         with link.changing:
             self._released = True
             if self._release is not None:
                 self._release()
 
     async def _ask_again(self, kind: type[T], method: str, *arguments: Any) -> T:
-        """A question, asked again while the coordinator may be restarting: it changes nothing, or not twice."""
+        """A question, repeated while the coordinator may be restarting; it must be safe to repeat."""
         patience_s = RESTART_S if self._wanted is None else RECONNECTING * self._wanted.call_timeout_s
         ends_s = time.monotonic() + patience_s
         while True:
             try:
                 return await self._ask(kind, method, *arguments)
             except (Unreachable, CouncilDied) as error:
-                # Who joins to send something joins again by itself.
+                # A session that joins in order to send joins again by itself.
                 returns = "reconnecting" in error.facts and method != "join"
                 passes = isinstance(error, Unreachable) or returns
                 if not passes or time.monotonic() > ends_s:
@@ -135,7 +135,7 @@ class RayPort:
                     answer = await self._answer(method, arguments)
                 return raw_answers.result_or_raise(answer, cast(type[T], kind))
             except CouncilDied as error:
-                if self._wanted is None:  # it is not to be found again
+                if self._wanted is None:  # it can't be found again
                     raise
                 if self._lost_error is None:
                     self._loss = self._lost_error = error
@@ -156,18 +156,18 @@ class RayPort:
             task, why = asyncio.current_task(), self._lost_error or self._look_error
             if why is None or task is None or task.cancelling():
                 raise
-            raise why from None  # it was ``_watch_head`` or ``_find_again`` that gave the call up
+            raise why from None  # ``_watch_head`` or ``_find_again`` gave the call up
         except ray_errors.RayError as error:
             if not isinstance(
                 error, (raw_answers.NotBytes, ray_errors.RayTaskError)
-            ):  # it did not come through
+            ):  # the call did not arrive
                 await self._check_head()
             raise
         finally:
             self._asked.discard(asked)
 
     async def _watch_head(self) -> None:
-        """While calls are under way, sees that there is still somebody to answer them."""
+        """During calls, checks that there is still a cluster to answer them."""
         while self._asked:
             await asyncio.sleep(LOOK_S)
             try:
@@ -187,14 +187,14 @@ class RayPort:
             raise
 
     def _refuse_if_gone(self) -> None:
-        """Raises CouncilDied where the Ray of this council is gone, or this process's connection to it."""
+        """Raises CouncilDied if this council's Ray is gone, or this process's connection to it."""
         with _as_ours(self._name), link.used(self._connection):
             pass
         self._refuse_if_forgotten()
         self._head.check()
 
     def _refuse_if_forgotten(self) -> None:
-        """Raises CouncilClosed or CouncilDied where this user's record says that the council is no more."""
+        """Raises CouncilClosed or CouncilDied if this user's file says that the council has ended."""
         if self._remembered and known.located(self._name) is None:
             raise CouncilClosed(
                 f"council {self._name} was taken down, and is not up: bring it up again with council up",
@@ -202,10 +202,10 @@ class RayPort:
                 open_ids=[],
             )
 
-    # Coming back
+    # Reconnecting
 
     def _reconnect(self) -> None:
-        """Begins to look for the council again, unless that is under way. Who asks meanwhile hears why it is lost."""
+        """Begins to look for the council again, unless that is under way. Callers get the reason of the loss."""
         if self._reconnecting is None or self._reconnecting.done():
             self._reconnecting = asyncio.get_running_loop().create_task(self._find_again())
 
@@ -219,12 +219,12 @@ class RayPort:
             self._lost_error = self._why_lost(error)
 
     def _why_lost(self, error: CouncilError) -> CouncilError:
-        """What to tell where ``error`` keeps the council from being found: a crash or an end stays one."""
+        """The error for callers if ``error`` keeps the council from being found; a crash or an end stays one."""
         loss = self._loss
         assert loss is not None
         if isinstance(error, Unreachable):
             return type(loss)(f"{loss.message}; it is not found again: {error.message}", **loss.facts)
-        # One that has said that it ends, and is dead then, has not crashed; where there is a record, that knows.
+        # A council that announced its end, and is dead then, has not crashed. If there is a file, that one says so.
         ended = isinstance(loss, CouncilClosed) and type(error) is CouncilDied and not self._remembered
         return loss if ended else error
 
@@ -249,13 +249,13 @@ class RayPort:
 
 
 def _to_return(error: CouncilError) -> CouncilError:
-    """``error``, said to be one that the client mends by itself."""
+    """``error``, marked as one that the client repairs by itself."""
     return type(error)(error.message, **{**error.facts, "reconnecting": True})
 
 
 @contextlib.contextmanager
 def _as_ours(name: str) -> Iterator[None]:
-    """Ray's errors as the council's."""
+    """Turns Ray's errors into the council's."""
     try:
         yield
     except ray_link.Dropped as error:
@@ -280,16 +280,16 @@ def _as_ours(name: str) -> Iterator[None]:
 
 
 def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = False) -> RayPort:
-    """Starts a council on Ray; waits until all its seats are up.
+    """Starts a council on Ray, and waits until all its seats are up.
 
-    Raises NameTaken, MindError, ConfigError, Unreachable, VersionMismatch, OperatorError; then nothing is
+    Raises NameTaken, MindError, ConfigError, Unreachable, VersionMismatch, OperatorError. After an error nothing is
     left running.
     """
     name = config.name
     durable = config.store != MEMORY
     refuse_untraceable(config)
     config = resolve_charter(config)
-    if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's processes are told
+    if config.ray_address is None or pinned(config):  # on this machine, whatever Ray's settings
         config = with_store_paths(config)
     dashboard = dashboard or config.ray_dashboard
     config = panel_actor.with_panel(config, dashboard=dashboard)
@@ -311,7 +311,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     name=actor_name(name, "coordinator"),
                     namespace=config.ray_namespace,
                     lifetime="detached" if detached else "non_detached",
-                    max_restarts=-1 if durable else 0,  # an empty council must not answer for a full one
+                    max_restarts=-1 if durable else 0,  # an empty council must not replace a full one
                     scheduling_strategy=_where(config),
                 ).remote(config, council_id, keys)
             except ValueError as error:
@@ -338,7 +338,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
 
 
 def _council_id(config: CouncilConfig) -> str:
-    """The id of the council that this is, or begins to be: where the coordinator will be, its journal is.
+    """The id of the council in the journal, or a new one. It is read where the coordinator will run.
 
     Raises StoreError, Unreachable.
     """
@@ -351,15 +351,15 @@ def _council_id(config: CouncilConfig) -> str:
 
 
 def _where(config: CouncilConfig) -> Any:
-    """On which node the coordinator runs: this one where its journal is a file, else any."""
+    """The node of the coordinator: this one if its journal is a file, otherwise any."""
     return on_node(ray.get_runtime_context().get_node_id()) if pinned(config) else "DEFAULT"
 
 
 def connect(config: CouncilConfig) -> RayPort:
-    """The running council of that name, where the address says; without one, where this user brought it up.
+    """The running council of that name: at the configured address, or else where this user has brought it up.
 
-    Without either it is looked for in the Ray that this process is connected to already, and nowhere else. Raises
-    Unreachable, CouncilDied, VersionMismatch, ConfigError.
+    Without either, only the Ray that this process is connected to is searched. Raises Unreachable, CouncilDied,
+    VersionMismatch, ConfigError.
     """
     with link.renewed():
         found, door = _located(config)
@@ -374,9 +374,9 @@ def connect(config: CouncilConfig) -> RayPort:
 
 
 def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
-    """``config`` with the address where the council was brought up from here, unless it has one; and how to join.
+    """``config`` with the address at which the council was brought up here, unless it has one; and how to connect.
 
-    A Ray that demands no token will do where it was named or the settings say so, and nobody kept a token for it.
+    A Ray without a token is accepted if its address or the setting was given, and no token is stored for it.
     """
     kept = known.located(config.name) if config.ray_address is None else None
     if kept is None:
@@ -403,7 +403,7 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, dict[str, Any]]:
 
 
 def _find_coordinator(config: CouncilConfig, connection: object) -> Any:
-    """The coordinator's actor. Raises Unreachable where there is none, CouncilDied, and VersionMismatch."""
+    """The coordinator's actor. Raises Unreachable if there is none, CouncilDied, and VersionMismatch."""
     name = config.name
     with _as_ours(name), link.used(connection):
         try:
@@ -424,7 +424,7 @@ def _find_coordinator(config: CouncilConfig, connection: object) -> Any:
 
 
 def address() -> str:
-    """Where the Ray is that this process is connected to."""
+    """The address of the Ray that this process is connected to."""
     return ray_link.here()
 
 
@@ -440,7 +440,7 @@ def running(namespace: str) -> list[str]:
 
 
 def check_cluster(cluster: dict[str, Any]) -> None:
-    """Looks at a launcher's file as ``ray up`` does. Raises ConfigError with what Ray says, and of which ``key``."""
+    """Checks a launcher's file as ``ray up`` does. Raises ConfigError with Ray's message and the ``key``."""
     import jsonschema
     from ray.autoscaler._private import util
 

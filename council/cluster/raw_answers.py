@@ -1,14 +1,14 @@
 """Calls actors that anybody may have registered, and accepts only bytes from them. Their answers are not unpickled.
 
-Ray unpickles three things of an actor in the process that calls it: its class, what its methods return, and what
-they raise. Whoever registers an actor under a council's name could so run code in the council's clients. Here the
-class is this package's own, a method's result must be ``bytes`` (which Ray marks as raw and does not pickle), and
-an error of the actor is reported without its contents. Ray has no public way to do this, so this module replaces two
-private methods of Ray. If a version of Ray lacks one of them, importing this module fails; if it does not use the
-first one to find an actor, ``find`` fails; if it does not use the second one to read a result,
+Ray unpickles three things of an actor in the calling process: its class, the results of its methods, and their
+errors. So anybody who registers an actor under a council's name could run code in the council's clients. Here the
+class is this package's own, a method's result must be ``bytes`` (which Ray marks as raw and does not pickle), and an
+error of the actor is reported without its contents. Ray has no public way to do this, so this module replaces two
+private methods of Ray. If a version of Ray lacks one of them, importing this module fails. If it does not use the
+first one to find an actor, ``find`` fails. If it does not use the second one to read a result,
 tests/ray/test_foreign.py fails.
 
-Ray logs each error that was not retrieved, with its text. Once this module is imported, that log says only that there
+Ray logs the text of each error that was not retrieved. Once this module is imported, that log says only that there
 was one, also for other actors and tasks of this process.
 
 An answer is ``b"+"`` and the result, or ``b"-"`` and the error, in msgpack.
@@ -37,36 +37,36 @@ Answered = Callable[..., Awaitable[bytes]]
 # Error types whose data Ray would unpickle.
 _PICKLED = {ErrorType.Value(name) for name in ("TASK_EXECUTION_EXCEPTION", "TASK_CANCELLED")}
 _RAW: bytes = ray_constants.OBJECT_METADATA_TYPE_RAW
-# The ids of the actors whose results must be bytes. None is removed, since an answer may come at any time: a few for
-# each connection that was made, of 16 bytes each.
+# The ids of the actors whose results must be bytes. None is removed, because an answer may come at any time. There
+# are a few for each connection, of 16 bytes each.
 _actors: set[bytes] = set()
-# What ``find`` looks for on this thread.
+# The actor that ``find`` looks for on this thread.
 _lookup = threading.local()
 
 
 class Hello(TypedDict):
-    """What a coordinator says runs there."""
+    """A coordinator's versions and ids."""
 
     ray: str
     python: str
 
 
 class Joined(TypedDict):
-    """What a coordinator answers who joins."""
+    """A coordinator's answer to a sender that joins."""
 
     council_id: str
     session: str
 
 
 class NotBytes(ray_errors.RayError):
-    """An actor answered a call by something else than bytes."""
+    """An actor answered a call with something other than bytes."""
 
 
-# What an actor does
+# The actor's side
 
 
 def in_bytes(method: Callable[..., Awaitable[Any]]) -> Answered:
-    """Has an actor's method answer in bytes, also where it raises."""
+    """Makes an actor's method answer in bytes, also if it raises."""
 
     @functools.wraps(method)
     async def answering(*arguments: Any) -> bytes:
@@ -74,7 +74,7 @@ def in_bytes(method: Callable[..., Awaitable[Any]]) -> Answered:
             return answer(await method(*arguments))
         except CouncilError as error:
             return _refusal(error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours, which Ray would pickle
+        except Exception as error:  # noqa: BLE001 - an error of our own, which Ray would pickle
             return _refusal(Unreachable(f"the coordinator failed: {error!r:.500}"))
 
     return answering
@@ -90,11 +90,11 @@ def _refusal(error: CouncilError) -> bytes:
     return b"-" + msgspec.msgpack.encode(told, enc_hook=repr)
 
 
-# What its callers do
+# The caller's side
 
 
 def result_or_raise(told: bytes, kind: type[T]) -> T:
-    """The result in an answer. Raises the error that is in it, and Unreachable for anything else."""
+    """The result in an answer. Raises the error in it, and Unreachable for anything else."""
     try:
         if told[:1] == b"+":
             return msgspec.msgpack.decode(told[1:], type=kind)
@@ -110,10 +110,10 @@ def result_or_raise(told: bytes, kind: type[T]) -> T:
 
 
 def find(name: str, namespace: str, actor: Any) -> Any:
-    """The named actor, as one of the class ``actor`` whatever its own is. Raises ValueError where there is none.
+    """The named actor, as one of the class ``actor`` whatever its own is. Raises ValueError if there is none.
 
-    From here on nothing but bytes is taken from it, also where a call was given up and ends later. Raises
-    OperatorError where Ray did not ask for the class.
+    From now on only bytes are accepted from it, also for a call that was given up and ends later. Raises
+    OperatorError if Ray did not ask for the class.
     """
     _lookup.actor_class, _lookup.asked = actor.__ray_metadata__.modified_class, False
     try:
@@ -130,7 +130,7 @@ def find(name: str, namespace: str, actor: Any) -> Any:
 
 
 def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
-    """Puts what ``make`` makes of a method of Ray in its place. Raises OperatorError where Ray has no such method."""
+    """Replaces a method of Ray by ``make(method)``. Raises OperatorError if Ray has no such method."""
     method = getattr(owner, name, None)
     if method is None:
         raise OperatorError(
@@ -143,7 +143,7 @@ def _replace(owner: type, name: str, make: Callable[[Any], Any]) -> None:
 def _bytes_alone(deserialize: Any) -> Any:
     def deserialized(self: Any, data: Any, metadata: Any, call: Any, *more: Any, **named: Any) -> Any:
         kind = bytes(metadata or b"").split(b",")[0]
-        # Ray reads an error that nobody asked for without saying which call it comes from: it may be anybody's.
+        # Ray also reads errors that nobody asked for, without saying from which call. They may be anybody's.
         ours = call is not None and call.task_id().actor_id().binary() not in _actors
         # A result without metadata is not an object.
         if ours or kind in (b"", _RAW):
@@ -153,7 +153,7 @@ def _bytes_alone(deserialize: Any) -> Any:
         if not kind.isdigit() or int(kind) in _PICKLED:
             return NotBytes("the actor answered by an error or an object of its own, which is not looked at")
         if int(kind) == ErrorType.Value("ACTOR_DIED"):
-            return ray_errors.ActorDiedError()  # what it died of may be pickled
+            return ray_errors.ActorDiedError()  # the cause of its death may be pickled
         return deserialize(self, data, metadata, call, *more, **named)
 
     return deserialized
@@ -171,5 +171,5 @@ def _class_looked_for(load: Any) -> Any:
 
 
 _replace(SerializationContext, "_deserialize_object", _bytes_alone)
-# All ways to a class begin here: the cache of those loaded before, this machine's modules, the cluster's table.
+# Every look-up of a class begins here: the cache, this machine's modules, the cluster's table.
 _replace(FunctionActorManager, "load_actor_class", _class_looked_for)

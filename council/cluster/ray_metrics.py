@@ -6,11 +6,12 @@ from typing import Any
 
 from ray.util import metrics as ray_metrics
 
-from council.telemetry.metrics import METRICS, SETTERS, Metric
+from council.kinds.row import Metric
+from council.telemetry.metrics import METRICS, SETTERS
 
 
 class RaySink:
-    """Hands figures to Ray, which exports them for as long as this process lives."""
+    """Passes figures to Ray, which exports them while this process lives."""
 
     def __init__(self) -> None:
         kinds: Any = {"counter": ray_metrics.Counter, "gauge": ray_metrics.Gauge}
@@ -24,5 +25,5 @@ class RaySink:
 
     def record(self, metric: Metric, value: float, labels: dict[str, str]) -> None:
         if metric.kind == "counter" and value <= 0:
-            return  # Ray refuses it; a counter that is not there yet stands at 0
+            return  # Ray refuses it; a missing counter reads as 0
         getattr(self._made[metric.name], SETTERS[metric.kind])(float(value), labels)

@@ -1,13 +1,13 @@
 """Ends the processes that a local Ray leaves behind if the process that started it is killed.
 
-On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's agents and workers must notice
-that by themselves. The agents first report it to Ray's head, which is gone too, and stay for minutes. The workers
-check whether the raylet's process id is still in use. It stays in use if the raylet's new parent never waits for it,
-as in a container without an init. So a daemon waits for the raylet's end, and then ends its agents and workers. It
-starts when Ray is up; if the process is killed before that, they remain. On other systems Ray has a reaper of its
-own, and this module does nothing.
+On Linux the kernel ends a Ray's raylet with the process that started it. The raylet's agents and workers must detect
+that themselves. The agents first report it to Ray's head, which is gone too, and stay for minutes. The workers check
+whether the raylet's process id is still in use. It stays in use if the raylet's new parent never waits for it, as in
+a container without an init. So a daemon waits for the raylet's end, and then ends its agents and workers. It starts
+when Ray is up; if the process is killed before that, they remain. On other systems Ray has its own reaper, and this
+module does nothing.
 
-This file is the daemon's program too, so that it imports only the standard library while it loads.
+This file is also the daemon's program, so it imports only the standard library while it loads.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# A process that ends at SIGTERM does so within seconds; one that is killed is gone at once, but for slow disks.
+# A process that obeys SIGTERM ends within seconds. A killed one ends at once, except on slow disks.
 GRACE_S, KILL_S = 5.0, 60.0
-# So often the daemon looks whether the raylet is there, and ``end`` whether a process has ended.
+# How often the daemon checks whether the raylet is there, and ``end`` whether a process has ended.
 LOOK_S, END_LOOK_S = 0.5, 0.05
 START_S = 30.0
 PS_TIMEOUT_S = 5.0
 
 
 def watch(raylet: int | None, stop: Callable[[], object]) -> None:
-    """Starts a daemon for the Ray of ``raylet``, which this process has just started; the daemon ends with it.
+    """Starts a daemon for the Ray of ``raylet``, which this process has just started. The daemon ends with that Ray.
 
-    Where there can be none, ``stop`` ends that Ray. Raises OperatorError.
+    If no daemon can be started, ``stop`` ends that Ray. Raises OperatorError.
     """
     if raylet is None or not sys.platform.startswith("linux"):
         return
@@ -56,9 +56,9 @@ def watch(raylet: int | None, stop: Callable[[], object]) -> None:
 
 
 def noted(raylet: int | None) -> dict[int, str]:
-    """What ``end`` needs: the ids of ``raylet``, its agents and its workers so far, and when each began.
+    """The argument for ``end``: the ids of ``raylet``, its agents and its current workers, and when each began.
 
-    Nothing elsewhere than on Linux.
+    Empty on systems other than Linux.
     """
     if raylet is None or not sys.platform.startswith("linux"):
         return {}
@@ -66,9 +66,9 @@ def noted(raylet: int | None) -> dict[int, str]:
 
 
 def end(noted: Mapping[int, str]) -> list[int]:
-    """Ends what ``noted`` gave, and the workers that began later; gives the ids of any that stay.
+    """Ends the processes of ``noted``, and workers that began later. Returns the ids of any that remain.
 
-    It asks them to end, and kills those that don't. An id that has become another process's is left alone.
+    It asks them to end, and kills those that don't. It leaves alone an id that now belongs to another process.
     """
     processes = {**noted, **_workers(noted)}
     left = _there(processes)
@@ -83,9 +83,9 @@ def end(noted: Mapping[int, str]) -> list[int]:
 
 
 def process_started(pid: int) -> str | None:
-    """When the process of that id began, in some notation; None where it is gone, or only waits to be reaped.
+    """When the process of that id began, in some notation; None if it has ended, or only waits to be reaped.
 
-    With the id it names one process for good: ids are used again, ids with a start are not. Raises OperatorError.
+    An id may be used again, but an id with its start identifies one process for good. Raises OperatorError.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -117,9 +117,9 @@ def _children(parent: int) -> list[int]:
 
 
 def _workers(noted: Mapping[int, str]) -> dict[int, str]:
-    """The workers of a raylet, found by the title that Ray gives them and the raylet's id that it hands them.
+    """The workers of a raylet, found by the title that Ray gives them and the raylet's id in their environment.
 
-    What they have started inherits that id, but has another title. An agent may have lost it from its environment.
+    Processes that they have started inherit that id, but have another title. An agent may have lost the id.
     """
     theirs = {
         f"RAY_RAYLET_PID={pid}".encode()
@@ -127,9 +127,9 @@ def _workers(noted: Mapping[int, str]) -> dict[int, str]:
         if process_started(pid) in (None, began)
     }
     found = {}
-    namespace = os.readlink("/proc/self/ns/pid") if theirs else ""  # ids of a container are its own
+    namespace = os.readlink("/proc/self/ns/pid") if theirs else ""  # ids in a container are its own
     for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             began = process_started(pid := int(path.name))
             title = (path / "cmdline").read_bytes()
             if (
@@ -148,7 +148,7 @@ def _there(processes: Mapping[int, str]) -> list[int]:
 
 
 def _main(raylet: str, *children: str) -> None:
-    """Goes on as a daemon, for which whoever started Ray need not wait."""
+    """Continues as a daemon, so that the process that started Ray need not wait for it."""
     os.setsid()
     if os.fork():
         os._exit(0)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
+from council.core.handlers import handles
 from council.core.state import (
     ACTS_MAX,
     INTERRUPTS_MAX,
@@ -22,7 +23,9 @@ from council.core.state_store import Effects, open_proposal, seat_of, store, unk
 from council.protocol.errors import Refused
 
 
-def ballot(state: CouncilState, ballot: Ballot, now: Moment) -> Effects:
+@handles(ev.BallotCast)
+def ballot(state: CouncilState, event: ev.BallotCast, now: Moment) -> Effects:
+    ballot = event.ballot
     seat_of(state, ballot.seat)
     closed = state.closed.get(ballot.proposal_id)
     proposal = state.open.get(ballot.proposal_id)
@@ -102,6 +105,7 @@ def _escalate(proposal: Proposal, why: str, effects: Effects) -> Proposal:
     return replace(proposal, escalated_for=(*proposal.escalated_for, why))
 
 
+@handles(ev.BallotUnreadable)
 def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> Effects:
     """A vote that can't be read is no ballot; the seat is asked once more (rules 1.2)."""
     seat_of(state, event.seat)
@@ -129,6 +133,7 @@ def unreadable(state: CouncilState, event: ev.BallotUnreadable, now: Moment) -> 
     ]
 
 
+@handles(ev.WorkFailed)
 def failed(state: CouncilState, event: ev.WorkFailed, now: Moment) -> Effects:
     """A mind that raised, hung or spoke nonsense costs its ballot, never the council."""
     seat_of(state, event.seat)
@@ -178,6 +183,7 @@ def _acted(proposal: Proposal, seat: str, kind: str, msg_id: str) -> Proposal | 
     return replace(proposal, acts={**proposal.acts, key: seen | {msg_id}})
 
 
+@handles(ev.StreamObserved)
 def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effects:
     """Three interrupts in a row on one stream escalate; a clean observation starts again (rules 1.8).
 
@@ -242,6 +248,7 @@ def _is_at_work(proposal: Proposal, seat: str) -> bool:
     return proposal.stage == "deliberating" and seat not in proposal.done()
 
 
+@handles(ev.EscalationRaised)
 def raised(state: CouncilState, event: ev.EscalationRaised, now: Moment) -> Effects:
     seat_of(state, event.seat)
     proposal = open_proposal(state, event.proposal_id, event.seat)
@@ -263,6 +270,7 @@ def _no_ruling_asked(proposal_id: str, seat: str) -> Refused:
     )
 
 
+@handles(ev.RulingGiven)
 def ruled(state: CouncilState, event: ev.RulingGiven, now: Moment) -> Effects:
     ruling = event.ruling
     if ruling.seat != state.rules.prime:

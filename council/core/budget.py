@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from council.core import effects as do
 from council.core import events as ev
 from council.core.conclusion import unpaid
+from council.core.handlers import handles
 from council.core.state import (
     ACTS_MAX,
     Account,
@@ -34,6 +35,7 @@ from council.protocol.errors import Refused
 LOOK = "observe"
 
 
+@handles(ev.CallReserved)
 def reserved(state: CouncilState, event: ev.CallReserved, now: Moment) -> Effects:
     """Grants a call, or denies it where its worst does not fit; one that is asked for again is granted again.
 
@@ -146,6 +148,7 @@ def _measured(caps: Caps, used: Spend, worst: Spend, kept: Spend) -> Iterator[tu
         yield "micro-dollars", caps.microusd, used.microusd, worst.microusd, kept.microusd
 
 
+@handles(ev.CallSettled)
 def settled(state: CouncilState, event: ev.CallSettled, now: Moment) -> Effects:
     """What a call has cost takes the place of what was reserved for it; unknown usage costs the reservation."""
     seat_of(state, event.seat)

@@ -22,7 +22,11 @@ from council.core.state import (
 )
 
 
-class DeliverProposal(Value, frozen=True):
+class Effect(Value, frozen=True):
+    """What every effect is."""
+
+
+class DeliverProposal(Effect, frozen=True):
     """Hand the proposal to a seat; ``again`` says why its first ballot did not do, if it gave one."""
 
     seat: str
@@ -30,21 +34,21 @@ class DeliverProposal(Value, frozen=True):
     again: str = ""
 
 
-class LetObserve(Value, frozen=True):
+class LetObserve(Effect, frozen=True):
     """Hand the proposal to the seat that observes, which is done with its own ballot: others may speak of it."""
 
     seat: str
     proposal_id: str
 
 
-class WithdrawProposal(Value, frozen=True):
+class WithdrawProposal(Effect, frozen=True):
     """Tell a seat that the proposal was cancelled, so that it can stop thinking."""
 
     seat: str
     proposal_id: str
 
 
-class RequestRuling(Value, frozen=True):
+class RequestRuling(Effect, frozen=True):
     """Show Prime all ballots and ask for its ruling."""
 
     seat: str
@@ -53,7 +57,7 @@ class RequestRuling(Value, frozen=True):
     escalated_for: tuple[str, ...]
 
 
-class InterruptSeat(Value, frozen=True):
+class InterruptSeat(Effect, frozen=True):
     """Tell a seat that ``observer`` called a halt to what it says of a proposal, in its round of that number."""
 
     seat: str
@@ -63,7 +67,7 @@ class InterruptSeat(Value, frozen=True):
     why: str
 
 
-class GrantCall(Value, frozen=True):
+class GrantCall(Effect, frozen=True):
     """Tell a seat that it may make a model call; ``again`` where it was told before."""
 
     seat: str
@@ -72,7 +76,7 @@ class GrantCall(Value, frozen=True):
     again: bool = False
 
 
-class DenyCall(Value, frozen=True):
+class DenyCall(Effect, frozen=True):
     """Tell a seat that it may not make a model call.
 
     ``again`` where nothing came of it, so that it leaves no record; ``anew`` where it may ask under another id.
@@ -86,21 +90,21 @@ class DenyCall(Value, frozen=True):
     anew: bool = False
 
 
-class AnnounceDenial(Value, frozen=True):
+class AnnounceDenial(Effect, frozen=True):
     """A model call does not fit the budget."""
 
     call: Call
     why: str
 
 
-class AnnounceOverruns(Value, frozen=True):
+class AnnounceOverruns(Effect, frozen=True):
     """A seat had to shorten what its model is shown (rules 2.4)."""
 
     call: Call
     overruns: tuple[Overrun, ...]
 
 
-class AnnounceSpending(Value, frozen=True, omit_defaults=True):
+class AnnounceSpending(Effect, frozen=True, omit_defaults=True):
     """A model call is over, what it cost (``assumed`` where that is not known), and how long after its grant.
 
     ``error`` is of which kind it failed, as its seat told; empty where it did not, or nobody told.
@@ -113,16 +117,16 @@ class AnnounceSpending(Value, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class AnnounceProposal(Value, frozen=True):
+class AnnounceProposal(Effect, frozen=True):
     what: Submission
 
 
-class AnnounceBallot(Value, frozen=True):
+class AnnounceBallot(Effect, frozen=True):
     ballot: Ballot
     late: bool
 
 
-class AnnounceLoss(Value, frozen=True):
+class AnnounceLoss(Effect, frozen=True):
     """A seat's ballot or ruling will not come, or not as it was; ``retrying`` if it was asked again.
 
     ``overruns`` are what was done in vain to make its prompt fit (rules 2.4).
@@ -136,7 +140,7 @@ class AnnounceLoss(Value, frozen=True):
     overruns: tuple[Overrun, ...] = ()
 
 
-class AnnounceObservation(Value, frozen=True):
+class AnnounceObservation(Effect, frozen=True):
     proposal_id: str
     observer: str
     stream: str
@@ -144,35 +148,35 @@ class AnnounceObservation(Value, frozen=True):
     text: str
 
 
-class AnnouncePrimeEscalation(Value, frozen=True):
+class AnnouncePrimeEscalation(Effect, frozen=True):
     """The proposal goes to Prime's ruling, for ``reason``."""
 
     proposal_id: str
     reason: str
 
 
-class AnnounceRuling(Value, frozen=True):
+class AnnounceRuling(Effect, frozen=True):
     ruling: Ruling
 
 
-class AnnounceEscalation(Value, frozen=True):
+class AnnounceEscalation(Effect, frozen=True):
     """The proposal waits for a human; ``standing`` is what its proposer is told meanwhile."""
 
     escalation: Escalation
     standing: Decision
 
 
-class AnnounceDecision(Value, frozen=True):
+class AnnounceDecision(Effect, frozen=True):
     decision: Decision
 
 
-class AnnounceOutcome(Value, frozen=True):
+class AnnounceOutcome(Effect, frozen=True):
     """What became of an approved action."""
 
     report: ActionReport
 
 
-class AnswerAgain(Value, frozen=True):
+class AnswerAgain(Effect, frozen=True):
     """The proposer submitted the same bytes again: tell it how the proposal stands (None: still open)."""
 
     proposal_id: str
@@ -180,7 +184,7 @@ class AnswerAgain(Value, frozen=True):
     decision: Decision | None
 
 
-class AnnounceRoll(Value, frozen=True):
+class AnnounceRoll(Effect, frozen=True):
     """A seat became active or inactive."""
 
     seat: str
@@ -188,27 +192,27 @@ class AnnounceRoll(Value, frozen=True):
     why: str
 
 
-class AnnounceStart(Value, frozen=True):
+class AnnounceStart(Effect, frozen=True):
     """A coordinator took over after another, and goes on with ``open`` proposals."""
 
     epoch: int
     open: int
 
 
-class AnnounceIdentityChange(Value, frozen=True):
+class AnnounceIdentityChange(Effect, frozen=True):
     """Another identity was allowed; it is in force from the first launch on that has it."""
 
     change: IdentityChange
 
 
-class AnnounceCreator(Value, frozen=True):
+class AnnounceCreator(Effect, frozen=True):
     """The council was launched with another ``creator`` than the one ``before``; empty: with none."""
 
     before: str
     creator: str
 
 
-class RaiseAlert(Value, frozen=True):
+class RaiseAlert(Effect, frozen=True):
     """Something a person should look at: a late ballot that would have escalated it, an action that failed."""
 
     proposal_id: str
@@ -216,14 +220,14 @@ class RaiseAlert(Value, frozen=True):
     text: str
 
 
-class AnnounceRefusal(Value, frozen=True):
+class AnnounceRefusal(Effect, frozen=True):
     sender: str
     msg_id: str
     code: str
     why: str
 
 
-class NoteIgnored(Value, frozen=True):
+class NoteIgnored(Effect, frozen=True):
     """Something was received that changes nothing, and why: a duplicate, or an old heartbeat."""
 
     sender: str
@@ -232,30 +236,3 @@ class NoteIgnored(Value, frozen=True):
 
 Think = DeliverProposal | LetObserve | WithdrawProposal
 THINK = (DeliverProposal, LetObserve, WithdrawProposal)
-Effect = (
-    Think
-    | RequestRuling
-    | InterruptSeat
-    | GrantCall
-    | DenyCall
-    | AnnounceDenial
-    | AnnounceOverruns
-    | AnnounceSpending
-    | AnnounceProposal
-    | AnnounceBallot
-    | AnnounceLoss
-    | AnnounceObservation
-    | AnnouncePrimeEscalation
-    | AnnounceRuling
-    | AnnounceEscalation
-    | AnnounceDecision
-    | AnnounceOutcome
-    | AnswerAgain
-    | AnnounceRoll
-    | AnnounceStart
-    | AnnounceIdentityChange
-    | AnnounceCreator
-    | RaiseAlert
-    | AnnounceRefusal
-    | NoteIgnored
-)

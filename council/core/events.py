@@ -1,7 +1,8 @@
 """What can happen to a council, in the past tense. Knows nothing of what follows from it.
 
 Events come from authentic envelopes, from the roll and from time; ``next_due`` in ``step`` names those
-that time brings. All but an ordinary heartbeat are journaled (rules 1.10).
+that time brings. All but an ordinary heartbeat are journaled (rules 1.10). Each class has a handler in the core
+(``handlers.handles``) and a row in ``council/kinds/table.py``.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ from council.core.state import (
 )
 
 
-class ProposalSubmitted(Value, frozen=True):
+class Event(Value, frozen=True):
+    """What every event is."""
+
+
+class ProposalSubmitted(Event, frozen=True):
     what: Submission
 
 
-class BallotCast(Value, frozen=True):
+class BallotCast(Event, frozen=True):
     ballot: Ballot
 
 
-class BallotUnreadable(Value, frozen=True):
+class BallotUnreadable(Event, frozen=True):
     """A seat's vote on ``proposal_id`` could not be read (rules 1.2)."""
 
     proposal_id: str
@@ -38,7 +43,7 @@ class BallotUnreadable(Value, frozen=True):
     digest: str
 
 
-class WorkFailed(Value, frozen=True):
+class WorkFailed(Event, frozen=True):
     """A seat reports that its mind gave no ballot, ruling or observation: it raised, hung or spoke nonsense."""
 
     proposal_id: str
@@ -48,7 +53,7 @@ class WorkFailed(Value, frozen=True):
     overruns: tuple[Overrun, ...] = ()  # of a prompt that no call was made with (rules 2.4)
 
 
-class StreamObserved(Value, frozen=True):
+class StreamObserved(Event, frozen=True):
     """``observer`` watched ``stream``'s work on a proposal; ``interrupt`` says whether it called a halt.
 
     ``round`` is the number of what was watched, as the seat counts what it says at any ``stage``; 0 for none: then
@@ -66,7 +71,7 @@ class StreamObserved(Value, frozen=True):
     whole: bool = True
 
 
-class EscalationRaised(Value, frozen=True):
+class EscalationRaised(Event, frozen=True):
     """A seat sent ESCALATION."""
 
     proposal_id: str
@@ -75,15 +80,15 @@ class EscalationRaised(Value, frozen=True):
     msg_id: str
 
 
-class RulingGiven(Value, frozen=True):
+class RulingGiven(Event, frozen=True):
     ruling: Ruling
 
 
-class HumanAnswered(Value, frozen=True):
+class HumanAnswered(Event, frozen=True):
     answer: Answer
 
 
-class ProposalCancelled(Value, frozen=True):
+class ProposalCancelled(Event, frozen=True):
     """The proposer took its proposal back."""
 
     proposal_id: str
@@ -91,7 +96,7 @@ class ProposalCancelled(Value, frozen=True):
     reason: str
 
 
-class CallReserved(Value, frozen=True):
+class CallReserved(Event, frozen=True):
     """A seat asked to make a model call, and said what it may cost at worst (rules 2.6).
 
     ``overruns`` are what was done since its last call to make the prompt fit (rules 2.4).
@@ -101,7 +106,7 @@ class CallReserved(Value, frozen=True):
     overruns: tuple[Overrun, ...] = ()
 
 
-class CallSettled(Value, frozen=True, omit_defaults=True):
+class CallSettled(Event, frozen=True, omit_defaults=True):
     """A seat told what a call had cost; ``used`` is None where nobody knows. ``error`` is of which kind it failed."""
 
     proposal_id: str
@@ -111,13 +116,13 @@ class CallSettled(Value, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-class ActionReported(Value, frozen=True):
+class ActionReported(Event, frozen=True):
     """The proposer of an approved action told what became of it."""
 
     report: ActionReport
 
 
-class SeatBeat(Value, frozen=True):
+class SeatBeat(Event, frozen=True):
     """A heartbeat: number ``beat`` of the seat actor's run ``boot``."""
 
     seat: str
@@ -125,7 +130,7 @@ class SeatBeat(Value, frozen=True):
     beat: int
 
 
-class SeatDied(Value, frozen=True):
+class SeatDied(Event, frozen=True):
     """The seat's actor is known dead, or out of reach, in its run ``boot``."""
 
     seat: str
@@ -133,25 +138,25 @@ class SeatDied(Value, frozen=True):
     why: str
 
 
-class SeatFellSilent(Value, frozen=True):
+class SeatFellSilent(Event, frozen=True):
     """No heartbeat for longer than the inactivity limit."""
 
     seat: str
 
 
-class DeadlinePassed(Value, frozen=True):
+class DeadlinePassed(Event, frozen=True):
     """The deadline of an open proposal's stage has passed."""
 
     proposal_id: str
 
 
-class EscalationExpired(Value, frozen=True):
+class EscalationExpired(Event, frozen=True):
     """No human answered in time."""
 
     proposal_id: str
 
 
-class CoordinatorStarted(Value, frozen=True):
+class CoordinatorStarted(Event, frozen=True):
     """A coordinator took the council over, the first one or a later: its epoch, and the rules it was given."""
 
     council_id: str
@@ -159,40 +164,16 @@ class CoordinatorStarted(Value, frozen=True):
     rules: Rules
 
 
-class IdentityChanged(Value, frozen=True):
+class IdentityChanged(Event, frozen=True):
     """The creator changed the identity, and was allowed to; what is not allowed is an ``EnvelopeRefused``."""
 
     change: IdentityChange
 
 
-class EnvelopeRefused(Value, frozen=True):
+class EnvelopeRefused(Event, frozen=True):
     """An envelope was refused: malformed, forged, replayed, or against the rules."""
 
     sender: str
     msg_id: str
     code: str
     why: str
-
-
-Event = (
-    ProposalSubmitted
-    | BallotCast
-    | BallotUnreadable
-    | WorkFailed
-    | StreamObserved
-    | EscalationRaised
-    | RulingGiven
-    | HumanAnswered
-    | ProposalCancelled
-    | CallReserved
-    | CallSettled
-    | ActionReported
-    | SeatBeat
-    | SeatDied
-    | SeatFellSilent
-    | DeadlinePassed
-    | EscalationExpired
-    | CoordinatorStarted
-    | IdentityChanged
-    | EnvelopeRefused
-)

@@ -1,6 +1,6 @@
 """Keeps to the identity that the journal knows: what a coordinator may start with, how it changes (rules 7).
 
-Who may change it was judged before (``runtime.identity``): the core accepts a change only from the identity that is
+Who may change it was judged before (``kinds.identity``): the core accepts a change only from the identity that is
 in force.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.state import CouncilState, IdentityChange, Moment, Rules
+from council.core import events as ev
+from council.core.handlers import handles
+from council.core.state import CouncilState, Moment, Rules
 from council.protocol.errors import Refused
 
 SHOWN = 12  # of a hash: enough to tell identities apart
@@ -47,12 +49,13 @@ def _another(given: str, had: str, agreed: str) -> Refused:
     )
 
 
-def changed(state: CouncilState, change: IdentityChange, now: Moment) -> list[do.Effect]:
+@handles(ev.IdentityChanged)
+def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list[do.Effect]:
     """A change that was allowed waits for the first launch that has the new identity; one before it waits no more.
 
     One to the identity in force is the withdrawal of that which waits.
     """
-    had = state.rules.identity.hash
+    change, had = event.change, state.rules.identity.hash
     if change.before != had:
         raise Refused(
             f"the change is of {change.before[:SHOWN]}, and the identity is {had[:SHOWN]} now; propose it anew",

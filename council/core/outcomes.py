@@ -11,7 +11,9 @@ from typing import get_args
 from msgspec.structs import replace
 
 from council.core import effects as do
-from council.core.state import ActionReport, ActionStage, Closed, CouncilState
+from council.core import events as ev
+from council.core.handlers import handles
+from council.core.state import ActionReport, ActionStage, Closed, CouncilState, Moment
 from council.core.state_store import Effects, origin, unknown
 from council.protocol.errors import Refused
 
@@ -25,8 +27,10 @@ _ALERTS = {
 }
 
 
-def reported(state: CouncilState, report: ActionReport) -> Effects:
+@handles(ev.ActionReported)
+def reported(state: CouncilState, event: ev.ActionReported, now: Moment) -> Effects:
     """One step of an approved action, told by its proposer. Raises Refused for what is not its to tell, or twice."""
+    report = event.report
     closed = _approved(state, report)
     told = [stage for stage, _, _ in closed.reports]
     for stage, ok, digest in closed.reports:

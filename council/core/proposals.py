@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
+from council.core.handlers import handles
 from council.core.state import Closed, CouncilState, Decision, Moment, Outcome, Proposal, council_of
 from council.core.state_store import Effects, open_proposal, origin, store, unknown
 from council.protocol.errors import Refused, TooManyOpen
 
 
+@handles(ev.ProposalSubmitted)
 def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> Effects:
     what = event.what
     known = _submitted_before(state, event)
@@ -135,6 +137,7 @@ def _refuse_above_limits(state: CouncilState, leaving: Proposal | None) -> None:
         )
 
 
+@handles(ev.ProposalCancelled)
 def cancelled(state: CouncilState, event: ev.ProposalCancelled, now: Moment) -> Effects:
     closed = state.closed.get(event.proposal_id)
     if closed is not None and closed.proposer == event.sender and closed.decision.outcome == "cancelled":
@@ -154,6 +157,7 @@ def _cancel(state: CouncilState, proposal: Proposal, reason: str, now: Moment) -
     return effects + [do.WithdrawProposal(name, proposal.what.proposal_id) for name in thinking]
 
 
+@handles(ev.HumanAnswered)
 def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effects:
     """The first answer wins, and is the one decision (rules 1.9)."""
     answer = event.answer

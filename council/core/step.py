@@ -6,20 +6,20 @@ nothing; in between it sleeps until ``next_deadline``. Replaying the same events
 gives the same state and effects, byte for byte.
 
 A duplicate, a late message and an old heartbeat are cases of their own, each with a reason. What the rules do not
-allow raises ``Refused`` and leaves the state as it was: every handler first decides, then changes.
+allow raises ``Refused`` and leaves the state as it was: every handler (``handles``) first decides, then changes.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import assert_never
 
 from msgspec.structs import replace
 
-from council.core import ballots, budget, conclusion, identity, outcomes, proposals, roll
+from council.core import ballots, budget, conclusion, identity, outcomes, proposals, roll  # noqa: F401 - handlers
 from council.core import effects as do
 from council.core import events as ev
+from council.core.handlers import HANDLERS, handles
 from council.core.state import CouncilState, Moment, Proposal, Seat
 from council.core.state_store import Effects, first_timer, first_wall_timer, open_proposal, seat_of, store
 from council.protocol.errors import InternalError, PoolMismatch, Refused
@@ -58,62 +58,9 @@ def step(state: CouncilState, event: ev.Event, now: Moment) -> tuple[CouncilStat
         for timer, time in ((first_timer(state), now.uptime_s), (first_wall_timer(state), now.wall_s)):
             if timer is not None and time > timer[0]:
                 raise InternalError(f"the deadline of {timer[1]} passed at {timer[0]} s, but was not handled")
-    effects = _handle(state, event, now)
+    effects = HANDLERS[type(event)](state, event, now)
     state.uptime_s = now.uptime_s
     return state, effects
-
-
-def _handle(state: CouncilState, event: ev.Event, now: Moment) -> Effects:  # noqa: C901 - one line for each kind of event
-    match event:
-        case ev.ProposalSubmitted():
-            return proposals.submitted(state, event, now)
-        case ev.BallotCast(ballot):
-            return ballots.ballot(state, ballot, now)
-        case ev.BallotUnreadable():
-            return ballots.unreadable(state, event, now)
-        case ev.WorkFailed():
-            return ballots.failed(state, event, now)
-        case ev.StreamObserved():
-            return ballots.observed(state, event, now)
-        case ev.EscalationRaised():
-            return ballots.raised(state, event, now)
-        case ev.RulingGiven():
-            return ballots.ruled(state, event, now)
-        case ev.HumanAnswered():
-            return proposals.answered(state, event, now)
-        case ev.ProposalCancelled():
-            return proposals.cancelled(state, event, now)
-        case ev.CallReserved():
-            return budget.reserved(state, event, now)
-        case ev.CallSettled():
-            return budget.settled(state, event, now)
-        case ev.ActionReported(report):
-            return outcomes.reported(state, report)
-        case ev.SeatBeat():
-            return _beat(state, event, now)
-        case ev.SeatDied(name, boot, why):
-            seat = seat_of(state, name)
-            if boot != seat.boot:
-                return [do.NoteIgnored(name, "the death of an earlier run")]
-            effects = budget.abandoned(state, now, name)
-            return effects + _roll_changed(state, roll.bury(seat, why), was_active=seat.active, now=now)
-        case ev.SeatFellSilent(name):
-            seat = seat_of(state, name)
-            if not seat.active or not now.uptime_s > roll.silent_from(seat, state.rules):
-                raise Refused(f"{name} has not been silent for too long", code="not_silent", seat=name)
-            return _roll_changed(state, roll.silence(seat, state.rules), was_active=True, now=now)
-        case ev.DeadlinePassed(proposal_id):
-            return _deadline_passed(state, proposal_id, now)
-        case ev.EscalationExpired(proposal_id):
-            return _expired(state, proposal_id, now)
-        case ev.CoordinatorStarted():
-            return _started(state, event, now)
-        case ev.IdentityChanged(change):
-            return identity.changed(state, change, now)
-        case ev.EnvelopeRefused(sender, msg_id, code, why):
-            return [do.AnnounceRefusal(sender, msg_id, code, why)]
-        case _:
-            assert_never(event)
 
 
 # Time
@@ -163,21 +110,23 @@ def _is_due_event(event: ev.Event) -> bool:
     )
 
 
-def _expired(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
-    proposal = open_proposal(state, proposal_id, "the clock")
+@handles(ev.EscalationExpired)
+def _expired(state: CouncilState, event: ev.EscalationExpired, now: Moment) -> Effects:
+    proposal = open_proposal(state, event.proposal_id, "the clock")
     asked = proposal.escalation
     # Wall time, which runs on while everything is down (rules 1.9); a jump back does not lengthen it.
     over = asked is not None and (now.wall_s > asked.expires_wall_s or now.uptime_s > proposal.deadline_s)
     if not over:
-        raise Refused(f"the escalation of {proposal_id} has not expired", code="not_expired")
+        raise Refused(f"the escalation of {event.proposal_id} has not expired", code="not_expired")
     reason = "no human answered in time"
     return store(state, proposal, conclusion.decided(state, proposal, "deferred", reason, now))
 
 
-def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effects:
-    proposal = open_proposal(state, proposal_id, "the clock")
+@handles(ev.DeadlinePassed)
+def _deadline_passed(state: CouncilState, event: ev.DeadlinePassed, now: Moment) -> Effects:
+    proposal = open_proposal(state, event.proposal_id, "the clock")
     if proposal.stage == "human" or not now.uptime_s > proposal.deadline_s:
-        raise Refused(f"the deadline of {proposal_id} has not passed", code="not_expired")
+        raise Refused(f"the deadline of {event.proposal_id} has not passed", code="not_expired")
     if proposal.stage == "ruling":  # rules 1.8: no ruling within the time budget
         why = f"it did not come within {proposal.what.time_budget_s:g} s"
         concluded = conclusion.to_human(state, proposal, "no_ruling", now, why)
@@ -189,6 +138,7 @@ def _deadline_passed(state: CouncilState, proposal_id: str, now: Moment) -> Effe
 # The roll
 
 
+@handles(ev.CoordinatorStarted)
 def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> Effects:
     """A coordinator begins, or goes on where its predecessor ended; time in between is nobody's (rules 1.10)."""
     if event.epoch <= state.epoch:
@@ -230,6 +180,7 @@ def _place(pool: tuple[int, int] | None) -> str:
     return "of a council by itself" if pool is None else f"number {pool[0]} of a pool of {pool[1]}"
 
 
+@handles(ev.SeatBeat)
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
     heard = roll.heartbeat(seat, event.boot, event.beat, now)
@@ -239,6 +190,23 @@ def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
         state.seats[seat.name] = heard
         return []
     return _roll_changed(state, heard, was_active=False, now=now)
+
+
+@handles(ev.SeatDied)
+def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    if event.boot != seat.boot:
+        return [do.NoteIgnored(event.seat, "the death of an earlier run")]
+    effects = budget.abandoned(state, now, event.seat)
+    return effects + _roll_changed(state, roll.bury(seat, event.why), was_active=seat.active, now=now)
+
+
+@handles(ev.SeatFellSilent)
+def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    if not seat.active or not now.uptime_s > roll.silent_from(seat, state.rules):
+        raise Refused(f"{event.seat} has not been silent for too long", code="not_silent", seat=event.seat)
+    return _roll_changed(state, roll.silence(seat, state.rules), was_active=True, now=now)
 
 
 def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
@@ -267,3 +235,8 @@ def _announce_open(state: CouncilState, proposal: Proposal, name: str) -> Effect
         return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
     asked = replace(proposal, asked=proposal.asked | {name})
     return [do.DeliverProposal(name, proposal.what.proposal_id), *store(state, proposal, (asked, []))]
+
+
+@handles(ev.EnvelopeRefused)
+def _refused(state: CouncilState, event: ev.EnvelopeRefused, now: Moment) -> Effects:
+    return [do.AnnounceRefusal(event.sender, event.msg_id, event.code, event.why)]

@@ -1,1 +1,1 @@
-"""Keeps the record of what happened. Knows nothing of what it means."""
+"""Keeps the record of what happened. Knows nothing of its meaning."""

@@ -12,7 +12,7 @@ from council.protocol.values import text_problem
 
 
 def where_of(url: str) -> str:
-    """The name, in messages, of the database that ``url`` names: one, however it is spelled. Raises CallerError."""
+    """The database of ``url`` as messages name it, the same for every spelling. Raises CallerError."""
     found = place(url)
     return str(found) if isinstance(found, Path) else without_password(found)
 
@@ -23,7 +23,7 @@ def without_password(url: URL) -> str:
 
 
 def place(url: str) -> Path | URL:
-    """The file that ``url`` names, or the address of a server. Raises CallerError."""
+    """The file of ``url``, or the URL of a server. Raises CallerError."""
     if not url or text_problem(url):
         raise _no_store("it is empty, or holds a NUL or half a character")
     try:
@@ -46,7 +46,7 @@ def place(url: str) -> Path | URL:
 
 
 def _no_store(why: str) -> CallerError:
-    # The address itself is not shown: it may hold a password.
+    # The address itself is not shown, because it may hold a password.
     return CallerError(
         f"the store's address names no store, {why}: give a path, sqlite:///path or postgresql://user@host/database"
     )

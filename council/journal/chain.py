@@ -1,6 +1,6 @@
 """The hash chain of a journal: each row's hash covers all rows before it (rules 4.5).
 
-A Merkle tree (RFC 6962) stands over the same rows, so that one row's place can be proved without the others.
+A Merkle tree (RFC 6962) over the same rows proves the place of one row without the others.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 HASH_BYTES = 32
-GENESIS = bytes(HASH_BYTES)  # stands before the first row
+GENESIS = bytes(HASH_BYTES)  # the hash before the first row
 
 
 class Head(NamedTuple):
-    """The last row of a journal: its position, and the hash that speaks for everything up to it."""
+    """The last row of a journal: its position, and its hash, which covers everything up to it."""
 
     position: int = 0
     row_hash: bytes = GENESIS
 
 
 class JournalRow(NamedTuple):
-    """One row of a journal, as it is kept. ``content`` are the packet's canonical bytes."""
+    """One stored row of a journal. ``content`` is the packet's canonical bytes."""
 
     position: int
     epoch: int
@@ -37,13 +37,13 @@ def content_hash(content: bytes) -> bytes:
 
 
 def row_hash(previous_hash: bytes, position: int, epoch: int, content_hash: bytes) -> bytes:
-    """The hash of a row: SHA-256 of the previous row's, the position and epoch as 8 bytes each, the content's."""
+    """The hash of a row: SHA-256 of the previous row's hash, position and epoch (8 bytes each), content's hash."""
     place = position.to_bytes(8, "big") + epoch.to_bytes(8, "big")
     return sha256(previous_hash + place + content_hash).digest()
 
 
 def misfit(row: Any) -> str:
-    """Why a row, with the columns of JournalRow, does not fit its own hashes; nothing where it does."""
+    """Why a row with the columns of JournalRow does not fit its own hashes; empty if it does."""
     if type(row.content) is not bytes or content_hash(row.content) != row.content_hash:
         return "its content does not fit its hash"
     numbers = all(type(each) is int and each > 0 for each in (row.position, row.epoch))
@@ -56,15 +56,15 @@ def misfit(row: Any) -> str:
     return ""
 
 
-# A leaf is never taken for an inner node: each is hashed behind a byte of its own.
+# Different first bytes, so that a leaf can't be taken for an inner node.
 _LEAF, _NODE = b"\x00", b"\x01"
 EMPTY_ROOT = sha256(b"").digest()
 
 
 class Tree:
-    """The Merkle tree over the first ``size`` rows of a journal, of which it holds the ``peaks`` alone.
+    """The Merkle tree over the first ``size`` rows of a journal. It holds only the ``peaks``.
 
-    These are the roots of its whole subtrees, the largest first: some 20 hashes for a million rows.
+    These are the roots of its complete subtrees, the largest first: about 20 hashes for a million rows.
     """
 
     __slots__ = ("_peaks", "size")
@@ -77,11 +77,11 @@ class Tree:
 
     @property
     def peaks(self) -> tuple[bytes, ...]:
-        """What it takes to go on later: ``Tree(size, peaks)``."""
+        """The state from which it can be continued: ``Tree(size, peaks)``."""
         return tuple(self._peaks)
 
     def append(self, row_hash: bytes) -> None:
-        """One more row."""
+        """Adds a row."""
         node = sha256(_LEAF + row_hash).digest()
         peaks, size = self._peaks, self.size
         self.size = size + 1
@@ -91,7 +91,7 @@ class Tree:
         peaks.append(node)
 
     def root(self) -> bytes:
-        """The hash that speaks for every row."""
+        """The hash that covers every row."""
         if not self._peaks:
             return EMPTY_ROOT
         *larger, node = self._peaks
@@ -101,16 +101,16 @@ class Tree:
 
 
 def inclusion(row_hashes: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """The path from row ``index``, counted from 0, up to the root of the tree over all of ``row_hashes``.
+    """The path from row ``index``, counted from 0, to the root of the tree over all ``row_hashes``.
 
-    Raises IndexError for a row that is not among them.
+    Raises IndexError if there is no such row.
     """
     if not 0 <= index < len(row_hashes):
         raise IndexError(f"row {index} of {len(row_hashes)}")
     level = [sha256(_LEAF + each).digest() for each in row_hashes]
     path = []
     while len(level) > 1:
-        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, and goes up as it is
+        if index ^ 1 < len(level):  # the last of an odd number has no neighbour, and moves up unchanged
             path.append(level[index ^ 1])
         odd = level[-1:] if len(level) % 2 else []
         pairs = zip(level[::2], level[1::2], strict=False)
@@ -120,9 +120,9 @@ def inclusion(row_hashes: Sequence[bytes], index: int) -> tuple[bytes, ...]:
 
 
 def rooted(row_hash: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
-    """The root of the tree of ``size`` rows that ``path`` leads to from row ``index``, counted from 0.
+    """The root of the tree of ``size`` rows, computed by ``path`` from row ``index``, counted from 0.
 
-    Raises ValueError where the path is longer or shorter than that row's.
+    Raises ValueError if the path does not have that row's length.
     """
     if not 0 <= index < size:
         raise ValueError(f"row {index} is not among {size}")

@@ -1,4 +1,4 @@
-"""A journal's head, signed and kept elsewhere: it shows that a journal was cut or replaced (rules 4.5)."""
+"""A signed head of a journal, kept elsewhere: it shows if the journal was cut or replaced (rules 4.5)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from council.protocol.values import quoted, read_json, text_problem
 
 log = get_logger("council.journal")
 
-# A checkpoint costs an fsync of its own; what came after the last one is still in the chain.
+# A checkpoint costs an fsync. Records after the newest one are still in the chain.
 CHECKPOINT_S = 10.0
 FORMAT = {"format": "council-checkpoint", "version": 1}
-FILE_BYTES_MAX = 16 * 2**10  # ours have some 700
+FILE_BYTES_MAX = 16 * 2**10  # ours have about 700
 TEXT_CHARS_MAX = 200
-# Nothing else that the same key might ever sign begins like this.
+# Nothing else that this key may sign begins with this.
 _DOMAIN = b"council-runtime checkpoint v1\0"
 _HASHES = ("row_hash", "tree_root")
 SIGNATURE_BYTES = 64
@@ -37,10 +37,10 @@ _HEX = {"key": 64, "signature": 2 * SIGNATURE_BYTES}
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a journal stood ``at`` a moment, in the words of the writer of its ``epoch``.
+    """The head of a journal at the time ``at``, as the writer of its ``epoch`` signed it.
 
-    ``row_hash`` is that of the row at ``position``, ``tree_root`` the root over all rows up to it; ``key`` is
-    an Ed25519 public key, and ``signature`` by it, both in hex. Raises CallerError for what is no checkpoint.
+    ``row_hash`` is the hash of the row at ``position``; ``tree_root`` is the root over all rows up to it. ``key`` is
+    an Ed25519 public key, and ``signature`` is by it, both in hex. Raises CallerError if a field is invalid.
     """
 
     journal: str
@@ -73,23 +73,23 @@ class Checkpoint:
                 raise CallerError(f"checkpoint.{name}: expected {digits} hex digits")
 
     def document(self) -> dict[str, Any]:
-        """It as JSON data."""
+        """The checkpoint as JSON data."""
         found: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         found |= {name: found[name].hex() for name in _HASHES}
         found["at"] = self.at.astimezone(UTC).isoformat().replace("+00:00", "Z")
         return FORMAT | found
 
     def signed_bytes(self) -> bytes:
-        """What the signature is over: all of ``document`` but itself, in one form alone."""
+        """The signed bytes: ``document`` without the signature, in its only form."""
         found = self.document()
         del found["signature"]
         text = json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return _DOMAIN + text.encode()
 
     def check(self, key: str | None = None) -> None:
-        """Raises CheckpointRefused unless it is signed by ``key``, or else by the one that it names itself.
+        """Raises CheckpointRefused unless it is signed by ``key``; without ``key``, by the one that it names itself.
 
-        Anybody can make one that names a key of their own: whoever does not know the key has learnt nothing.
+        Anybody can make a checkpoint that names their own key. So without knowledge of the key it proves nothing.
         """
         if key is not None and key.lower() != self.key:
             raise CheckpointRefused(
@@ -110,7 +110,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, found: object) -> Self:
-        """The one that ``document`` gave. Raises CheckpointRefused; the signature is for ``check``."""
+        """Reads what ``document`` gave. Raises CheckpointRefused; does not check the signature (``check``)."""
         if not isinstance(found, dict) or found.get("format") != FORMAT["format"]:
             raise _none("it is no checkpoint of ours")
         if not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
@@ -126,15 +126,13 @@ class Checkpoint:
             raise _none("a part of it is missing, or is something else") from None
         except CallerError as error:
             raise _none(error.message) from None
-        if not same_json(
-            checkpoint.document(), found
-        ):  # there is one way to write it, which is the one that is signed
+        if not same_json(checkpoint.document(), found):  # there is one way to write it: the signed one
             raise _none("it is not written as ours are")
         return checkpoint
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The one in a file. Raises OperatorError where that can't be read, and CheckpointRefused that names it."""
+        """Reads a file. Raises OperatorError if it can't be read, and CheckpointRefused that names it."""
         try:
             return cls.of(read_json(read_file(path, FILE_BYTES_MAX), field="checkpoint"))
         except EnvelopeError as error:
@@ -143,7 +141,7 @@ class Checkpoint:
             raise CheckpointRefused(f"{path}: {error.message}", path=str(path)) from error
 
     def write(self, path: Path) -> None:
-        """Puts it in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+        """Writes it to a file atomically and durably, for its owner alone. Raises OperatorError."""
         write_file(path, json.dumps(self.document(), ensure_ascii=False, indent=1).encode() + b"\n")
 
 
@@ -159,13 +157,13 @@ class Signer:
     def sign(
         self, *, journal: str, council_id: str, epoch: int, head: Head, tree_root: bytes, at: datetime
     ) -> Checkpoint:
-        """The checkpoint of a journal that stands at ``head``. Raises CallerError for what can't be signed."""
+        """The checkpoint of a journal with this ``head``. Raises CallerError for invalid fields."""
         place = (journal, council_id, epoch, head.position, head.row_hash, tree_root, at, self.public)
         blank = Checkpoint(*place, signature="0" * _HEX["signature"])
         return Checkpoint(*place, signature=self.signature(blank.signed_bytes()).hex())
 
     def signature(self, said: bytes) -> bytes:
-        """The signature over ``said``, which begins with a domain of its own."""
+        """The signature over ``said``, which must begin with a domain of its own."""
         return self._key.sign(said)
 
     def signed(self, said: bytes, signature: bytes) -> bool:
@@ -180,7 +178,7 @@ class Signer:
 class CheckpointFile:
     """The newest checkpoint of a journal, in a file; without a path none is written.
 
-    ``unsigned`` is why the one that was due last could not be written, if it could not.
+    ``unsigned`` is the error of the last one that was due, if it could not be written.
     """
 
     def __init__(self, path: Path | None, signer: Signer, journal: str, council_id: str) -> None:
@@ -193,14 +191,14 @@ class CheckpointFile:
         self._tried_s = time.monotonic()
 
     def due(self) -> bool:
-        """Whether it is time for one. Then the next is due after another CHECKPOINT_S."""
+        """Whether a checkpoint is due. If it is, the next one is due after another CHECKPOINT_S."""
         if time.monotonic() - self._tried_s < CHECKPOINT_S:
             return False
         self._tried_s = time.monotonic()
         return True
 
     def signed(self, epoch: int, head: Head, tree: Tree) -> Checkpoint:
-        """A signed statement of how far the journal is (rules 4.5)."""
+        """A signed checkpoint of the journal's current head (rules 4.5)."""
         return self._signer.sign(
             journal=self._journal,
             council_id=self._council_id,
@@ -211,32 +209,32 @@ class CheckpointFile:
         )
 
     def write(self, epoch: int, head: Head, tree: Tree) -> None:
-        """Writes a checkpoint, where there is anything new. What fails is logged, and stands in ``unsigned``."""
+        """Writes a checkpoint if there are new records. An error is logged, and kept in ``unsigned``."""
         if self._path is None or head.position == self._written_at:
             return
         if tree.size != head.position:
-            return  # the journal could not be read back: this coordinator can't vouch for it
+            return  # the journal could not be read back, so this coordinator can't sign it
         try:
-            # A coordinator that was replaced, and does not know it yet, must not replace a later checkpoint.
+            # A coordinator that was replaced, and does not know it yet, must not overwrite a later checkpoint.
             if self._path.exists() and Checkpoint.read(self._path).epoch > epoch:
                 return
             self.signed(epoch, head, tree).write(self._path)
             self._written_at, self.unsigned = head.position, None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it would be lost with its future
+        except Exception as error:  # noqa: BLE001 - any error would be lost with its future
             log.warning("no checkpoint", journal=self._journal, why=str(error))
             self.unsigned = str(error)
 
 
 def journal_key(name: str, folder: Path | None = None) -> bytes:
-    """The private key that signs the checkpoints of a council's journal, made when first asked for.
+    """The private key that signs the checkpoints of a council's journal. The first call creates it.
 
-    Raises OperatorError where it can't be kept, is open to others or is no key, and CallerError for what is no
-    council's name.
+    Raises OperatorError if it can't be stored, is readable by others or is no key, and CallerError if ``name`` is not
+    a valid name of a council.
     """
     path = _key_file(name, folder)
-    if path is None:  # it names a file, and must not lead out of the folder
+    if path is None:  # it becomes a file name, and must not lead out of the folder
         raise CallerError(f"{quoted(name)} is no council's name: expected {NAME_PATTERN}")
-    # A new one alone would be refused, with the checkpoint that the old one signed (``writer``).
+    # A new key alone would be refused, because of the checkpoint that the old one signed (``writer``).
     anew = (
         "put back the one that signed this journal, or move it away, and the journal's checkpoint beside it"
     )
@@ -244,7 +242,7 @@ def journal_key(name: str, folder: Path | None = None) -> bytes:
 
 
 def own_public(name: str, folder: Path | None = None) -> str | None:
-    """The public key of the journal of that name, where this user has its private one."""
+    """The public key of the journal of that name, if this user has its private key."""
     path = _key_file(name, folder)
     return None if path is None or not path.exists() else Signer(journal_key(name, folder)).public
 
@@ -255,12 +253,12 @@ def _key_file(name: str, folder: Path | None) -> Path | None:
 
 
 def same_json(one: object, other: object) -> bool:
-    """Whether two values are one as JSON, where true is not 1, nor 1.0."""
+    """Whether two values are equal as JSON, where true, 1 and 1.0 differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def read_file(path: Path, bytes_max: int) -> bytes:
-    """What is in a file, up to one byte more than it may hold. Raises OperatorError."""
+    """The content of a file, up to one byte above the limit. Raises OperatorError."""
     try:
         with path.open("rb") as file:
             return file.read(bytes_max + 1)
@@ -269,7 +267,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Puts ``content`` in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+    """Writes ``content`` to a file atomically and durably, for its owner alone. Raises OperatorError."""
     try:
         with whole(path) as file:
             file.write(content)

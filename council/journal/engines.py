@@ -1,7 +1,7 @@
-"""The two databases that a store can be in, SQLite and PostgreSQL: opening, locking, migrating.
+"""The two databases of a store, SQLite and PostgreSQL: opening, locking, migrating.
 
-SQLite has one connection that writes (and so checkpoints), and others that only read; PostgreSQL has a pool. In both,
-``write`` is one transaction that is on disk when it ends, and ``read`` sees one point in time.
+SQLite has one connection that writes and makes checkpoints, and others that only read. PostgreSQL has a pool. In
+both, ``write`` is one transaction that is on disk when it ends, and ``read`` sees one point in time.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from council.protocol.errors import (
 )
 
 TABLES = frozenset({"packet_store", "epochs"})
-# STRICT tables are of 3.37, JSON functions in every build of 3.38.
+# STRICT tables exist since 3.37, JSON functions in every build since 3.38.
 SQLITE_LEAST = (3, 38, 0)
-# https://sqlite.org/wal.html: a checkpoint that meets a write of another connection may damage the file.
+# https://sqlite.org/wal.html: a checkpoint during another connection's write may damage the file.
 SQLITE_WAL_SOUND = (3, 51, 3)
-WAL_BYTES_KEPT = 64 * 2**20  # the file of the log is cut to this after a checkpoint
+WAL_BYTES_KEPT = 64 * 2**20  # the size to which the log's file is cut after a checkpoint
 READERS = 4
-WRITERS = 4  # to a server, beside the connection that holds a journal (``hold``)
-# A record has some 1.3 kB, of which a page of SQLite's own 4 kB holds two, and wastes a third.
+WRITERS = 4  # connections to a server, beside the one that holds a journal (``hold``)
+# A record has about 1.3 kB. SQLite's default page of 4 kB holds two, and wastes a third.
 PAGE_BYTES = 8192
-CACHE_KB = 8 * 2**10  # of each connection; what is behind it, the operating system has in memory mostly
-# How long a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
+CACHE_KB = 8 * 2**10  # of each connection; the operating system has most of the rest in memory
+# How many seconds a writer that has stopped inside a transaction (SIGSTOP, a lost host) may keep others out.
 IDLE_S_MAX = 10
 
 
 class Facts(NamedTuple):
-    """What is to be told of a database: its version, its bytes on disk, what is wrong with its settings."""
+    """Facts about a database: its version, its bytes on disk, and problems of its settings."""
 
     version: str
     bytes_on_disk: int
@@ -62,10 +62,10 @@ class Facts(NamedTuple):
 
 
 class Database(ABC):
-    """One database, open. ``where`` names it in messages, without a password."""
+    """One open database. ``where`` names it in messages, without a password."""
 
     kind: str
-    clock: TextClause  # the database's own, in SQL, to compare a ttl with as its triggers do
+    clock: TextClause  # the database's own clock, in SQL, to compare a ttl as its triggers do
     _reader: Engine
     _writer: Engine
 
@@ -77,9 +77,9 @@ class Database(ABC):
 
     @contextmanager
     def write(self, *locks: str) -> Iterator[Connection]:
-        """One transaction, that nobody else is in who names one of ``locks``: all of it is kept, or nothing.
+        """One transaction, alone among those that name one of ``locks``. Everything in it is kept, or nothing.
 
-        Raises StoreError; IntegrityError where a constraint or trigger refuses.
+        Raises StoreError; IntegrityError if a constraint or trigger refuses.
         """
         if self.read_only:
             raise StoreReadOnly(
@@ -93,32 +93,32 @@ class Database(ABC):
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """What was kept at one moment, however long one reads. Raises StoreError."""
+        """One point in time, however long the reading takes. Raises StoreError."""
         self._check_open()
         with as_store_errors(self.where, self.timeout_s), self._reader.begin() as connection:
             yield connection
 
     def connect(self) -> Connection:
-        """A connection of the caller's own, which it closes."""
+        """A separate connection, which the caller closes."""
         return self._writer.connect()
 
     def close(self) -> None:
-        """Gives up every connection, for good."""
+        """Closes every connection for good."""
         self._closed = True
         self._reader.dispose()
-        self._writer.dispose()  # last: it can write SQLite's log back into the file, which then stands alone
+        self._writer.dispose()  # last: it can write SQLite's log back into the file
 
     def _check_open(self) -> None:
-        if self._closed:  # or a pool would silently connect anew, and nobody would ever close that
+        if self._closed:  # a pool would silently connect again, and nobody would close that
             raise CallerError(f"the store {self.where} was closed: open it again")
 
     def prepare(self, *, migrate: bool) -> tuple[str | None, str]:
-        """Makes sure that the tables are what this code works with; the revision found, and the one there now.
+        """Makes sure that the tables fit this code. Returns the revision that was found, and the current one.
 
-        Raises StoreForeign, StoreNewer, StoreCorrupt, and StoreOutdated where it may not migrate.
+        Raises StoreForeign, StoreNewer, StoreCorrupt, and StoreOutdated if migration is needed but not allowed.
         """
         newest = REVISIONS[-1]
-        first = self._reader if self.read_only else self._writer  # which makes the file one of ours
+        first = self._reader if self.read_only else self._writer  # it marks the file as ours
         with as_store_errors(self.where, self.timeout_s), first.begin() as connection:
             found = self._revision(connection)
         if found == newest:
@@ -136,13 +136,13 @@ class Database(ABC):
                 known=newest,
             )
         with self.write("migrate") as connection:
-            found = self._revision(connection)  # somebody else may have been first
+            found = self._revision(connection)  # another process may have been first
             if found != newest:
                 _upgrade(connection)
         return found, newest
 
     def _revision(self, connection: Connection) -> str | None:
-        """The revision of the tables that are there; None where there is nothing yet."""
+        """The revision of the existing tables; None if there are none yet."""
         tables = self._tables(connection)
         if VERSION_TABLE not in tables:
             if tables:
@@ -172,22 +172,22 @@ class Database(ABC):
 
     @abstractmethod
     def _lock(self, connection: Connection, name: str) -> None:
-        """Waits until nobody else is in a transaction that names this lock."""
+        """Waits until no other transaction that names this lock is open."""
 
-    def oust(self, name: str) -> None:  # noqa: B027 - a file's lock is its process's own
-        """Ends whoever is in a transaction that names this lock, where a server can."""
+    def oust(self, name: str) -> None:  # noqa: B027 - a file's lock belongs to its process
+        """Ends other transactions that name this lock, if the server can."""
 
     @abstractmethod
     def _tables(self, connection: Connection) -> set[str]:
-        """The tables that are there, as far as they matter."""
+        """The existing tables that matter here."""
 
     @abstractmethod
     def facts(self, connection: Connection) -> Facts:
-        """What is to be told of it."""
+        """Facts for a status."""
 
 
 class SQLite(Database):
-    """A file in WAL mode. BEGIN IMMEDIATE for each write: one that begins as a read fails where it turns."""
+    """A file in WAL mode. Writes use BEGIN IMMEDIATE: a transaction that begins as a read may fail to upgrade."""
 
     kind = "sqlite"
     clock = text(r"strftime('%Y-%m-%dT%H\:%M\:%f', 'now')")
@@ -203,7 +203,7 @@ class SQLite(Database):
         if create and not read_only:
             self._create()
         self._file = self._file_id()
-        # Even to read, SQLite makes files beside it, unless it is told that nobody writes there.
+        # Even to read, SQLite creates files next to the database, unless it is told that nobody writes there.
         shut = read_only and not os.access(path.parent, os.W_OK)
         self._rest = self._at_rest() if shut else None
         self._writer = self._engine("rw", 1, "BEGIN IMMEDIATE")
@@ -211,12 +211,12 @@ class SQLite(Database):
         event.listen(self._writer, "connect", self._prepare_writer)
 
     def _create(self) -> None:
-        """An empty file that is its owner's alone, as are then the two that SQLite puts beside it."""
+        """Creates an empty file for its owner alone; the two files that SQLite adds inherit that."""
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
-                os.fsync(folder)  # or a power cut could take the file with all that is in it
+                os.fsync(folder)  # otherwise a power cut could lose the file with all its content
             finally:
                 os.close(folder)
         except FileExistsError:
@@ -228,7 +228,7 @@ class SQLite(Database):
             ) from error
 
     def _file_id(self) -> tuple[int, int]:
-        """Which file stands at the path."""
+        """The identity of the file at the path."""
         try:
             found = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -246,12 +246,12 @@ class SQLite(Database):
         return found.st_dev, found.st_ino
 
     def _at_rest(self) -> tuple[int, int] | None:
-        """How the file is where nobody has it open to write; who does has a log beside it."""
+        """The file's size and time if nobody has it open for writing; a writer has a log next to it."""
         try:
             if any(Path(f"{self.path}{suffix}").exists() for suffix in ("-wal", "-journal")):
                 return None
             found = self.path.stat()
-        except OSError:  # what can't be looked at is not known to rest
+        except OSError:  # an unknown state does not count as rest
             return None
         return found.st_size, found.st_mtime_ns
 
@@ -270,7 +270,7 @@ class SQLite(Database):
                 )
 
     def _check_there(self) -> None:
-        """What went to a file that was removed, or replaced by a copy, would be lost with it (rules 4.7)."""
+        """Raises if the file was removed or replaced by a copy: writes to it would be lost (rules 4.7)."""
         why = "was removed, or replaced by another file, while it was open: put it back, or end what uses it"
         try:
             found = os.stat(self.where)
@@ -289,7 +289,7 @@ class SQLite(Database):
             connection = sqlite3.connect(
                 name, uri=True, timeout=self.timeout_s, isolation_level=None, check_same_thread=False
             )
-            # Text that is not UTF-8 is read all the same: the driver would give up, and not say in which row.
+            # Text that is not UTF-8 is read all the same. The driver would raise, and not say in which row.
             connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
             return connection
 
@@ -316,7 +316,7 @@ class SQLite(Database):
 
         application, tables = value("PRAGMA application_id"), value("SELECT count(*) FROM sqlite_master")
         if (application, tables) != (0, 0) and application != APPLICATION_ID:
-            return  # somebody else's: left as it is, and refused by who looks at its tables
+            return  # another program's file is left unchanged; the check of its tables refuses it
         if tables == 0:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         if value("PRAGMA journal_mode = WAL") != "wal":
@@ -370,9 +370,9 @@ class PostgreSQL(Database):
         where = without_password(url)
         super().__init__(where, read_only=read_only, timeout_s=timeout_s)
         try:
-            # Not stricter: each statement after the lock must see what its last holder committed.
+            # No stricter level: each statement after the lock must see what the lock's last holder committed.
             self._writer = self._engine(url, 1 + WRITERS, isolation_level="READ COMMITTED")
-            # Of its own, so that no writer waits until somebody has read to the end.
+            # A separate pool, so that no writer waits for a long read.
             reader = self._engine(url, READERS, isolation_level="REPEATABLE READ")
         except ModuleNotFoundError as error:
             raise OperatorError(
@@ -390,7 +390,7 @@ class PostgreSQL(Database):
             connect_args={
                 "connect_timeout": max(2, math.ceil(self.timeout_s)),
                 "tcp_user_timeout": self._timeout_ms,
-                # A server whose host is gone is told so after some three of these.
+                # A server detects a lost host after about three of these.
                 "keepalives_idle": max(1, math.ceil(self.timeout_s)),
                 "keepalives_interval": max(1, math.ceil(self.timeout_s)),
                 "keepalives_count": 2,
@@ -406,10 +406,10 @@ class PostgreSQL(Database):
     def _prepare_connection(self, connection: Any, record: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = {self._timeout_ms}")
-            # In another zone the first and last hours of the years 1 to 9999 can be written, but not read.
+            # In another time zone the first and last hours of the years 1 to 9999 can be written, but not read.
             cursor.execute("SET TIME ZONE 'UTC'")
             cursor.execute("SHOW synchronous_commit")
-            # Less than on loses what was acknowledged; more, for standbys, is the server's to say.
+            # Any setting below "on" loses acknowledged commits. Those above, for standbys, are the server's choice.
             if cursor.fetchone()[0] in ("off", "local", "remote_write"):
                 cursor.execute("SET synchronous_commit = on")
             cursor.execute("SHOW server_encoding")
@@ -431,7 +431,8 @@ class PostgreSQL(Database):
         )
 
     def oust(self, name: str) -> None:
-        # Waiting for the rest of a batch is no idleness: no limit of the server's ends a writer that froze so.
+        # Waiting for the rest of a batch does not count as idle, so no limit of the server ends a frozen writer
+        # there.
         ended = text(
             "SELECT pg_terminate_backend(pid) FROM pg_locks "
             "WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid() AND objsubid = 1 "
@@ -466,7 +467,7 @@ class PostgreSQL(Database):
 
 
 def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) -> Database:
-    """The database that ``url`` names, or a path of an SQLite file, which is made if it may be.
+    """The database of ``url``, a URL or the path of an SQLite file, which is created if ``create``.
 
     Raises CallerError for any other address.
     """
@@ -476,12 +477,12 @@ def open_database(url: str, *, create: bool, read_only: bool, timeout_s: float) 
     return PostgreSQL(found, read_only=read_only, timeout_s=timeout_s)
 
 
-# Alembic's contexts are the process's, and no two threads' at once.
+# Alembic's contexts are global to the process, so only one thread may use them at a time.
 _UPGRADING = threading.Lock()
 
 
 def _upgrade(connection: Connection) -> None:
-    from alembic import command  # takes its time, and is needed once in a store's life
+    from alembic import command  # slow to load, and needed once in a store's life
     from alembic.config import Config
 
     config = Config()

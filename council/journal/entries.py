@@ -1,7 +1,6 @@
 """A journal's records as people and programs read them, and what can be queried.
 
-An entry is one record: what happened, who did it, what was decided by it, and its packet and hashes if a store
-keeps it.
+An entry is one record: what happened, who did it, what was decided, and its packet and hashes if a store keeps it.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ LIMIT, PAGE_MAX = 100, 1_000
 # A page crosses process borders: 1,000 proposals with the largest bodies would be most of a gigabyte.
 PAGE_BYTES_MAX = 8 * 2**20
 DAMAGED = "damaged"  # the kind of an entry whose record can't be trusted
-DECISION = "decision"  # not a kind: asks for the records that decided something
+DECISION = "decision"  # not a kind: it asks for records with a decision
 
 
 class Entry(Value, frozen=True):
-    """One record of a journal; ``at_s`` in Unix seconds, ``data`` the event's fields, hashes in hex.
+    """One record of a journal. ``at_s`` is Unix seconds, ``data`` the event's fields; hashes are in hex.
 
-    ``decisions`` and ``escalations`` are what it came to, word for word; ``more`` gives the outcome (None: to a
-    human) of those beyond, where a record ended very many. ``parents`` are the packets that it derives from.
-    What only a store has is None in a council that keeps its journal in memory. ``payload`` are the bytes of
-    the envelope that brought it, where they were asked for.
+    ``decisions`` and ``escalations`` are its results in full. If a record ended very many proposals, ``more`` gives
+    the outcomes of the others (None: to a human). ``parents`` are the packets that it derives from. Fields that need
+    a store are None in a council with a journal in memory. ``payload`` is the envelope's bytes, if they were asked
+    for.
     """
 
     position: int
@@ -53,18 +52,18 @@ class Entry(Value, frozen=True):
 
     @property
     def at(self) -> datetime:
-        """When it happened, in UTC."""
+        """The time of the record, in UTC."""
         return datetime.fromtimestamp(self.at_s, UTC)
 
     @property
     def decision(self) -> Decision | None:
-        """The decision that this record came to, if it came to one; of several the one it is about, or the first."""
+        """The decision of this record, if any; of several, the one on its own proposal, or the first."""
         own = [each for each in self.decisions if each.proposal_id == self.proposal_id]
         return next(iter((*own, *self.decisions)), None)
 
     @property
     def envelope(self) -> Envelope | None:
-        """The envelope that brought it, where envelopes were asked for and it had one that can be read."""
+        """The envelope of this record, if envelopes were asked for, and it has one that can be read."""
         try:
             return None if self.payload is None else codec.decode(self.payload)
         except EnvelopeError:
@@ -81,9 +80,9 @@ class Entry(Value, frozen=True):
 
 
 class HistoryPage(Value, frozen=True):
-    """Some entries, and where to go on; no ``cursor`` once there are no more.
+    """Some entries, and the ``cursor`` of the next page; None after the last page.
 
-    ``forgotten`` counts the oldest records of the journal that are kept no more: 0 wherever a store keeps it.
+    ``forgotten`` counts the journal's oldest records that are not kept any more; with a store it is 0.
     """
 
     entries: tuple[Entry, ...]
@@ -97,12 +96,12 @@ class HistoryPage(Value, frozen=True):
         return len(self.entries)
 
 
-# What a question may name; a longer text is refused before it is looked at or sent.
+# A name or word in a query. A longer one is refused before it is read or sent.
 Word = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
 
 
 class Wanted(Value, frozen=True):
-    """What is asked of a history; see ``Council.history``. ``cursor`` is a position to go on behind."""
+    """A query of a history; see ``Council.history``. ``cursor`` is the position after which it continues."""
 
     proposal: Word | None = None
     types: tuple[Word, ...] = ()
@@ -115,7 +114,7 @@ class Wanted(Value, frozen=True):
     envelopes: bool = False
 
     def admits(self, entry: Entry) -> bool:
-        """Whether an entry is asked for, as far as one sees by itself."""
+        """Whether the query matches an entry, as far as that can be seen from the entry alone."""
         decides = bool(entry.decisions or any(entry.more.values()))
         return (
             (not self.types or entry.kind in self.types or (DECISION in self.types and decides))
@@ -126,14 +125,14 @@ class Wanted(Value, frozen=True):
         )
 
     def behind(self, position: int) -> bool:
-        """Whether a position lies behind the cursor, as one goes."""
+        """Whether a position comes after the cursor, in the query's direction."""
         if self.cursor is None:
             return True
         return position < self.cursor if self.newest_first else position > self.cursor
 
 
 class Asked(TypedDict, total=False):
-    """What ``Council.history`` can be asked; see there."""
+    """The arguments of ``Council.history``; see there."""
 
     proposal: str | None
     types: Collection[str] | None
@@ -147,7 +146,7 @@ class Asked(TypedDict, total=False):
 
 
 def wanted(asked: Asked) -> Wanted:
-    """What a history was asked. Raises CallerError for what can't be meant."""
+    """The query for these arguments. Raises CallerError for invalid ones."""
     types, since, until = asked.get("types"), asked.get("since"), asked.get("until")
     unknown = sorted(asked.keys() - Asked.__annotations__.keys())
     if unknown:
@@ -171,7 +170,7 @@ def wanted(asked: Asked) -> Wanted:
 
 
 def size_of(entry: Entry) -> int:
-    """How many bytes an entry takes on its way to another process."""
+    """The number of bytes of an entry on its way to another process."""
     return len(_ENCODER.encode(entry))
 
 

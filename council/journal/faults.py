@@ -1,4 +1,4 @@
-"""Translates errors of database drivers into our own: what failed, where, and what to do."""
+"""Translates errors of database drivers into StoreError: what failed, where, and what to do."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _GONE: _Advice = (
     "it can't be reached, or no longer: see that it is there and up, then try again",
 )
 
-# By the primary code, but for extended ones that stand here themselves.
+# By primary code, and by extended codes for those that are listed.
 _SQLITE: dict[int, _Advice] = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
     sqlite3.SQLITE_PROTOCOL: _LOCKED,
     sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_TOOBIG: _FULL,
-    # A quota or a limit on files is told as a failed write, not as a full disk.
+    # SQLite reports a quota or a limit on files as a failed write, not as a full disk.
     sqlite3.SQLITE_IOERR_WRITE: (StoreFull, "its disk refuses a write: see to its room, quota and health"),
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_READONLY_DIRECTORY: _SHUT,
@@ -92,7 +92,7 @@ _POSTGRESQL: dict[str, _Advice] = {
 
 @contextmanager
 def as_store_errors(where: str, timeout_s: float) -> Iterator[None]:
-    """Within it, what a driver raises becomes a StoreError; what breaks a constraint stays IntegrityError."""
+    """A context in which a driver's errors become StoreError; a broken constraint stays IntegrityError."""
     try:
         yield
     except exc.IntegrityError:
@@ -101,10 +101,10 @@ def as_store_errors(where: str, timeout_s: float) -> Iterator[None]:
         raise _store_error(where, _CORRUPT, str(error), timeout_s) from error
     except sqlite3.IntegrityError as error:
         raise exc.IntegrityError(None, None, error) from error
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes what is damaged
+    except UnicodeDecodeError as error:  # from SQLite's own message, which quotes the damaged text
         words = " ".join(error.object.decode("utf-8", "replace").split())
         raise _store_error(where, _CORRUPT, words[:300], timeout_s) from error
-    except exc.TimeoutError as error:  # of the pool: our own threads hold every connection
+    except exc.TimeoutError as error:  # from the pool: our own threads hold every connection
         raise _store_error(where, _LOCKED, "all connections are busy", timeout_s) from error
     except exc.DBAPIError as error:
         raise _of_driver(where, error.orig or error, timeout_s) from error
@@ -125,7 +125,7 @@ def _of_driver(where: str, error: BaseException, timeout_s: float) -> Exception:
         state = getattr(error, "sqlstate", None)
         if state is not None:
             found = _POSTGRESQL.get(state) or _POSTGRESQL.get(state[:2])
-        else:  # it was not the server that spoke: for an operation, there was none
+        else:  # the error is not from the server; an operational error means that there was none
             kinds = {kind.__name__ for kind in type(error).__mro__}
             found = _GONE if "OperationalError" in kinds else None
             if words.startswith("invalid connection option"):

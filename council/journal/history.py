@@ -1,7 +1,7 @@
 """Queries a journal for people: by kind, seat and time, by proposal, or by the beginning of an id.
 
-It reads a store, or the records that a journal in memory still has. Each record is compared with its own hashes;
-``verify`` checks the whole journal.
+It reads a store, or the records that a journal in memory still has. It checks each record's own hashes; ``verify``
+checks the whole journal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.config.settings import did_you_mean
-from council.core import effects as do
 from council.core.events import CoordinatorStarted, ProposalSubmitted
 from council.core.state import plain
 from council.journal import chain, search_words
@@ -50,22 +49,21 @@ from council.journal.entries import (
 )
 from council.journal.packets import PREFIX, StoredRecord, about_of, agent_of, packet_id, unpacked
 from council.journal.queries import journals_there
-from council.journal.record import KINDS, Record
+from council.journal.record import Record, came_to
 from council.journal.schema import moment_text, packet_store
+from council.kinds.table import JOURNALED
 from council.protocol import signing
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.protocol.values import quoted
 
-# An id is known by so many of its first characters, as long as no other begins so.
+# The least number of characters that may abbreviate an id, if no other id begins so.
 PREFIX_CHARS_MIN = 4
-# Of the proposals that an ambiguous beginning fits, so many are named.
+# At most so many proposals are named if an abbreviation is ambiguous.
 NAMED_MAX = 8
 ROWS_AT_ONCE = 200
-# Changes of the roll and starts are about no proposal, and may end many.
-_SWEEPING = ("seat_died", "seat_silent", "seat_back", "start")
 _IDS = re.compile("[0-9a-f]{4,32}")
 _c = packet_store.c
-# As they are kept: what is no id, or no time, is told with the record that it belongs to.
+# The columns as they are stored: an invalid id or time is reported with its record.
 _COLUMNS = (
     *(_c.position, _c.epoch, _c.previous_hash, _c.content_hash, _c.row_hash, _c.content),
     *(
@@ -109,7 +107,7 @@ def records(database: Database, journal: str) -> Iterator[StoredRecord]:
 
 
 def _first(connection: Connection, where: str, journal: str) -> Any:
-    """A journal's first row. Raises UnknownJournal where it has none."""
+    """A journal's first row. Raises UnknownJournal if there is none."""
     statement = select(*_COLUMNS).where(_c.journal == journal).order_by(_c.position).limit(1)
     row = connection.execute(statement).first()
     if row is None:
@@ -130,7 +128,7 @@ def _council_id(first: Any) -> str:
 
 
 def _streamed(connection: Connection, statement: Select[Any]) -> Generator[Any, None, None]:
-    """Rows as they are needed: one may hold a megabyte."""
+    """Rows, fetched as they are needed: one may hold a megabyte."""
     with closing(connection.execute(statement, execution_options={"yield_per": ROWS_AT_ONCE})) as rows:
         yield from rows
 
@@ -140,7 +138,7 @@ def _query(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
     types: list[ColumnElement[bool]] = [
         _c.packet_type.in_([PREFIX + each for each in asked.types if each != DECISION])
     ]
-    if DECISION in asked.types:  # the council's packets bear no tags but those of decisions
+    if DECISION in asked.types:  # only decisions have tags among the council's packets
         types.append(func.json_array_length(_c.tags) > 0 if sqlite else func.cardinality(_c.tags) > 0)
     if asked.types:
         statement = statement.where(or_(*types))
@@ -158,13 +156,13 @@ def _query(journal: str, asked: Wanted, sqlite: bool) -> Select[Any]:
 
 
 def _whole(row: Any) -> StoredRecord:
-    """The record in a row. Raises StoreCorrupt where it does not fit its hashes or columns, or is none."""
+    """The record in a row. Raises StoreCorrupt if it does not fit its hashes or columns, or is invalid."""
     if why := chain.misfit(row):
         raise _damaged(row, why)
     kept = unpacked(row.content, row.position)
     for column, found, wanted in (
         ("packet_id", str(row.packet_id), kept.packet_id),
-        ("packet_type", row.packet_type, PREFIX + KINDS[type(kept.record.event)]),
+        ("packet_type", row.packet_type, PREFIX + JOURNALED[type(kept.record.event)].kind),
         ("timestamp", _moment(row.timestamp), moment_text(kept.timestamp)),
     ):
         if found != wanted:
@@ -173,7 +171,7 @@ def _whole(row: Any) -> StoredRecord:
 
 
 def _moment(kept: Any) -> Any:
-    """What a column says of a moment, in the form that SQLite has."""
+    """A time column's value, in SQLite's form."""
     return moment_text(kept) if isinstance(kept, datetime) else kept
 
 
@@ -185,9 +183,9 @@ def _damaged(row: Any, why: str) -> StoreCorrupt:
 
 
 def _entry(row: Any, envelopes: bool) -> Entry:
-    """A row as an entry; one that is damaged says so, and hides no other.
+    """A row as an entry. A damaged row becomes an entry that says so, and hides no other.
 
-    Raises StoreCorrupt for a row without a position, which stands nowhere among the others.
+    Raises StoreCorrupt for a row without a position, because its place is unknown.
     """
     hashes: dict[str, Any] = {
         name: _hex(getattr(row, name)) for name in ("content_hash", "previous_hash", "row_hash")
@@ -224,7 +222,7 @@ def _id(kept: Any) -> str | None:
 
 
 def _seconds(kept: Any) -> float:
-    """The moment that a damaged record's column tells; 0 where it tells none."""
+    """The time in a damaged record's column; 0 if there is none."""
     try:
         moment = kept if isinstance(kept, datetime) else datetime.fromisoformat(kept)
         return moment.timestamp() if moment_text(moment) == _moment(kept) else 0.0
@@ -233,17 +231,17 @@ def _seconds(kept: Any) -> float:
 
 
 def entry_of(kept: StoredRecord) -> Entry:
-    """A record as an entry, without what its row alone has."""
+    """A record as an entry, without the fields that need its row."""
     return Entry(**_facts(kept.record, False), decisions=kept.decisions, escalations=kept.escalations)
 
 
 def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
-    """What an entry tells of a record, whoever keeps it."""
+    """The fields of an entry that come from its record."""
     payload = signing.payload_of(record.sealed) if envelopes and record.sealed is not None else None
     return {
         "position": record.position,
         "at_s": record.moment.wall_s,
-        "kind": KINDS[type(record.event)],
+        "kind": JOURNALED[type(record.event)].kind,
         "who": agent_of(record.event),
         "proposal_id": about_of(record.event),
         "data": plain(record.event),
@@ -255,14 +253,14 @@ def _facts(record: Record, envelopes: bool) -> dict[str, Any]:
 def _thread(
     connection: Connection, journal: str, council_id: str, proposal_id: str, envelopes: bool
 ) -> list[Entry]:
-    """All that concerns a proposal, in order."""
+    """All entries about a proposal, in order."""
     own = UUID(packet_id(council_id, proposal_id))
     if connection.dialect.name == "sqlite":
         fresh = or_(_c.thread_id == own, search_words.holds(_c.parent_ids, [str(own)]))
         concerns = search_words.under(
             [search_words.index_word("thread", own), search_words.index_word("parent", own)], fresh
         )
-        # The plus keeps SQLite from walking the whole journal by its index, where a few numbers are asked for.
+        # The plus keeps SQLite from using the journal's index, because only a few positions are asked for.
         within = literal_column("+packet_store.journal", Text) == journal
     else:
         within = _c.journal == journal
@@ -277,9 +275,11 @@ def _thread(
         )
     first = next((each.position for each in found if each.kind == "proposal"), 0)
     ended = (each.position for each in found if any(d.proposal_id == proposal_id for d in each.decisions))
-    # A change of the roll may escalate many proposals, and end more than a lineage holds: seen in it alone.
+    # A change of the roll may escalate many proposals, and end more than a lineage holds. Only its content shows
+    # that.
     every = every.where(_c.journal == journal)
-    statement = every.where(_c.packet_type.in_([PREFIX + each for each in _SWEEPING]), _c.position > first)
+    sweeping = [PREFIX + row.kind for row in JOURNALED.values() if row.sweeps]
+    statement = every.where(_c.packet_type.in_(sweeping), _c.position > first)
     last = next(ended, None)
     if last is not None:
         statement = statement.where(_c.position < last)
@@ -290,19 +290,19 @@ def _thread(
 
 
 def _entries(connection: Connection, statement: Select[Any], envelopes: bool) -> list[Entry]:
-    # Closed whatever happens: an error's frames would keep the rows, and with them the connection.
+    # Closed in any case: an error's frames would keep the rows, and with them the connection.
     with closing(_streamed(connection, statement)) as rows:
         return [_entry(row, envelopes) for row in rows]
 
 
 def _resolved(connection: Connection, journal: str, council_id: str, given: str) -> str:
-    """The id of the one proposal that ``given`` is, or begins."""
+    """The full id of the one proposal whose id is ``given``, or begins with it."""
     start = _start_of(given)
     proposals = select(*_COLUMNS).where(_c.journal == journal, _c.packet_type == f"{PREFIX}proposal")
     whole = proposals.where(_c.packet_id == packet_id(council_id, start))
     if connection.execute(whole).first() is not None:
         return start
-    # In canonical JSON a quote within a text is escaped, so that no text can hold these bytes.
+    # Canonical JSON escapes a quote within a text, so no text can hold these bytes.
     needle = literal(f'"proposal_id":"{start}'.encode(), LargeBinary)
     if connection.dialect.name == "sqlite":
         holds = func.instr(_c.content, needle) > 0
@@ -310,7 +310,7 @@ def _resolved(connection: Connection, journal: str, council_id: str, given: str)
         holds = func.position(needle.op("IN")(_c.content)) > 0
     rows = _streamed(connection, proposals.where(holds).order_by(_c.position.desc()))
     with closing(rows):
-        events = (_whole(row).record.event for row in rows)  # one that is damaged may be what is asked for
+        events = (_whole(row).record.event for row in rows)  # a damaged one may be what is asked for
         what = (each.what for each in events if isinstance(each, ProposalSubmitted))
         return _only(start, ((each.proposal_id, each.summary) for each in what))
 
@@ -326,7 +326,7 @@ def _start_of(given: str) -> str:
 
 
 def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
-    """The one of these proposals (id, summary) whose id begins so. Raises Refused, and CallerError for several."""
+    """The one of these proposals (id, summary) whose id begins so. Raises Refused; CallerError for several."""
     found = dict(islice((each for each in proposals if each[0].startswith(start)), NAMED_MAX + 1))
     if start in found or len(found) == 1:
         return start if start in found else next(iter(found))
@@ -348,7 +348,7 @@ def _only(start: str, proposals: Iterable[tuple[str, str]]) -> str:
 
 
 def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
-    """A page of what a journal in memory still has. Raises PositionLost where it would skip what it has no more."""
+    """A page of a journal in memory. Raises PositionLost if it would skip records that are not kept any more."""
     _check(asked)
     forgotten = next((record.position - 1 for record in kept), 0)
     if asked.cursor is not None and not asked.newest_first and asked.cursor < forgotten:
@@ -359,11 +359,7 @@ def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
         )
     proposal_id = None if asked.proposal is None else _only(_start_of(asked.proposal), _proposals(kept))
     turned = reversed(kept) if asked.newest_first else kept
-    entries = (
-        Entry(**_facts(record, asked.envelopes), **_came_to(record))
-        for record in turned
-        if asked.behind(record.position)
-    )
+    entries = (_remembered(record, asked.envelopes) for record in turned if asked.behind(record.position))
     found = (
         entry
         for entry in entries
@@ -372,8 +368,13 @@ def in_memory(kept: Sequence[Record], asked: Wanted) -> HistoryPage:
     return msgspec.structs.replace(_paged(found, asked), forgotten=forgotten)
 
 
+def _remembered(record: Record, envelopes: bool) -> Entry:
+    decisions, escalations = came_to(record.effects)
+    return Entry(**_facts(record, envelopes), decisions=decisions, escalations=escalations)
+
+
 def _proposals(kept: Iterable[Record]) -> Iterable[tuple[str, str]]:
-    """Every proposal that is spoken of, with its summary where that is still kept."""
+    """Every proposal in the records, with its summary if that is still kept."""
     summaries: dict[str, str] = {}
     for record in kept:
         proposal_id, event = about_of(record.event), record.event
@@ -384,23 +385,16 @@ def _proposals(kept: Iterable[Record]) -> Iterable[tuple[str, str]]:
     return summaries.items()
 
 
-def _came_to(record: Record) -> dict[str, Any]:
-    effects = record.effects
-    return {
-        "decisions": tuple(e.decision for e in effects if isinstance(e, do.AnnounceDecision)),
-        "escalations": tuple(e.escalation for e in effects if isinstance(e, do.AnnounceEscalation)),
-    }
-
-
 # From either
 
 
 def _check(asked: Wanted) -> None:
-    unknown = sorted(set(asked.types) - {*KINDS.values(), DECISION, DAMAGED})
+    kinds = [row.kind for row in JOURNALED.values()]
+    unknown = sorted(set(asked.types) - {*kinds, DECISION, DAMAGED})
     if unknown:
         raise CallerError(
-            f"types: there are {', '.join(KINDS.values())}, and {DECISION} for whatever decided something, but no "
-            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*KINDS.values(), DECISION])}"
+            f"types: there are {', '.join(kinds)}, and {DECISION} for whatever decided something, but no "
+            f"{quoted(unknown[0])}{did_you_mean(unknown[0], [*kinds, DECISION])}"
         )
     if not 1 <= asked.limit <= PAGE_MAX:
         raise CallerError(f"limit is {asked.limit}, expected 1 to {PAGE_MAX:,}")
@@ -411,7 +405,7 @@ def _chosen(entries: list[Entry], asked: Wanted) -> list[Entry]:
 
 
 def _paged(found: Iterable[Entry], asked: Wanted) -> HistoryPage:
-    """As many as were asked for, and as a page may hold."""
+    """A page of at most as many entries as were asked for, and of limited size."""
     entries: list[Entry] = []
     size = 0
     for entry in found:

@@ -1,7 +1,7 @@
 """Prevents two coordinators from writing one journal by mistake.
 
-Epochs alone protect the journal, whoever writes (rules 4.6). Without this lock, however, the second of two councils
-of one name would silently end the first.
+Epochs alone protect the journal from any writer (rules 4.6). But without this lock, the second of two councils of one
+name would silently end the first.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from council.journal.engines import Database, SQLite
 from council.journal.faults import as_store_errors
 from council.protocol.errors import JournalHeld, StoreError, StoreUnreachable
 
-# A server needs a moment to see that a connection was closed: whoever holds at all these glances lives. They are
-# counted, not timed, for a machine that stood still meanwhile gave the server no time either.
+# A server needs a moment to notice that a connection was closed. A holder that is seen at all these glances is alive.
+# They are counted, not timed, because a machine that stood still meanwhile gave the server no time either.
 GLANCES = 50
 GLANCE_S = 0.02
-# While it writes, each of them holds up what is to be told.
+# Fewer glances during operation, because each delays what is to be told.
 GLANCES_AGAIN = 5
 
 
 @contextmanager
 def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callable[[], bool]]:
-    """Within it, this process is the one that writes ``journal``; the system lets go, however that ends.
+    """A context in which this process holds ``journal`` for writing. The system releases it in any case.
 
-    Gives what takes hold again where the database has let go, as a server does that was restarted, and says
-    whether it could. Raises JournalHeld while another one lives, unless this is to take over: then the epoch
-    shuts the other out.
+    Gives a function that takes the lock again if the database has lost it, as after a restart of a server; it returns
+    whether it could. Raises JournalHeld if another process holds the lock, unless ``takeover``: then the epoch shuts
+    the other out.
     """
     if isinstance(database, SQLite):
         kept = _file(database.path, journal)
-    else:  # who takes over has no need to wait: whoever still holds is ended
+    else:  # a takeover need not wait: it ends any other holder
         kept = _session(database, journal, glances=0 if takeover else GLANCES)
     with kept as (had, by, again):
         if not had and not takeover:
@@ -47,15 +47,15 @@ def held(database: Database, journal: str, *, takeover: bool) -> Iterator[Callab
                 journal=journal,
                 where=database.where,
             )
-        if not had:  # it may stand still in the midst of a batch
+        if not had:  # the other holder may have stopped within a batch
             database.oust(f"journal:{journal}")
         yield again
 
 
 @contextmanager
 def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
-    """A lock on a file beside the database, which holds the process's number for whoever asks."""
-    path = path.resolve()  # one lock, by whichever way one comes
+    """A lock on a file next to the database. The file holds the process's number, for messages."""
+    path = path.resolve()  # one lock for every path to it
     beside = path.with_name(f"{path.name}.{journal}.lock")
     try:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT, 0o600)
@@ -79,7 +79,7 @@ def _file(path: Path, journal: str) -> Iterator[tuple[bool, str, Callable[[], bo
 def _session(
     database: Database, journal: str, glances: int
 ) -> Iterator[tuple[bool, str, Callable[[], bool]]]:
-    """A lock of the server's, for as long as a connection of its own lives."""
+    """A lock of the server, held while a connection of its own lives."""
 
     def attempts(glances: int) -> bool:
         for _ in range(glances):
@@ -97,7 +97,7 @@ def _session(
         return bool(had)
 
     def again() -> bool:
-        for _ in range(2):  # the first may find that the connection is gone, and the next makes one
+        for _ in range(2):  # the first attempt may find the connection closed, and the next makes a new one
             try:
                 return attempts(GLANCES_AGAIN)
             except StoreError:
@@ -109,5 +109,5 @@ def _session(
     try:
         yield attempts(glances), "", again
     finally:
-        connection.invalidate()  # not given back to the pool, where the lock would live on
+        connection.invalidate()  # not returned to the pool, where the lock would live on
         connection.close()

@@ -18,9 +18,9 @@ from council.journal.schema import LAPSE, Unreadable, packet_store, packet_words
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage
 
-RELATIVES_MAX = 10_000  # what one answer may hold in memory; nobody reads a longer one
+RELATIVES_MAX = 10_000  # the limit of one answer in memory; nobody reads a longer one
 _c = packet_store.c
-_LINEAGES = select(  # the ttl as it is kept: one that is no time is told with its packet
+_LINEAGES = select(  # the ttl as it is stored: an invalid time is reported with its packet
     _c.packet_id, type_coerce(_c.ttl, NullType()), _c.envelope["lineage"]
 ).where(queries.among(_c.packet_id))
 _CHILDREN = select(
@@ -34,7 +34,7 @@ _CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bi
 
 
 class Relative(NamedTuple):
-    """A packet, and how many steps of derivation lie between."""
+    """A packet, and its distance in steps of derivation."""
 
     distance: int
     packet: PacketEnvelope
@@ -43,7 +43,7 @@ class Relative(NamedTuple):
 def lineages(
     connection: Connection, ids: Iterable[UUID], now: datetime | None
 ) -> dict[UUID, PacketLineage | None]:
-    """The lineage of those of ``ids`` that are kept and, where it is ``now``, have not expired."""
+    """The lineages of those of ``ids`` that are kept and, if ``now`` is given, have not expired."""
     known: dict[UUID, PacketLineage | None] = {}
     for packet_id, kept, found in queries.in_chunks(connection, _LINEAGES, ids):
         try:
@@ -59,9 +59,9 @@ def lineages(
 
 
 def below(connection: Connection, ids: Set[UUID]) -> dict[UUID, int]:
-    """Of those of ``ids`` that kept packets derive from, the least generation of these.
+    """For each of ``ids`` from which kept packets derive, the least generation of these packets.
 
-    An id has such only where a packet of it was kept before, and removed, or is still to be imported.
+    Before a packet with such an id is written, this can only be if one was removed, or is still to be imported.
     """
     found: dict[UUID, int] = {}
     for row in _children(connection, list(ids)):
@@ -71,9 +71,9 @@ def below(connection: Connection, ids: Set[UUID]) -> dict[UUID, int]:
 
 
 def check_above(packet_id: UUID, lineage: PacketLineage | None, below: Mapping[UUID, int]) -> None:
-    """Raises EnvelopeError where ``lineage`` would let a packet derive from what derives from it.
+    """Raises EnvelopeError if ``lineage`` would make a packet derive from one of its own descendants.
 
-    Generations grow along every line: so long as none stands below its own child's, no line comes back.
+    Generations grow along every line. If each is above its parents', no line can return to its start.
     """
     least = below.get(packet_id)
     if least is not None and lineage is not None and (lineage.generation or 0) >= least:
@@ -125,7 +125,7 @@ def relatives(
 
 
 def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
-    """The rows of those that name one of ``ids`` as a parent."""
+    """The rows of packets that have one of ``ids`` as a parent."""
     if connection.dialect.name == "sqlite":
         entered = [search_words.index_word("parent", each) for each in ids]
         return chain(

@@ -1,4 +1,4 @@
-"""A journal in memory, which lasts as long as its coordinator."""
+"""A journal in memory, which ends with its coordinator."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import Record, Restorable, Snapshot
 from council.protocol.errors import InternalError, StoreError
 
-# Of the envelopes in it a journal in memory keeps so much: a proposal may hold most of a megabyte.
+# The bytes of envelopes that are kept: a proposal may hold most of a megabyte.
 MEMORY_BYTES_MAX = 64 * 2**20
 
 
 class MemoryJournal:
-    """The last ``kept_max`` records, in memory: their order is kept, their durability is the process's."""
+    """The last ``kept_max`` records, in memory. They are lost when the process ends."""
 
     epoch = 1
     linger_s = 0.0
@@ -26,7 +26,7 @@ class MemoryJournal:
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.records: deque[Record] = deque()
-        self.commits: deque[tuple[int, float]] = deque()  # none takes time
+        self.commits: deque[tuple[int, float]] = deque()  # writes take no time here
         self._kept_max = kept_max
         self._bytes_left = bytes_max
 
@@ -38,25 +38,25 @@ class MemoryJournal:
             self._bytes_left += len(self.records.popleft().sealed or b"")
 
     def recover(self, writer: Restorable) -> None:
-        """There was nobody before."""
+        """Does nothing: there is no earlier writer."""
 
     def snapshot_due(self, position: int) -> bool:
         return False  # nothing of it outlives its coordinator
 
     def keep(self, snapshot: Snapshot) -> None:
-        """None is due."""
+        """Does nothing: no snapshot is ever due."""
 
     def decided(self, position: int) -> bytes:
         raise InternalError(f"a snapshot at {position} was asked for, and none is kept in memory")
 
     def tend(self) -> None:
-        """Nothing is."""
+        """Does nothing: there is no upkeep."""
 
     def close_now(self) -> None:
         return
 
     async def history(self, asked: Wanted) -> HistoryPage:
-        from council.journal.history import in_memory  # which loads SQLAlchemy
+        from council.journal.history import in_memory  # it loads SQLAlchemy
 
         return await asyncio.to_thread(in_memory, list(self.records), asked)
 

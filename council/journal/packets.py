@@ -9,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
 
-from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Decision, Escalation, Moment, Value
-from council.journal.record import KINDS, Record, mark_of
+from council.journal.record import Record, came_to, mark_of
 from council.journal.rows import Prepared, prepared
+from council.kinds.row import fact
+from council.kinds.table import BY_KIND, JOURNALED
 from council.protocol.errors import StoreCorrupt
 from council.protocol.packet import (
     PARENTS_MAX,
@@ -40,7 +41,8 @@ LINES_KEPT = 12_000
 # The packet types of the council's own; ``council.`` keeps them apart from those of users.
 PREFIX = "council."
 DOMAIN = "council"
-_EVENTS = {kind: msgspec.json.Decoder(event) for event, kind in KINDS.items()}
+# The fields that name who brought an event about.
+_AGENTS = ("seat", "observer", "human", "proposer", "sender")
 
 
 class Descent(Value, frozen=True):
@@ -114,7 +116,7 @@ class Packer:
         """The packet of a record. Raises StoreCorrupt where something it follows from was never kept."""
         event, moment = record.event, record.moment
         own_id = packet_id(self.council_id, record.msg_id or f"#{moment.position}")
-        decisions, escalations = _came_to(record)
+        decisions, escalations = came_to(record.effects)
         about = about_of(event)
         thread = None if about is None else packet_id(self.council_id, about)
         parents = self._parents(record, own_id, about, decisions)
@@ -123,7 +125,7 @@ class Packer:
             lineage = self._lineage(own_id, parents, _derivation(event, decisions))
         packet = StoredPacket(
             own_id,
-            PREFIX + KINDS[type(event)],
+            PREFIX + JOURNALED[type(event)].kind,
             datetime.fromtimestamp(moment.wall_s, UTC),
             _payload(record, decisions, escalations),
             StoredMetadata(SCHEMA_VERSION, agent=agent_of(event), domain=DOMAIN),
@@ -134,7 +136,7 @@ class Packer:
         return prepared(packet, packet.canonical())
 
     def _parents(
-        self, record: Record, own_id: str, about: str | None, decisions: list[Decision]
+        self, record: Record, own_id: str, about: str | None, decisions: Sequence[Decision]
     ) -> list[str]:
         """The packets that a record follows from: its proposal, and for a decision whatever it rests on."""
         event = record.event
@@ -175,7 +177,7 @@ class Packer:
             self._lines.popitem(last=False)
 
 
-def _payload(record: Record, decisions: list[Decision], escalations: list[Escalation]) -> _Payload:
+def _payload(record: Record, decisions: Sequence[Decision], escalations: Sequence[Escalation]) -> _Payload:
     moment = record.moment
     ended: dict[str, Any] = {}
     left = OUTCOME_BYTES_MAX
@@ -190,7 +192,7 @@ def _payload(record: Record, decisions: list[Decision], escalations: list[Escala
                 break
         ended[name] = tuple(found[:whole])
     return _Payload(
-        KINDS[type(record.event)],
+        JOURNALED[type(record.event)].kind,
         (moment.uptime_s, moment.wall_s),
         moment.position,
         msgspec.Raw(_encode(record.event)),
@@ -202,22 +204,12 @@ def _payload(record: Record, decisions: list[Decision], escalations: list[Escala
     )
 
 
-def _came_to(record: Record) -> tuple[list[Decision], list[Escalation]]:
-    decisions, escalations = [], []
-    for effect in record.effects:
-        if isinstance(effect, do.AnnounceDecision):
-            decisions.append(effect.decision)
-        elif isinstance(effect, do.AnnounceEscalation):
-            escalations.append(effect.escalation)
-    return decisions, escalations
-
-
 def unpacked(content: bytes, position: int) -> StoredRecord:
     """The record in a packet's canonical bytes. Raises StoreCorrupt where that is none of the council's."""
     try:
         packet = _decode(content)
         payload = packet.payload
-        event = _EVENTS[payload.kind].decode(payload.event)
+        event = _decoder(payload.kind).decode(payload.event)
         if payload.position != position:
             raise ValueError(f"it says that it stands at {payload.position}")
         datetime.fromtimestamp(payload.at[1], UTC)  # raises where that is no time
@@ -239,45 +231,27 @@ def unpacked(content: bytes, position: int) -> StoredRecord:
     return StoredRecord(record, *ended, packet.packet_id, packet.timestamp, parents)
 
 
+@cache
+def _decoder(kind: str) -> msgspec.json.Decoder[ev.Event]:
+    """Reads the events of a kind. Raises KeyError where no event is of it."""
+    event = BY_KIND[kind].event
+    if event is None:
+        raise KeyError(kind)
+    return msgspec.json.Decoder(event)
+
+
 def about_of(event: ev.Event) -> str | None:
     """The proposal that an event is about, if it is about one."""
-    match event:
-        case ev.ProposalSubmitted(what):
-            return what.proposal_id
-        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act) | ev.CallReserved(act):
-            return act.proposal_id
-        case ev.ActionReported(report):
-            return report.proposal_id
-        case _:
-            return getattr(event, "proposal_id", None) or None
+    return fact(event, "proposal_id", None) or None
 
 
 def agent_of(event: ev.Event) -> str | None:
     """Who brought an event about: a seat, a client or a human; None for time and the coordinator."""
-    match event:
-        case ev.ProposalSubmitted(what):
-            return what.proposer
-        case ev.BallotCast(ballot):
-            return ballot.seat
-        case ev.RulingGiven(ruling):
-            return ruling.seat
-        case ev.CallReserved(call):
-            return call.seat
-        case ev.HumanAnswered(answer):
-            return answer.human
-        case ev.IdentityChanged(change):
-            return change.human
-        case ev.ActionReported(report):
-            return report.sender[:200] or None
-        case ev.StreamObserved():
-            return event.observer
-        case ev.ProposalCancelled() | ev.EnvelopeRefused():
-            return event.sender[:200] or None
-        case _:
-            return getattr(event, "seat", None)
+    found: str = next(filter(None, (fact(event, name, None) for name in _AGENTS)), "")
+    return found[:200] or None
 
 
-def _derivation(event: ev.Event, decisions: list[Decision]) -> DerivationType | None:
+def _derivation(event: ev.Event, decisions: Sequence[Decision]) -> DerivationType | None:
     if isinstance(event, ev.ProposalSubmitted):
         return "transform" if event.what.supersedes else None
     return "merge" if decisions else "inference"

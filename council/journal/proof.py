@@ -1,7 +1,7 @@
 """Proves one packet's place in a journal to somebody who has no copy of its store.
 
-A proof is the packet, the path from its row to the root of the journal's Merkle tree, and a signed checkpoint of
-that root.
+A proof is the packet, the path from its row to the root of the journal's Merkle tree, and a signed checkpoint of that
+root.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from council.protocol.packet import PACKET_BYTES_MAX, PacketEnvelope
 from council.protocol.values import quoted, read_json
 
 FORMAT = {"format": "council-proof", "version": 1}
-# A packet of the largest size as a JSON text, where its quotes take two bytes each, and the rest.
+# The largest packet as a JSON text, in which each of its quotes takes two bytes, and the rest.
 FILE_BYTES_MAX = 2 * PACKET_BYTES_MAX + 64 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One row of a journal: the packet's canonical bytes, its place, and the way to the checkpoint's root."""
+    """One row of a journal: the packet's canonical bytes, its place, and the path to the checkpoint's root."""
 
     content: bytes
     position: int
@@ -38,9 +38,9 @@ class Proof:
     checkpoint: Checkpoint
 
     def document(self) -> dict[str, Any]:
-        """It as JSON data."""
+        """The proof as JSON data."""
         return FORMAT | {
-            "packet": self.content.decode(),  # as a text, for its very bytes are what was hashed
+            "packet": self.content.decode(),  # as a text, because exactly these bytes were hashed
             "position": self.position,
             "epoch": self.epoch,
             "previous_hash": self.previous_hash.hex(),
@@ -50,7 +50,7 @@ class Proof:
 
     @classmethod
     def of(cls, found: object) -> Self:
-        """The one that ``document`` gave. Raises ProofRefused, CheckpointRefused; ``check_proof`` checks it."""
+        """Reads what ``document`` gave. Raises ProofRefused, CheckpointRefused; ``check_proof`` checks it."""
         if not isinstance(found, dict) or not same_json({name: found.get(name) for name in FORMAT}, FORMAT):
             raise _refused("it is no proof of ours, or of another version")
         try:
@@ -73,14 +73,14 @@ class Proof:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The one in a file. Raises OperatorError where that can't be read, and as ``of``."""
+        """Reads a file. Raises OperatorError if it can't be read, and the errors of ``of``."""
         try:
             return cls.of(read_json(read_file(path, FILE_BYTES_MAX), field="proof", bytes_max=FILE_BYTES_MAX))
         except EnvelopeError as error:
             raise _refused(error.message) from error
 
     def write(self, path: Path) -> None:
-        """Puts it in a file, whole and on disk, for its owner alone. Raises OperatorError."""
+        """Writes it to a file atomically and durably, for its owner alone. Raises OperatorError."""
         write_file(path, json.dumps(self.document(), ensure_ascii=False, indent=1).encode() + b"\n")
 
 
@@ -94,10 +94,10 @@ def prove(
     council_id: str | None = None,
     progress: Progress | None = None,
 ) -> Proof:
-    """The proof of a packet, by its id or position, under a checkpoint that is there, or that ``by`` signs now.
+    """The proof of a packet, by its id or position, under the given checkpoint, or one that ``by`` signs now.
 
-    The whole journal is verified for it, and its row hashes held: some 70 MB for a million. Raises as ``verify``,
-    UnknownPacket, and CallerError for a packet that the checkpoint does not speak for.
+    The whole journal is verified for it, and its row hashes are held in memory: about 70 MB for a million rows.
+    Raises the errors of ``verify``, UnknownPacket, and CallerError if the checkpoint does not cover the packet.
     """
     hashes: list[bytes] = []
     found = which if isinstance(which, int) else 0
@@ -134,15 +134,15 @@ def prove(
     row = store.records(journal, after=found - 1, limit=1)[0]
     path = inclusion(hashes[: checkpoint.position], found - 1)
     proof = Proof(row.content, found, row.epoch, row.previous_hash, path, checkpoint)
-    check_proof(proof, key)  # the row was read again: nobody is handed what does not prove it
+    check_proof(proof, key)  # the row was read again, so the finished proof is checked
     return proof
 
 
 def check_proof(proof: Proof, key: str | None = None) -> PacketEnvelope:
-    """The packet that a proof shows to stand in the journal of its checkpoint, signed by ``key``.
+    """The packet of a proof, if it is in the journal of the proof's checkpoint, signed by ``key``.
 
-    Without ``key`` it is only shown that whoever holds the key that the checkpoint names has said so. Raises
-    CheckpointRefused, and ProofRefused for what does not lead to the checkpoint's root.
+    Without ``key``, the proof only shows a statement by the holder of the key that the checkpoint names. Raises
+    CheckpointRefused, and ProofRefused if the path does not lead to the checkpoint's root.
     """
     checkpoint = proof.checkpoint
     checkpoint.check(key)

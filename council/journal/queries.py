@@ -1,6 +1,6 @@
 """Reads packets and journal rows.
 
-Each is compared with its hash: a packet that was changed in the database is an error.
+The hash of each is checked: a packet that was changed in the database is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from council.protocol.packet import PacketEnvelope
 from council.protocol.values import quoted
 
 PAGE_MAX = 1_000
-IDS_AT_ONCE = 500  # in one statement: databases limit its variables
+IDS_AT_ONCE = 500  # in one statement: databases limit the variables
 _CURSOR_CHARS_MAX = 200
 NAMED_MAX = 10
 _c = packet_store.c
@@ -47,7 +47,7 @@ _COLUMNS = (_c.packet_id, _c.content, _c.content_hash, _c.timestamp, _c.sequence
 
 
 class Page(NamedTuple):
-    """Some packets, and where to go on; no ``cursor`` once there are no more."""
+    """Some packets, and the ``cursor`` of the next page; None after the last page."""
 
     packets: tuple[PacketEnvelope, ...]
     cursor: str | None
@@ -55,7 +55,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PacketQuery:
-    """What ``find`` was asked; a cursor belongs to one."""
+    """The arguments of ``find``. A cursor belongs to one query."""
 
     thread_id: UUID | None
     packet_type: str | None
@@ -67,12 +67,12 @@ class PacketQuery:
     expired: bool
 
     def mark(self) -> str:
-        """What tells it from other questions."""
+        """A hash that tells it from other queries."""
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
 
 def aware(name: str, moment: datetime) -> datetime:
-    """``moment`` in UTC; raises CallerError where it has no offset from it, or lies outside its years."""
+    """``moment`` in UTC. Raises CallerError if it has no UTC offset, or is outside of the years of datetime."""
     if moment.utcoffset() is None:
         raise CallerError(f"{name}: {moment.isoformat()} has no offset from UTC; give an aware time")
     try:
@@ -105,14 +105,14 @@ def _found_by_words(
     place: tuple[datetime, int] | None,
     count: int,
 ) -> list[Any]:
-    """The first of what is entered under a question's words, and of what is not entered yet."""
+    """The first matches among the packets under a query's words, and among those that are not entered yet."""
     conditions = list(_conditions(question, now, sqlite=True))
     moment, packet = packet_words.c.moment, packet_words.c.packet
     entered = select(moment, packet).join_from(packet_words, packet_store, packet == _c.sequence)
     asked = [(entered.where(packet_words.c.word == each), moment, packet) for each in _words(question)]
     fresh = select(_c.timestamp, _c.sequence).where(search_words.UNENTERED)
     asked.append((fresh, _c.timestamp, _c.sequence))
-    places: set[tuple[datetime, int]] = set()  # alone: a packet may hold a megabyte
+    places: set[tuple[datetime, int]] = set()  # places only, because a packet may hold a megabyte
     for statement, *order in asked:
         first = _first(statement.where(*conditions), question, place, count, *order)
         places.update((row[0], row[1]) for row in connection.execute(first))
@@ -122,7 +122,7 @@ def _found_by_words(
 
 
 def _words(question: PacketQuery) -> list[str]:
-    """All that is asked for is entered under one of these; others may fit fewer packets."""
+    """Words of the query. Every match is entered under one of them; there may be other words with fewer packets."""
     if question.thread_id is not None:
         return [search_words.index_word("thread", question.thread_id)]
     if question.tags_all or question.tags_any:
@@ -142,7 +142,7 @@ def _first(
     moment: ColumnElement[Any],
     packet: ColumnElement[Any],
 ) -> Select[Any]:
-    """Those of ``asked`` behind ``place``, in the order of these columns, which an index has."""
+    """Those of ``asked`` after ``place``, in the order of these columns, which has an index."""
     if question.since is not None:
         asked = asked.where(moment >= aware("since", question.since))
     if question.until is not None:
@@ -205,14 +205,14 @@ def _packet(packet_id: UUID, content: bytes, kept_hash: bytes, where: str) -> Pa
 
 
 def whole(packet_id: object, content: bytes, kept_hash: bytes, where: str) -> bytes:
-    """``content``; raises StoreCorrupt where it is not what was written."""
+    """``content``. Raises StoreCorrupt if it does not fit its hash."""
     if type(content) is not bytes or content_hash(content) != kept_hash:
         raise damaged(packet_id, where, "its content does not fit its hash")
     return content
 
 
 def damaged(packet_id: object, where: str, why: str) -> StoreCorrupt:
-    """What is raised for a packet that is not what was written."""
+    """The error for a packet that is not what was written."""
     named = quoted(str(packet_id)).strip("'")
     return StoreCorrupt(
         f"the store {where}: packet {named} is damaged ({why}); go back to a copy",
@@ -222,18 +222,18 @@ def damaged(packet_id: object, where: str, why: str) -> StoreCorrupt:
 
 
 def in_chunks(connection: Connection, statement: Select[Any], values: Iterable[Any]) -> Iterator[Any]:
-    """The rows of ``statement``, which asks for ``among``, for all of ``values``, however many these are."""
+    """The rows of ``statement``, which uses ``among``, for any number of ``values``."""
     each = iter(values)
     while some := list(islice(each, IDS_AT_ONCE)):
         yield from connection.execute(statement, {"some": some})
 
 
 def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether ``column`` is one of the values that ``in_chunks`` is given."""
+    """The condition that ``column`` is one of the values of ``in_chunks``."""
     return column.in_(SOME)
 
 
-# Built once: to build a statement costs more than to ask it.
+# Built once: building a statement costs more than running it.
 _CONTENTS = select(_c.packet_id, _c.content, _c.content_hash).where(among(_c.packet_id))
 _BY_SEQUENCE = select(*_COLUMNS).where(among(_c.sequence))
 
@@ -251,13 +251,13 @@ def packets_of(connection: Connection, ids: Collection[UUID], where: str) -> dic
 
 
 def journals_there(connection: Connection) -> str:
-    """The journals that were begun, as messages name them; the first of many."""
+    """The names of the existing journals, for messages; only the first of many."""
     names = connection.execute(select(epochs.c.journal).distinct().limit(NAMED_MAX)).scalars()
     return ", ".join(sorted(map(quoted, names))) or "none"
 
 
 def begun(connection: Connection, where: str, journal: str | None = None) -> Iterator[dict[str, Any]]:
-    """The epochs of a journal, or of all, in order. Raises StoreCorrupt at the first that can't be read."""
+    """The epochs of a journal, or of all, in order. Raises StoreCorrupt at the first that is invalid."""
     statement = select(epochs).order_by(epochs.c.journal, epochs.c.epoch)
     for row in connection.execute(statement if journal is None else statement.filter_by(journal=journal)):
         found = row._asdict()
@@ -271,7 +271,7 @@ def begun(connection: Connection, where: str, journal: str | None = None) -> Ite
 
 
 def epoch_fits(found: Mapping[str, Any]) -> bool:
-    """Whether these are the columns of an epoch; a time is looked at where it is read."""
+    """Whether these are the columns of an epoch. Its time is checked when it is read."""
     return (
         found.keys() == {"journal", "epoch", "begun_at", "by"}
         and (type(found["epoch"]) is int and 0 < found["epoch"] < 2**63)

@@ -8,43 +8,21 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from council.core import effects as do
 from council.core import events as ev
-from council.core.effects import AnnounceRoll, AnswerAgain, DenyCall, Effect, GrantCall, NoteIgnored
+from council.core.effects import Effect
 from council.core.events import Event
-from council.core.state import Moment, Value
+from council.core.state import Decision, Escalation, Moment, Value
 from council.journal.entries import HistoryPage, Wanted
+from council.kinds.table import JOURNALED
 from council.protocol.errors import ReplayDiverged, StoreError, StoreFull, StoreLocked, StoreUnreachable
 
 # What is wrong with a store that may pass by itself: it is tried again.
 PASSING = (StoreLocked, StoreUnreachable, StoreFull)
-# What happened, in a word: as logs, filters and packets name it.
-KINDS: dict[type[Event], str] = {
-    ev.ProposalSubmitted: "proposal",
-    ev.BallotCast: "ballot",
-    ev.BallotUnreadable: "ballot_unreadable",
-    ev.WorkFailed: "fault",
-    ev.StreamObserved: "observation",
-    ev.EscalationRaised: "escalation",
-    ev.RulingGiven: "ruling",
-    ev.HumanAnswered: "answer",
-    ev.ProposalCancelled: "cancellation",
-    ev.CallReserved: "call",
-    ev.CallSettled: "settlement",
-    ev.ActionReported: "outcome",
-    ev.SeatBeat: "seat_back",
-    ev.SeatDied: "seat_died",
-    ev.SeatFellSilent: "seat_silent",
-    ev.DeadlinePassed: "deadline",
-    ev.EscalationExpired: "expiry",
-    ev.CoordinatorStarted: "start",
-    ev.IdentityChanged: "identity_change",
-    ev.EnvelopeRefused: "refusal",
-}
-assert KINDS.keys() == set(get_args(Event))
 
 
 class Record(Value, frozen=True):
@@ -77,23 +55,31 @@ def mark_of(effects: Sequence[Effect]) -> bytes:
     return hashlib.blake2b(_EFFECTS.encode(told), digest_size=8).digest()
 
 
+def came_to(effects: Sequence[Effect]) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
+    """What was decided, and what goes to a human."""
+    decisions = tuple(effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision))
+    return decisions, tuple(
+        effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)
+    )
+
+
 def leaves_one(event: Event, effects: list[Effect]) -> bool:
     """Whether an event leaves a record: whether it changed something (rules 1.10)."""
     if isinstance(event, ev.SeatBeat):
-        return any(isinstance(effect, AnnounceRoll) for effect in effects)
+        return any(isinstance(effect, do.AnnounceRoll) for effect in effects)
     if len(effects) != 1:
         return True
     (effect,) = effects
-    if isinstance(effect, (GrantCall, DenyCall)):
+    if isinstance(effect, (do.GrantCall, do.DenyCall)):
         return not effect.again
-    return not isinstance(effect, (NoteIgnored, AnswerAgain))
+    return not isinstance(effect, (do.NoteIgnored, do.AnswerAgain))
 
 
 def diverged(record: Record, why: str) -> ReplayDiverged:
     """What is raised where a record comes to something else than it did."""
     return ReplayDiverged(
-        f"record {record.position} ({KINDS[type(record.event)]}) comes to something else by this version's rules: "
-        f"{why}; run the version that wrote it, or see council verify",
+        f"record {record.position} ({JOURNALED[type(record.event)].kind}) comes to something else by this version's "
+        f"rules: {why}; run the version that wrote it, or see council verify",
         position=record.position,
         why=why,
     )

@@ -1,6 +1,6 @@
 """Converts packets to rows, and finds the end of a journal.
 
-Rows go to the driver directly, because SQLAlchemy's processing of values took twice the time of SQLite itself.
+Rows go directly to the driver, because SQLAlchemy's processing of values took twice the time of SQLite itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from council.protocol.errors import CallerError, CouncilError, EnvelopeError, Ep
 from council.protocol.packet import PacketEnvelope, PacketEnvelopeIn, StoredPacket
 from council.protocol.values import quoted, read_json
 
-# Of each column, how PostgreSQL is told its type: a text, an empty list and a null have none of their own.
+# The SQL type of each column for PostgreSQL: a text, an empty list and a null have no type of their own.
 _COLUMNS = {
     "packet_id": "::uuid",
     "packet_type": "::text",
@@ -40,26 +40,26 @@ _COLUMNS = {
     "previous_hash": "::bytea",
     "row_hash": "::bytea",
 }
-# Of these PostgreSQL has a form of its own.
+# PostgreSQL has its own representation of these.
 _JSON = {"routing", "provenance", "parent_ids", "tags"}
 _encode = msgspec.json.Encoder(order="sorted").encode
 _INTO = f"INSERT INTO packet_store ({', '.join(_COLUMNS)}) VALUES "
 _INSERT = {"postgresql": f"{_INTO}({', '.join(f'%s{of}' for of in _COLUMNS.values())})"}
-# How many rows go into one statement: SQLite takes some 32,000 variables, and few statements need be parsed.
+# Rows in one statement: SQLite allows about 32,000 variables, and few different statements must be parsed.
 ROWS_AT_ONCE = (1_024, 256, 64, 16, 4, 3, 2, 1)
 
 
 class Prepared(NamedTuple):
-    """A packet on its way into ``packet_store``: the columns, in their order, and its bytes, from which they come.
+    """A packet to be written to ``packet_store``: the columns in order, and the bytes that they come from.
 
-    Ids and the time are texts, as the bytes and SQLite have them: to make objects of them and texts of these
-    again took as long as all the rest.
+    Ids and the time stay texts, as in the bytes and in SQLite. Converting them to objects and back took as long as
+    all the rest.
     """
 
     packet_id: str
     packet_type: str
-    timestamp: str  # as ``moment_text`` has it
-    routing: str  # as JSON, and so the provenance
+    timestamp: str  # in the form of ``moment_text``
+    routing: str  # as JSON, like the provenance
     provenance: str | None
     thread_id: str | None
     parent_ids: tuple[str, ...]
@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a row stands in a journal."""
+    """The place of a row in a journal."""
 
     journal: str | None
     position: int | None
@@ -82,7 +82,7 @@ OUTSIDE = Place(None, None, None, None, None)
 
 
 def prepared(packet: StoredPacket[Any], content: bytes) -> Prepared:
-    """A packet, of whose canonical bytes one is sure."""
+    """A packet as a row. The caller guarantees that ``content`` is canonical."""
     meta, source = packet.metadata, packet.provenance
     return Prepared(
         packet.packet_id,
@@ -100,7 +100,7 @@ def prepared(packet: StoredPacket[Any], content: bytes) -> Prepared:
 
 @lru_cache(maxsize=1_000)
 def _routing(agent: str | None, domain: str | None) -> str:
-    """Whom a packet is from and what it is about, as its column has it."""
+    """The routing column: the packet's agent and domain."""
     given = {"agent": agent, "domain": domain}
     return json.dumps({name: value for name, value in given.items() if value is not None})
 
@@ -116,7 +116,7 @@ def values(engine: str, row: Prepared, hashed: bytes, place: Place = OUTSIDE) ->
 
 
 def wrong_column(row: Prepared, columns: Sequence[Any]) -> str | None:
-    """The first of a row's columns, as SQLite keeps them and in their order, that is not what it should be."""
+    """The first column of a row, in SQLite's form and in order, that has a wrong value."""
     for name, found, wanted in zip(_COLUMNS, columns, values("sqlite", row, b""), strict=False):
         if found != wanted and not (name in _JSON and _same_json(name, found, wanted)):
             return name
@@ -132,14 +132,14 @@ def _same_json(name: str, found: Any, wanted: Any) -> bool:
         return False
 
 
-@lru_cache(maxsize=1_000)  # the routing of a council's packets is one of few
+@lru_cache(maxsize=1_000)  # the packets of a council have few different routings
 def _object(text: str) -> Any:
-    """A key that stands twice is refused: it is read in two ways."""
+    """Reads a JSON object. A duplicate key is refused, because readers differ about it."""
     return read_json(text, field="column")
 
 
 def same_object(text: Any, content: bytes) -> bool:
-    """Whether JSON that a database wrote in its own way is what ``content``, canonical bytes, says."""
+    """Whether JSON that a database wrote in its own form equals ``content``, canonical bytes."""
     try:
         found = msgspec.json.decode(text)
         return _encode(found) == content or _same(found, msgspec.json.decode(content))
@@ -156,12 +156,12 @@ def _same(one: Any, other: Any) -> bool:
         )
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(_same, one, other))
-    # A database may write 1e+20 as a whole number; but true is no number.
+    # A database may write 1e+20 as a whole number; but true is not a number.
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _driven(connection: Connection, statement: str, given: Sequence[Any]) -> Any:
-    """A statement past SQLAlchemy's own work, which takes as long as SQLite's where a batch is one packet."""
+    """Runs a statement without SQLAlchemy, which takes as long as SQLite if a batch is one packet."""
     if connection.dialect.name != "sqlite":
         return connection.exec_driver_sql(statement, tuple(given))
     driver: Any = connection.connection.driver_connection
@@ -174,7 +174,7 @@ def insert_values(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> No
         if rows:
             connection.exec_driver_sql(_INSERT["postgresql"], list(rows))
         return
-    # Many in one statement: for each, Python lets other threads run, and may wait long until it may go on.
+    # Many rows in one statement: at each statement Python lets other threads run, and may wait long for its turn.
     begin = 0
     for size in ROWS_AT_ONCE:
         while len(rows) - begin >= size:
@@ -191,7 +191,7 @@ def _inserting(count: int) -> str:
 def appended(
     engine: str, journal: str, epoch: int, rows: Iterable[Prepared], after: Head
 ) -> tuple[list[tuple[Any, ...]], Head]:
-    """The rows of packets that stand behind ``after``, for ``insert_values``, and the head that they make."""
+    """The rows of packets after ``after``, for ``insert_values``, and the new head."""
     made = []
     position, previous = after
     for row in rows:
@@ -212,7 +212,7 @@ _STANDING_IN = {"sqlite": _STANDING.format("?"), "postgresql": _STANDING.format(
 
 
 def standing(connection: Connection, journal: str) -> tuple[int, Head]:
-    """The newest epoch of a journal, 0 where none has begun, and its last row."""
+    """The newest epoch of a journal, 0 if it has none, and the journal's last row."""
     asked = _STANDING_IN[connection.dialect.name]
     epoch, position, last_hash = _driven(connection, asked, (journal,) * 3).fetchone()
     if epoch is not None and type(epoch) is not int:
@@ -225,7 +225,7 @@ def standing(connection: Connection, journal: str) -> tuple[int, Head]:
 
 
 def fenced(where: str, journal: str, epoch: int, newest: int) -> CouncilError:
-    """What is raised where a writer's ``epoch`` is not the ``newest`` of its journal (rules 4.6)."""
+    """The error for a writer whose ``epoch`` is not the ``newest`` of its journal (rules 4.6)."""
     if epoch > newest:
         return CallerError(
             f"the journal {journal} in {where} has no epoch {epoch}: begin one with begin_epoch"
@@ -240,7 +240,7 @@ def fenced(where: str, journal: str, epoch: int, newest: int) -> CouncilError:
 
 
 def same_packet(given: PacketEnvelopeIn, content: bytes) -> bool:
-    """Whether what is handed in is what is kept: what it leaves out, the store has filled in (rules 4.2)."""
+    """Whether a given packet equals the stored one. The store has filled in what it leaves out (rules 4.2)."""
     kept = PacketEnvelope.from_json(content)
     fields = {name: getattr(given, name) for name in PacketEnvelope.model_fields}
     fields |= {"packet_id": kept.packet_id, "timestamp": given.timestamp or kept.timestamp}

@@ -1,7 +1,7 @@
 """The tables of the store and their columns, as queries see them.
 
-``packet_store`` has the columns of the PacketEnvelope document, the canonical ``content`` with its hash, and
-for the council's own packets their place in a journal. ``migrations`` creates the tables, with SQL for each engine.
+``packet_store`` has the columns of the PacketEnvelope document, the canonical ``content`` with its hash, and for the
+council's own packets their place in a journal. ``migrations`` creates the tables, with SQL for each engine.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from council.protocol.values import quoted, text_problem
 
-# The migrations in their order; a test compares them with the files. The last is what this code works with.
+# The migrations in order; a test compares them with the files. This code works with the last one.
 REVISIONS = ("0001", "0002", "0003")
 NAME_CHARS_MAX = 200
 VERSION_TABLE = "council_version"
-# In the header of an SQLite file, so that one can tell whose it is.
+# A mark in the header of an SQLite file, by which it is recognised as ours.
 APPLICATION_ID = int.from_bytes(b"CNCL", "big")
 
 
 def name_fits(text: object) -> bool:
-    """Whether a journal, or who writes it, may be called so."""
+    """Whether this is a valid name of a journal or of its writer."""
     return isinstance(text, str) and 0 < len(text) <= NAME_CHARS_MAX and text_problem(text) is None
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment as SQLite keeps it: of one width, so that the order of texts is the order of time."""
+    """A time in SQLite's form. It has a fixed width, so that the order of texts is the order of time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class Unreadable(ValueError):
-    """A column holds what none of its kind is."""
+    """A column holds an invalid value."""
 
 
 class _Bytes(LargeBinary):
-    """Bytes as they are kept: SQLAlchemy would make some of whatever else stands there."""
+    """Bytes as they are stored. SQLAlchemy would convert other values to bytes."""
 
     def result_processor(self, dialect: Dialect, coltype: object) -> None:
         return None
 
 
 class _AsText(TypeDecorator[Any]):
-    """A type that PostgreSQL has, and that SQLite keeps as text."""
+    """A type that PostgreSQL has and SQLite stores as text."""
 
     impl = Text
     cache_ok = True
@@ -79,7 +79,7 @@ class _AsText(TypeDecorator[Any]):
 
 
 def _moment(text: str) -> datetime:
-    """The moment that a text is of, which has the form of ``moment_text``: in another it has another order."""
+    """The time of a text in the form of ``moment_text``; another form is refused, because it sorts differently."""
     moment = datetime.fromisoformat(text)
     if moment_text(moment) != text:
         raise ValueError(text)
@@ -87,7 +87,7 @@ def _moment(text: str) -> datetime:
 
 
 class Lapse(_AsText):
-    """The document's TIMESTAMP without a zone, which here is UTC whatever the session's zone."""
+    """The document's TIMESTAMP without a zone. Here it is UTC, whatever the session's zone."""
 
     cache_ok = True
 
@@ -106,12 +106,12 @@ class Lapse(_AsText):
 
 
 def words_text(words: Sequence[str]) -> str:
-    """Texts as SQLite keeps them; its triggers read this."""
+    """Texts in SQLite's form, which its triggers read."""
     return json.dumps(words, ensure_ascii=False) if words else "[]"
 
 
 def ids_text(ids: Sequence[UUID | str]) -> str:
-    """Ids as SQLite keeps them."""
+    """Ids in SQLite's form."""
     return '["' + '", "'.join(map(str, ids)) + '"]' if ids else "[]"
 
 
@@ -129,7 +129,7 @@ packet_store = Table(
     metadata,
     Column("packet_id", ID, primary_key=True),
     Column("packet_type", Text, nullable=False),
-    # Made from the content by the database itself, so that the two never differ.
+    # The database computes it from the content, so that the two never differ.
     Column("envelope", OBJECT, Computed("content")),
     Column("timestamp", MOMENT, nullable=False),
     Column("routing", OBJECT),
@@ -138,7 +138,7 @@ packet_store = Table(
     Column("parent_ids", IDS, nullable=False),
     Column("tags", WORDS, nullable=False),
     Column("ttl", LAPSE),
-    # Grows with every row written, so a packet comes after its parents and before its children.
+    # It grows with every row, so a packet comes after its parents and before its children.
     Column("sequence", BigInteger, nullable=False, server_default=""),
     Column("content", _Bytes, nullable=False),
     Column("content_hash", _Bytes, nullable=False),
@@ -158,7 +158,8 @@ epochs = Table(
     Column("by", Text, nullable=False),
 )
 
-# What a start needs not replay, and decisions that have left memory: may be removed while no coordinator runs.
+# Records that a start need not replay, and decisions that have left memory. They may be removed while no coordinator
+# runs.
 snapshots = Table(
     "snapshots",
     metadata,
@@ -168,7 +169,7 @@ snapshots = Table(
     Column("content", _Bytes, nullable=False),
 )
 
-# SQLite alone, what PostgreSQL's indexes are (``words``).
+# For SQLite only. PostgreSQL has indexes instead (``search_words``).
 sqlite_metadata = MetaData()
 packet_words = Table(
     "packet_words",

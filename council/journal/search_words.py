@@ -1,7 +1,7 @@
 """The search index of SQLite: finds packets by type, thread, tag, parent or time. PostgreSQL has indexes for that.
 
-The words of a packet are entered after it was written, in batches; packets that are not entered yet are scanned. With
-indexes on the table itself, each commit wrote all over the file, and a decision waited for that.
+The words of a packet are entered in batches after it was written. Packets that are not entered yet are scanned.
+Indexes on the table itself made each commit write all over the file, and delayed decisions.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sqlalchemy.exc import DatabaseError
 from council.journal.schema import packet_store, packet_words, words_entered
 from council.protocol.values import quoted
 
-# A search looks through fewer than these, some two thousand bytes each; to enter them takes some ten milliseconds.
+# A search scans fewer packets than this, about two thousand bytes each. Entering them takes about ten milliseconds.
 ENTER_AT = 1_000
-# So few that they are compared within SQLite's cache, and that nobody waits long until it has ended.
+# Few enough to be compared within SQLite's cache, and to end soon.
 COMPARED_AT_ONCE = 1_000
 TIME = "time"
 _c = packet_store.c
 UNENTERED: ColumnElement[bool] = _c.sequence > select(words_entered.c.upto).scalar_subquery()
 
-# What a packet is found by. An id, a type and a tag may have the same letters: the first word says which it is.
-# Migration 0003 wrote it into each store as a trigger, which may have been replaced since: it must stay as it is.
+# What a packet is found by. An id, a type and a tag may have the same letters, so the first word names the kind.
+# Migration 0003 wrote this into each store as a trigger, which may have been replaced since: it must not change.
 WORDS = """
     SELECT 'time' AS word, "timestamp" AS moment, sequence AS packet FROM packet_store WHERE {which}
     {union} SELECT 'type ' || packet_type, "timestamp", sequence FROM packet_store WHERE {which}
@@ -33,7 +33,7 @@ WORDS = """
     {union} SELECT 'tag ' || value, "timestamp", sequence FROM packet_store, json_each(tags) WHERE {which}
     {union} SELECT 'parent ' || value, "timestamp", sequence FROM packet_store, json_each(parent_ids) WHERE {which}
 """
-# Its key, which a view of that name has not.
+# The key of the table; a view of the same name has none.
 _KEY = text("SELECT name, pk > 0 FROM pragma_table_info('packet_words') ORDER BY name")
 _NO_LIST = text("""
     SELECT min(sequence) FROM packet_store
@@ -67,34 +67,34 @@ _FOREIGN = text(f"""
 
 
 def enter(connection: Connection) -> None:
-    """Enters all that is kept and is not entered yet; a trigger does it. In PostgreSQL there is nothing to do."""
+    """Enters all packets that are not entered yet, by a trigger. Does nothing on PostgreSQL."""
     if connection.dialect.name == "sqlite":
         newest = "(SELECT coalesce(max(sequence), 0) FROM packet_store)"
         connection.exec_driver_sql(f"UPDATE words_entered SET upto = {newest} WHERE upto < {newest}")
 
 
 def index_word(kind: str, value: object) -> str:
-    """Under what a packet with this ``type``, ``thread``, ``tag`` or ``parent`` is entered."""
+    """The word under which a packet with this ``type``, ``thread``, ``tag`` or ``parent`` is entered."""
     return f"{kind} {value}"
 
 
 def holds(column: ColumnElement[Any], some: Any) -> ColumnElement[bool]:
-    """Whether the list in ``column``, of tags or parents, has one of ``some``."""
+    """The condition that the list in ``column``, of tags or parents, has one of ``some``."""
     each = func.json_each(column, type_=Text).table_valued("value")
     return exists(select(literal_column("1")).select_from(each).where(each.c.value.in_(some)))
 
 
 def under(some: Sequence[str], unentered: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a packet is entered under one of these words or, where it is not entered yet, ``unentered`` holds."""
+    """The condition that a packet is entered under one of these words or, if not entered yet, fits ``unentered``."""
     entered = select(packet_words.c.packet).where(packet_words.c.word.in_(some))
     fresh = select(_c.sequence).where(UNENTERED, unentered)
     return or_(_c.sequence.in_(entered), _c.sequence.in_(fresh))
 
 
 def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
-    """What is wrong with the words that are there, beside the packets themselves; None where nothing is.
+    """A difference between the entered words and the packets themselves; None if there is none.
 
-    What is not entered yet has no words, and is found all the same. Asks now and then whether it has ``ended``.
+    Packets that are not entered yet have no words, and are found all the same. Calls ``ended`` now and then, to stop.
     """
     key = connection.execute(_KEY).all()
     if key and key != [("moment", 1), ("packet", 1), ("word", 1)]:
@@ -118,7 +118,7 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
             packet, missing = connection.execute(_MISSING, some).one()
             return f"{_place(connection, packet)} is not entered under {_quoted(missing)}: it is hidden there"
         after, entered = last, entered + due
-    # All that must be there is: where there are as many, there is nothing else.
+    # Every word that must exist does. If the number is equal too, there are no others.
     if connection.execute(select(func.count()).select_from(packet_words)).scalar_one() == entered:
         return None
     packet, foreign = connection.execute(_FOREIGN, {"upto": upto}).one()
@@ -126,7 +126,7 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
 
 
 def _quoted(word: object) -> str:
-    return quoted(word, 80)  # an id whole, with its kind
+    return quoted(word, 80)  # an id in full, with its kind
 
 
 def _place(connection: Connection, packet: int) -> str:

@@ -1,8 +1,8 @@
 """The store of packets: writes them once, reads them back, removes those that have expired.
 
-It is synchronous and thread-safe. Times are arguments, except that the beginning of an epoch is noted by the
-machine's clock, for people. The council's own packets form a journal, a chain of rows that only the newest epoch may
-append to (rules 4.1, 4.5, 4.6). Users' packets stand outside it.
+It is synchronous and thread-safe. Times are arguments; only the beginning of an epoch is noted by the machine's
+clock, for people. The council's own packets form a journal: a chain of rows to which only the newest epoch may append
+(rules 4.1, 4.5, 4.6). Users' packets are outside of it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from council.protocol.packet import (
 
 log = get_logger("council.store")
 
-TIMEOUT_S = 5.0  # how long somebody else may hold the store before one gives up
-# One transaction of these is over in some 10 ms, so that nobody waits long for a run of hygiene.
+TIMEOUT_S = 5.0  # seconds that another process may hold the store before a call fails
+# One transaction of so many removals takes about 10 ms, so that nobody waits long for it.
 GARBAGE_AT_ONCE = 500
 RECORDS_MAX = 10_000
-# One transaction of these takes a second or two, well within what a coordinator beside it waits.
+# One transaction of so many packets takes a second or two. A coordinator of the same store waits longer than that.
 WRITTEN_MAX = 5_000
-# Two writers that hand in the same packets at the same moment: one of them looks again.
+# If two writers pass the same packets at the same time, one of them tries again.
 ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class JournalInfo:
-    """How far one journal is, and who writes it."""
+    """How far a journal is, and its writer."""
 
     journal: str
     epoch: int
@@ -76,7 +76,7 @@ class JournalInfo:
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store is and holds; ``warnings`` say what is dangerous about where it is kept."""
+    """The location and content of a store. ``warnings`` name dangers of the location."""
 
     where: str
     engine: str
@@ -91,7 +91,7 @@ class StoreInfo:
 
 
 class PacketStore:
-    """Packets on disk. Every method raises StoreError where the store fails, and has then kept nothing."""
+    """Packets on disk. Every method raises StoreError if the store fails; it has then kept nothing."""
 
     def __init__(self, database: Database, revisions: tuple[str | None, str]) -> None:
         self.database = database
@@ -103,8 +103,9 @@ class PacketStore:
     ) -> Self:
         """The store at ``url``: a path, ``sqlite:///path``, or ``postgresql://user@host/database``.
 
-        It is made where there is none, and migrated where it is older, unless told otherwise. No call waits
-        longer than ``timeout_s`` for others. Raises StoreError of each kind; CallerError for no address.
+        If there is none it is created, and an older one is migrated, unless the arguments forbid it. No call waits
+        longer than ``timeout_s`` seconds for others. Raises StoreError of each kind; CallerError if ``url`` is
+        invalid.
         """
         database = open_database(url, create=migrate, read_only=read_only, timeout_s=timeout_s)
         try:
@@ -120,11 +121,11 @@ class PacketStore:
 
     @property
     def where(self) -> str:
-        """Where it is, for messages."""
+        """Its location, for messages."""
         return self.database.where
 
     def close(self) -> None:
-        """Gives the store up; what was written is kept already."""
+        """Closes the store. All that was written is kept already."""
         self.database.close()
 
     def __enter__(self) -> Self:
@@ -136,10 +137,10 @@ class PacketStore:
     # The council's own packets
 
     def begin_epoch(self, journal: str, by: str) -> tuple[int, Head]:
-        """A new epoch of ``journal``, begun ``by`` whoever it is, and where the journal stands.
+        """Begins a new epoch of ``journal``. Returns it with the journal's head; ``by`` names the writer.
 
         From now on every older epoch is refused, also in a transaction that waits already (rules 4.6). Raises
-        JournalCorrupt for one that ends in an epoch which never began: the next would begin that, and hide it.
+        JournalCorrupt if the last row's epoch never began: the next epoch would hide that.
         """
         _fit(journal=journal, by=by)
         with self.database.write(f"journal:{journal}") as connection:
@@ -164,14 +165,13 @@ class PacketStore:
     def append_rows(
         self, journal: str, epoch: int, rows: Sequence[Prepared], after: Head
     ) -> tuple[Head, list[bytes]]:
-        """Puts ``rows`` behind ``after``, which the caller holds for the head: all of them, or none.
+        """Appends ``rows`` after ``after``, the head as the caller knows it: all of them, or none.
 
-        The caller is trusted with their bytes and lineage; place, epoch and ids are looked at. Gives the new
-        head, and the hash of each row; the same call again, because the answer to the first was lost, gives the
-        same. Raises EpochFenced where a newer epoch has begun, OutOfOrder where the head is another, and
-        PacketConflict for an id that is taken.
+        The caller is trusted with their bytes and lineage; place, epoch and ids are checked. Returns the new head,
+        and the hash of each row. If the answer is lost, the same call again gives the same. Raises EpochFenced if a
+        newer epoch has begun, OutOfOrder if the head is another, and PacketConflict if an id is taken.
         """
-        # All of it is made beforehand, so that the lock is held for the writing alone.
+        # Prepared before, so that the lock is held only while writing.
         made, behind = appended(self.database.kind, journal, epoch, rows, after)
         try:
             with self.database.write(f"journal:{journal}") as connection:
@@ -180,7 +180,7 @@ class PacketStore:
                     raise fenced(self.where, journal, epoch, newest)
                 if head == after:
                     insert_values(connection, made)
-                elif head != behind:  # where it is, these rows and no others stand there: the hash says so
+                elif head != behind:  # if it is, exactly these rows are there: the hash covers them
                     raise OutOfOrder(
                         f"the journal {journal} in {self.where} ends at position {head.position}, the writer "
                         f"meant {after.position}: begin a new epoch, and go on from where that stands",
@@ -190,7 +190,7 @@ class PacketStore:
                     )
         except IntegrityError as error:
             taken = self._existing([UUID(row.packet_id) for row in rows])
-            if taken is None:  # it was no id: a row does not fit its columns
+            if taken is None:  # no id is taken, so a row does not fit its columns
                 raise StoreError(
                     f"the store {self.where} refuses these rows, and kept none: please report this ({error.orig})",
                     where=self.where,
@@ -202,14 +202,14 @@ class PacketStore:
         return behind, [row[-1] for row in made]
 
     def _existing(self, ids: Sequence[UUID]) -> UUID | None:
-        """One that is kept, or stands there twice."""
+        """One of the ids that is kept already, or occurs twice."""
         if len(set(ids)) < len(ids):
             return next(each for each in ids if ids.count(each) > 1)
         with self.database.read() as connection:
             return next(iter(queries.contents(connection, ids, self.where)), None)
 
     def records(self, journal: str, after: int = 0, limit: int = 1_000) -> list[JournalRow]:
-        """Up to ``limit`` rows of a journal from behind position ``after`` on, as they are; nothing is checked."""
+        """Up to ``limit`` rows of a journal after position ``after``, unchecked."""
         _within("limit", limit, RECORDS_MAX)
         _fit(journal=journal)
         if not 0 <= after < 2**63:
@@ -218,7 +218,7 @@ class PacketStore:
             return queries.records(connection, journal, after, limit)
 
     def placed(self, ids: Collection[UUID]) -> dict[UUID, tuple[int, bytes]]:
-        """Of those packets that stand in a journal, the position there and the canonical bytes."""
+        """The position and the canonical bytes of those packets that are in a journal."""
         c = packet_store.c
         statement = select(c.packet_id, c.position, c.content).where(
             c.position.is_not(None), queries.among(c.packet_id)
@@ -228,24 +228,24 @@ class PacketStore:
             return {row.packet_id: (row.position, row.content) for row in rows}
 
     def lineages(self, ids: Collection[UUID]) -> dict[UUID, PacketLineage | None]:
-        """The lineage of those packets that are kept."""
+        """The lineages of those packets that are kept."""
         with self.database.read() as connection:
             return lineage.lineages(connection, ids, None)
 
     def enter_words(self) -> None:
-        """Has what was appended found by its words from now on, and looked through no more (``words``)."""
+        """Enters the words of appended packets, which are then found without a scan (``search_words``)."""
         with self.database.write() as connection:
             search_words.enter(connection)
 
     # Packets of users
 
     def write(self, packets: Iterable[PacketEnvelopeIn], now: datetime) -> list[PacketWriteResult]:
-        """Keeps packets of users; one result for each, in order, and what is wrong with one stops no other.
+        """Writes packets of users. Returns one result for each, in order; an error of one does not stop the others.
 
-        Ids, times and lineage are completed (rules 4.2, 4.3). A packet that is kept already with this content
-        is ok and reaches no table; with another it is a conflict. A parent that is not there, or has expired,
-        and a ttl that is not ahead are errors. An ``error_message`` begins with the error's code. Raises
-        CallerError for more than WRITTEN_MAX packets.
+        Ids, times and lineage are completed (rules 4.2, 4.3). A packet that is kept already with this content is ok
+        and not written again; with other content it is a conflict. A parent that is missing or has expired, and a ttl
+        that is not in the future, are errors. An ``error_message`` begins with the error's code. Raises CallerError
+        for more than WRITTEN_MAX packets.
         """
         now = queries.aware("now", now)
         given = [(packet, packet.packet_id or new_id(now)) for packet in islice(packets, WRITTEN_MAX + 1)]
@@ -264,7 +264,7 @@ class PacketStore:
         ) from cause
 
     def get(self, packet_id: UUID, now: datetime, *, expired: bool = False) -> PacketEnvelope | None:
-        """One packet, or None; one that has expired by ``now`` only where ``expired`` ones are asked for."""
+        """One packet, or None. One that has expired by ``now`` is returned only if ``expired``."""
         now = queries.aware("now", now)
         with self.database.read() as connection:
             found = queries.packets_of(connection, [packet_id], self.where).get(packet_id)
@@ -285,11 +285,11 @@ class PacketStore:
         limit: int = 100,
         cursor: str | None = None,
     ) -> queries.Page:
-        """A page of the packets that all of these hold for; ``since`` is included, ``until`` is not.
+        """A page of the packets that meet all conditions; ``since`` is included, ``until`` is not.
 
-        Packets of one moment come in the order they were written in. Going on with a page's ``cursor`` and
-        the same question gives every packet that was there at the first page once, whatever is added
-        meanwhile. Raises CallerError for a limit or cursor that is none.
+        Packets of one time come in the order in which they were written. The next page needs the same query and the
+        page's ``cursor``. Every packet that existed at the first page comes once, whatever is added meanwhile. Raises
+        CallerError for an invalid limit or cursor.
         """
         _within("limit", limit, queries.PAGE_MAX)
         _fit(**{} if packet_type is None else {"packet_type": packet_type})
@@ -302,9 +302,9 @@ class PacketStore:
     def ancestors(
         self, packet_id: UUID, now: datetime, *, depth: int | None = None, expired: bool = False
     ) -> list[lineage.Relative]:
-        """What a packet was derived from, nearest first, at most ``depth`` steps away (rules 4.9).
+        """The packets that a packet was derived from, nearest first, at most ``depth`` steps away (rules 4.9).
 
-        Raises UnknownPacket, and CallerError where there are more than RELATIVES_MAX.
+        Raises UnknownPacket, and CallerError if there are more than RELATIVES_MAX.
         """
         with self.database.read() as connection:
             return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=True)
@@ -312,17 +312,17 @@ class PacketStore:
     def descendants(
         self, packet_id: UUID, now: datetime, *, depth: int | None = None, expired: bool = False
     ) -> list[lineage.Relative]:
-        """What was derived from a packet; else as ``ancestors``."""
+        """The packets that were derived from a packet; otherwise like ``ancestors``."""
         with self.database.read() as connection:
             return lineage.relatives(connection, packet_id, now, depth, expired, self.where, up=False)
 
     # Upkeep
 
     def collect_garbage(self, now: datetime) -> int:
-        """Removes the packets of users whose ttl has passed by ``now``, and by the machine's clock; how many."""
+        """Removes users' packets with a ttl before ``now``, and before the machine's time. Returns their number."""
         now = queries.aware("now", now)
         c = packet_store.c
-        # The triggers go by the database's clock, and so does this: a caller's wrong one removes nothing early.
+        # The triggers use the database's clock, and so does this: a caller's wrong clock removes nothing early.
         passed = (c.ttl.is_not(None), c.ttl <= now, c.ttl <= self.database.clock, c.journal.is_(None))
         some = select(c.packet_id).where(*passed).limit(GARBAGE_AT_ONCE)
         statement = delete(packet_store).where(c.packet_id.in_(some.scalar_subquery()))
@@ -335,7 +335,7 @@ class PacketStore:
                 return removed
 
     def info(self) -> StoreInfo:
-        """What the store is and holds."""
+        """The location and content of the store."""
         c = packet_store.c
         with self.database.read() as connection:
             every = select(func.count()).select_from(packet_store)
@@ -361,7 +361,7 @@ class PacketStore:
         )
 
     def export(self, stream: IO[bytes]) -> int:
-        """Writes all that is kept, as it is at this moment, as JSON Lines; how many packets that is.
+        """Writes all packets of this moment as JSON Lines. Returns their number.
 
         Raises StoreCorrupt at the first packet that does not fit its hash: a copy of it would hide the damage.
         """
@@ -369,16 +369,16 @@ class PacketStore:
             return transfer.write_lines(connection, stream, self.where)
 
     def import_(self, stream: IO[bytes]) -> transfer.ImportResult:
-        """Takes in what ``export`` wrote; what is there already is passed over, so that it can be repeated.
+        """Imports what ``export`` wrote. Existing packets are skipped, so an import can be repeated.
 
-        Every packet is checked, every journal's chain verified as it comes. Raises ImportRefused that names
-        the line; what stands before it, in whole transactions, is kept.
+        Every packet is checked, and every journal's chain is verified. Raises ImportRefused that names the line;
+        earlier lines, in whole transactions, are kept.
         """
         return transfer.read_lines(self.database, stream)
 
 
 def new_id(now: datetime) -> UUID:
-    """An id that sorts by its moment (UUIDv7), so that an index grows at its end."""
+    """A UUIDv7, which sorts by its time, so that an index grows at its end."""
     millis = max(0, int(now.timestamp() * 1000)) & (2**48 - 1)
     chance = secrets.randbits(74)
     number = millis << 80 | 0x7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (2**62 - 1)

@@ -1,4 +1,4 @@
-"""The chain of one journal in its store: appends rows behind its head, and reads records back, each checked."""
+"""The chain of one journal in its store: appends rows after its head, and reads records back, checking each."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ PAGE = 500  # rows read at once; each may hold a megabyte
 
 
 class StoredChain:
-    """A journal's chain, as its writer of ``epoch`` goes on with it. ``owner`` is how the store names the writer.
+    """A journal's chain, as the writer of ``epoch`` continues it. ``owner`` is the writer's name in the store.
 
-    ``head`` is the last row, and ``tree`` stands over the rows that were read or appended here.
+    ``head`` is the last row. ``tree`` covers the rows that were read or appended here.
     """
 
     def __init__(self, store: PacketStore, journal: str, owner: str) -> None:
         self._store = store
         self._journal = journal
         self.tree = Tree()
-        # From here on older writers are refused, so that nobody else changes what is read next.
+        # From now on older writers are refused, so nobody else changes what is read next.
         self.epoch, self.head = store.begin_epoch(journal, owner)
 
     def append(self, rows: Sequence[Prepared]) -> None:
@@ -34,7 +34,7 @@ class StoredChain:
             self.tree.append(each)
 
     def records(self, after: Head) -> Iterator[Record]:
-        """The records behind ``after``. Raises JournalCorrupt for the first that does not fit the chain."""
+        """The records after ``after``. Raises JournalCorrupt for the first that does not fit the chain."""
         head = after
         while head.position < self.head.position:
             rows = self._store.records(self._journal, head.position, PAGE)
@@ -53,7 +53,7 @@ class StoredChain:
             raise self._corrupt(head.position, "it is not the one that stood there a moment ago")
 
     def row_hash(self, position: int) -> bytes | None:
-        """The hash of the row at a position; None where there is no such row."""
+        """The hash of the row at a position; None if there is no such row."""
         if not 0 < position <= self.head.position:
             return None
         rows = self._store.records(self._journal, position - 1, 1)

@@ -1,7 +1,7 @@
 """Exports packets from a store and imports them into another, as JSON Lines.
 
-The first line names the format. Then come the epochs and the packets in the order in which they were written (those
-of a journal with their place in its chain). The last line has their number, so that a truncated file is recognised.
+The first line names the format. Then come the epochs, and the packets in the order in which they were written; those
+of a journal have their place in its chain. The last line has their number, so that a truncated file is recognised.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ from council.protocol.packet import (
 from council.protocol.values import quoted, read_json
 
 FORMAT = {"format": "council-store", "version": 1}
-AT_ONCE = 500  # lines of one transaction, so that a council that runs can write in between
+AT_ONCE = 500  # lines of one transaction, so that a running council can write in between
 BYTES_AT_ONCE = 2 * PACKET_BYTES_MAX
 LINE_BYTES_MAX = PACKET_BYTES_MAX + 4_096  # a packet and its place
 
 
 class ImportResult(NamedTuple):
-    """What an import came to. ``orphans`` are among the ``packets`` taken: a parent of theirs had been removed
-    before, so that their lineage could not be checked against it."""
+    """The result of an import.
+
+    ``orphans`` counts imported packets with a parent that had been removed, so that their lineage could not be
+    checked against it.
+    """
 
     packets: int
     there_already: int
@@ -59,7 +62,7 @@ class _Line(NamedTuple):
 
 
 def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
-    """Writes everything that ``connection`` sees; how many packets that is."""
+    """Writes everything that ``connection`` sees. Returns the number of packets."""
     stream.write(_json(FORMAT))
     for epoch in queries.begun(connection, where):
         stream.write(_json({"epoch": epoch | {"begun_at": epoch["begun_at"].isoformat()}}))
@@ -72,9 +75,7 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
     )
     count = 0
     last: dict[str, bytes] = {}  # the hash of each journal's last row
-    with closing(
-        connection.execute(statement)
-    ) as rows:  # an error's frames would keep the connection where it is
+    with closing(connection.execute(statement)) as rows:  # an error's frames would keep the connection open
         for row in rows:
             content = queries.whole(row.packet_id, row.content, row.content_hash, where)
             chain = b""
@@ -95,7 +96,7 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
 
 
 def read_lines(database: Database, stream: IO[bytes]) -> ImportResult:
-    """Takes lines in; see ``PacketStore.import_``."""
+    """Imports lines; see ``PacketStore.import_``."""
     total = ImportResult(0, 0, 0)
     newest: dict[str, int] = {}
     batch: list[_Line] = []
@@ -157,7 +158,7 @@ def _read(number: int, found: Mapping[str, Any]) -> _Line:
     if packet is None:
         raise _refused(number, "packet: expected an object")
     content = packet.canonical()
-    # What is kept is what came, so what came must be the one form that a packet is hashed in.
+    # The given packet is stored, so it must be in the canonical form, which is hashed.
     if content != json.dumps(given, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode():
         raise _refused(
             number, "the packet is not in its canonical form; import what council store export wrote"
@@ -217,7 +218,7 @@ def _import_lines(database: Database, lines: list[_Line], newest: Mapping[str, i
 
 
 class _Batch:
-    """Some lines on their way in, beside what is there."""
+    """Some lines to be imported, and the related packets that exist."""
 
     def __init__(
         self, connection: Connection, lines: list[_Line], newest: Mapping[str, int], journals: set[str]
@@ -270,7 +271,7 @@ class _Batch:
         return ImportResult(len(rows), there_already, orphans)
 
     def _follow(self, line: _Line, kept_hash: bytes) -> None:
-        """Verifies the line's place in its journal, and that nobody else writes that (rules 4.5, 4.6)."""
+        """Verifies the line's place in its journal, and that nobody else writes that journal (rules 4.5, 4.6)."""
         assert line.journal is not None
         what = f"journal {line.journal}, position {line.position}"
         if line.journal in self.fenced:
@@ -294,14 +295,14 @@ class _Batch:
         self.heads[line.journal] = Head(line.position, line.row_hash)
 
     def _orphan(self, line: _Line) -> bool:
-        """Whether a parent is no longer there; what can be checked of the lineage is."""
+        """Whether a parent is missing. The rest of the lineage is checked."""
         given: PacketLineage | None = line.packet.lineage
         if given is None:
             return False
         known = self.known
         gone: set[UUID] = set()
         if given.generation and given.root_packet_id:
-            # For one that is gone stands what it must have been, beside those that are there.
+            # A missing parent is assumed to have the generation and root that it must have had.
             gone = {each for each in given.parent_ids if each not in known}
             stand_in = PacketLineage(generation=given.generation - 1, root_packet_id=given.root_packet_id)
             known = {**{each: known.get(each) for each in given.parent_ids}, **dict.fromkeys(gone, stand_in)}

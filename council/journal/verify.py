@@ -1,8 +1,8 @@
-"""Reads a journal from its first record to its last, and names the first one that was changed (rules 4.5).
+"""Reads a journal from the first to the last record, and names the first one that was changed (rules 4.5).
 
 Whoever can write the database can also recompute every hash. A checkpoint that was kept elsewhere shows that, and
-shows records that were cut off the end; without a checkpoint neither is found. The time and the owner of an epoch
-stand outside the chain. So do the words of the search index in SQLite, which are compared with the packets.
+records that were cut off the end. Without a checkpoint neither is found. The time and the owner of an epoch are
+outside of the chain. So are the words of SQLite's search index, which are compared with the packets.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from council.protocol.errors import (
 from council.protocol.packet import StoredLineage, StoredPacket, read_packet
 from council.protocol.values import quoted, text_problem
 
-Progress = Callable[[int, int], None]  # how many records are verified, and how many there are
+Progress = Callable[[int, int], None]  # the number of verified records, and of all
 
 ROWS_AT_ONCE = 1_000
-# Of so many packets and more the lineage is at hand; that of an older parent is read again.
+# The lineages of at least so many packets are kept in memory; that of an older parent is read again.
 LINEAGES_KEPT = 100_000
 ADVICE = "put the store aside untouched, and go back to a copy that verifies"
 
-# By ``sequence``, in which the store writes and reads, and past the index on positions, which is not what is
-# verified. SQLite says by itself whether the generated column is one still.
+# By ``sequence``, the order in which the store writes and reads, and not by the index on positions, which is not
+# verified. SQLite itself shows whether the generated column still is one.
 _ROWS = {
     "sqlite": """
         SELECT position, epoch, previous_hash, content_hash, row_hash, content,
@@ -66,9 +66,9 @@ _PARENT = {"sqlite": f"{_CONTENT}:id", "postgresql": f"{_CONTENT}CAST(:id AS uui
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A journal that holds: its ``rows``, ``head``, the Merkle ``tree`` over it, and its newest ``epoch``.
+    """A valid journal: its ``rows``, ``head``, the Merkle ``tree`` over them, and its newest ``epoch``.
 
-    ``checkpoint`` is the one that it was compared with, if any; ``after`` so many rows stand behind that.
+    ``checkpoint`` is the one that it was compared with, if any; ``after`` is the number of rows after it.
     """
 
     journal: str
@@ -95,12 +95,12 @@ def verify(
     see: Callable[[int, bytes, str], None] | None = None,
     searches: bool = True,
 ) -> Verified:
-    """Verifies a journal as it is at this moment, also while a council writes it; with ``checkpoint``, against that.
+    """Verifies a journal as of now, also while a council writes it; if there is a ``checkpoint``, against that.
 
-    ``key`` and ``council_id`` are what the checkpoint must be by and of. ``see`` is told every row's position,
-    hash and packet id. ``searches``: those of the whole store are verified as well. Raises JournalCorrupt with the
-    ``position`` of the first bad record and ``what`` is wrong with it, StoreCorrupt for a store whose searches
-    mislead, though the journal holds, CheckpointRefused, CallerError for a journal that is not there, and StoreError.
+    ``key`` and ``council_id`` are those that the checkpoint must have. ``see`` gets every row's position, hash and
+    packet id. ``searches``: the search words of the whole store are verified too. Raises JournalCorrupt with the
+    ``position`` of the first bad record and ``what`` is wrong with it; StoreCorrupt if the journal is valid but the
+    search words are not; CheckpointRefused; CallerError if there is no such journal; and StoreError.
     """
     if problem := text_problem(journal):
         raise CallerError(f"journal: {quoted(journal)} {problem}")
@@ -123,7 +123,7 @@ def verify(
                 progress(done, max(done, total))
         found = walk.result()
         for _ in begun_epochs(connection, store.where, journal):
-            pass  # it raises where one can't be read
+            pass  # it raises if one is invalid
         if what := misleading():
             raise StoreCorrupt(
                 f"journal {quoted(journal)} in {store.where} holds, but searches of this store mislead: {what}. "
@@ -137,7 +137,7 @@ def verify(
 
 @contextmanager
 def _words_compared(store: PacketStore, wanted: bool) -> Iterator[Callable[[], str | None]]:
-    """Compares the words meanwhile; what it gives waits for what came of it. SQLite does it, on another core."""
+    """Compares the search words meanwhile; the given function waits for the result. SQLite uses another core."""
     if not wanted or store.database.kind != "sqlite":
         yield lambda: None
         return
@@ -170,7 +170,7 @@ def _check(checkpoint: Checkpoint, journal: str, key: str | None, council_id: st
 
 
 class _Verification:
-    """One way through one journal, up to its first bad record."""
+    """One pass over one journal, up to its first bad record."""
 
     def __init__(
         self,
@@ -189,20 +189,20 @@ class _Verification:
         self.head = Head()
         self.epoch = 0
         self.tree = Tree()
-        # Generation and root of packets passed, the newer and the older ones.
+        # The generation and root of verified packets, newer and older ones.
         self.young: dict[str, tuple[int, str]] = {}
         self.old: dict[str, tuple[int, str]] = {}
 
     def through(self, see: Callable[[int, bytes, str], None] | None) -> Iterator[int]:
-        """Verifies row by row; how many are, now and then. Raises JournalCorrupt."""
+        """Verifies row by row. Gives the number of verified rows now and then. Raises JournalCorrupt."""
         self._meet()
         sqlite = self.connection.dialect.name == "sqlite"
         statement = text(_ROWS[self.connection.dialect.name])
         stream = self.connection.execution_options(yield_per=ROWS_AT_ONCE)
         grow = self.tree.append
         met = self.checkpoint.position if self.checkpoint else 0
-        # Closed whatever happens: a cursor that an error's traceback keeps open would hold its moment, also for
-        # whoever is given the connection next.
+        # Closed in any case: a cursor that an error's traceback keeps open would hold its point in time, also for the
+        # next user of the connection.
         with stream.execute(statement, {"journal": self.journal}) as found:
             for batch in found.partitions(ROWS_AT_ONCE):
                 for row in batch:
@@ -235,7 +235,7 @@ class _Verification:
     def _follow(
         self, position: Any, epoch: Any, previous: Any, kept_hash: Any, own_hash: Any, content: Any
     ) -> None:
-        """Whether a row is the one that must come now, in its place and with its hashes."""
+        """Checks that a row is the next one, with the right place and hashes."""
         expected = self.head.position + 1
         if type(position) is not int or position != expected:
             self._misplaced(position, expected)
@@ -276,7 +276,7 @@ class _Verification:
         self.epoch = epoch
 
     def _descend(self, position: int, packet: StoredPacket[Any]) -> None:
-        """Whether a packet's lineage is what its parents make it (rules 4.3), which stand before it."""
+        """Checks that a packet's lineage follows from its parents (rules 4.3), which come before it."""
         given = packet.lineage
         if given is None:
             now = (0, packet.packet_id)
@@ -304,18 +304,18 @@ class _Verification:
         return 1 + max(generation for generation, _ in known), known[0][1]
 
     def _read(self, position: int, parent: str) -> tuple[int, str]:
-        """The generation and root of a packet that was passed long ago."""
+        """The generation and root of a packet that was verified long ago."""
         statement = text(_PARENT[self.connection.dialect.name])
         bound = {"journal": self.journal, "before": position, "id": parent}
         content = self.connection.execute(statement, bound).scalar_one_or_none()
         if content is None:
             self._bad(position, f"its lineage names the parent {parent}, which is not before it")
         lineage = read_packet(content).lineage
-        # Verified when it was passed: it has both, if any.
+        # It was verified before, so it has both or neither.
         return (0, parent) if lineage is None else (lineage.generation or 0, lineage.root_packet_id or parent)
 
     def _meet(self) -> None:
-        """Compares with the checkpoint, where that is what stands now."""
+        """Compares with the checkpoint, if this is its position."""
         kept = self.checkpoint
         if kept is None or kept.position != self.head.position:
             return
@@ -329,10 +329,10 @@ class _Verification:
             self._bad(kept.position, f"it is of epoch {self.epoch}, the checkpoint of {kept.epoch}")
         if kept.epoch not in self.begun and kept.epoch:
             self._bad(kept.position, f"epoch {kept.epoch}, which the checkpoint names, was never begun")
-        self.epoch = kept.epoch  # whoever signed had fenced every older one
+        self.epoch = kept.epoch  # the signer's epoch had shut out every older one
 
     def result(self) -> Verified:
-        """What came of it. Raises JournalCorrupt for what is missing at the end."""
+        """The result. Raises JournalCorrupt if records are missing at the end."""
         end = self.head.position
         kept = self.checkpoint
         if kept is not None and kept.position > end:

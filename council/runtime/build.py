@@ -1,4 +1,4 @@
-"""What a council is made of, by its configuration: rules, seats, clock. Knows not how they reach each other."""
+"""Builds the parts of a council from its configuration: rules, seats, clock. It does not connect them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from council.config.build_minds import build_mind
 from council.config.charter_files import charter_files_of
 from council.config.settings import MODEL_MIND, NOBODY, OBSERVER, CouncilConfig, SeatConfig
 from council.core.state import Budget, Caps, Rules
+from council.kinds.identity import kept_identity
 from council.protocol.errors import MindError
-from council.runtime.identity import kept_identity
 from council.runtime.surroundings import Clock, Fitting
 
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ def rules_of(config: CouncilConfig) -> Rules:
 
 
 def _caps(tokens: int | None, usd: float | None) -> Caps:
-    return Caps(
-        tokens, None if usd is None else int(Decimal(str(usd)).scaleb(6))
-    )  # never more than was meant
+    return Caps(tokens, None if usd is None else int(Decimal(str(usd)).scaleb(6)))  # never more than was set
 
 
 def _has_caps(seat: SeatConfig) -> bool:
@@ -67,29 +65,29 @@ def _caps_of(seat: SeatConfig, config: CouncilConfig) -> Caps:
 
 
 def fitting_of(config: CouncilConfig) -> Fitting | None:
-    """What measures proposals for this council; None where a seat thinks without a model, and takes any."""
+    """The check whether proposals fit this council; None if a seat without a model takes any proposal."""
     if any(seat.mind != MODEL_MIND for seat in config.seats):
         return None
-    from council.runtime.prompt_capacity import PromptCapacities  # tokenizers, of no use to others
+    from council.runtime.prompt_capacity import PromptCapacities  # tokenizers, which others do not need
 
     return PromptCapacities(config)
 
 
 def system_clock() -> Clock:
-    """The machine's clocks; uptime counts from now."""
+    """The machine's clocks. Uptime counts from now."""
     began_s = time.monotonic()
     return Clock(uptime=lambda: time.monotonic() - began_s, wall=time.time)
 
 
 def new_council_id(name: str) -> str:
-    """An id that no other council, nor an earlier one of this name, has (rules 1.12)."""
+    """A unique id: no other council has it, nor an earlier one of this name (rules 1.12)."""
     return f"{name}.{secrets.token_hex(8)}"
 
 
 def new_seat(
     config: CouncilConfig, name: str, key: bytes, council_id: str, spans: Spans | None = None
 ) -> SeatHost:
-    """The seat of that name, with its mind built. Raises MindError."""
+    """The seat of that name, with a new mind. Raises MindError."""
     seat = next(seat for seat in config.seats if seat.name == name)
     mind = build_mind(seat, config)
     if config.observer == name and not isinstance(mind, ObservingMind):

@@ -1,6 +1,6 @@
-"""Says when what the driver did is written, and when those who wait hear of it. Has no clock, no I/O, no rules.
+"""Decides when the driver's records are written, and when waiting callers are told. Has no clock, no I/O, no rules.
 
-Whoever performs it runs this loop after each turn of the driver, and again once ``next_due`` has come::
+The coordinator runs this loop after each turn of the driver, and again when ``next_due`` has come::
 
     while commit.writes(driver, now):
         position, records = driver.position, driver.drain()
@@ -10,8 +10,8 @@ Whoever performs it runs this loop after each turn of the driver, and again once
         commit.written(position, now)  # kept
         driver.saved(position)  # tell
 
-Nothing is told before it is kept (rules 4.7). One write runs at a time, and the next takes along all that came in
-meanwhile (group commit). ``now`` are seconds of any one clock that does not go back.
+Nothing is told before it is kept (rules 4.7). One write runs at a time; the next includes all records that arrived
+meanwhile (group commit). ``now`` is seconds of any one clock that does not go back.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import math
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
-# So many times its journal's linger a write is put off at most, while more comes or nothing is deliberated.
+# A write is put off at most so many times its journal's linger, while more records come or nothing is deliberated.
 LINGERS_MAX = 10
-# Whoever waits for a write hears after so long that nothing can be kept.
+# Callers that wait for a write are told after so many seconds that nothing can be kept.
 TROUBLE_CHECK_S = 0.5
 
 
 class PendingRecords(Protocol):
-    """The part of a driver that says what there is to write."""
+    """The part of a driver that says what must be written."""
 
     @property
     def position(self) -> int:
@@ -35,19 +35,19 @@ class PendingRecords(Protocol):
 
     @property
     def awaits_saving(self) -> bool:
-        """Whether there is something to keep, or to tell once it is kept."""
+        """Whether there is something to keep, or to tell after it is kept."""
 
     @property
     def hurries(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether somebody waits for the write."""
 
     @property
     def deliberates(self) -> bool:
-        """Whether some proposal waits for seats."""
+        """Whether a proposal waits for seats."""
 
 
 class _Linger(NamedTuple):
-    """A write that is put off until ``until_s``; ``position`` was the newest record's when that was said."""
+    """A write is put off until ``until_s``. ``position`` was the newest record's at that decision."""
 
     since_s: float
     until_s: float
@@ -55,10 +55,10 @@ class _Linger(NamedTuple):
 
 
 class Commit:
-    """The writes of one coordinator. Records up to ``position`` are kept when it begins.
+    """The writes of one coordinator. It starts with the records up to ``position`` kept.
 
-    ``linger_s`` is how long a record that nobody waits for may wait for others to be written with it, 0 for not at
-    all. ``write_s`` is how long the last write took that took time.
+    ``linger_s`` is how many seconds a record that nobody waits for may wait for others; 0 means not at all.
+    ``write_s`` is the duration of the last write that took any time.
     """
 
     def __init__(self, position: int, linger_s: float) -> None:
@@ -79,12 +79,12 @@ class Commit:
 
     @property
     def lingers(self) -> bool:
-        """Whether a write is put off."""
+        """Whether a write is being put off."""
         return self._lingering is not None
 
     @property
     def next_due(self) -> float:
-        """When there is something to do by then at the latest, ``writes`` or ``stall_due``; infinite for never."""
+        """The latest time at which ``writes`` or ``stall_due`` must be asked again; infinite for never."""
         if self.failed:
             return math.inf
         return min(self._look_at, self._lingering.until_s if self._lingering is not None else math.inf)
@@ -92,7 +92,7 @@ class Commit:
     # Writing
 
     def writes(self, work: PendingRecords, now: float) -> bool:
-        """Whether a write begins now."""
+        """Whether a write begins now. The caller must then begin one."""
         if self.failed or self.writing or not work.awaits_saving:
             return False
         if work.hurries or self._wanted > self.kept_position:
@@ -100,10 +100,10 @@ class Commit:
         return not (self._linger_s and self._put_off(work, now))
 
     def _put_off(self, work: PendingRecords, now: float) -> bool:
-        """Whether the write waits for more to write along: a proposal's record can go with its ballots'.
+        """Whether the write waits for more records: a proposal's record can be written with its ballots'.
 
-        As long as more comes, but for a limit: a write that begins just before a decision would hold that up.
-        Where nothing is deliberated, for all of that limit: a late ballot goes with the next decision, in one commit.
+        It waits while more records arrive, up to a limit, because a write just before a decision would delay that
+        one. If nothing is deliberated it waits until the limit: a late ballot is then written with the next decision.
         """
         since_s = now
         if self._lingering is not None:
@@ -117,38 +117,39 @@ class Commit:
         return True
 
     def hurry(self, position: int) -> None:
-        """Somebody waits until the record at ``position`` is kept."""
+        """Called when somebody waits until the record at ``position`` is kept."""
         self._wanted = max(self._wanted, position)
 
     def began(self, position: int, now: float) -> None:
-        """A write of all up to ``position`` is under way."""
+        """A write of all records up to ``position`` has begun."""
         self._began_s, self._lingering = now, None
         self._look_at = min(self._look_at, now + TROUBLE_CHECK_S)
 
     def written(self, position: int, now: float) -> None:
-        """All up to ``position`` is kept: by the write that began, or at once where that takes no time."""
+        """All records up to ``position`` are kept, by the write that began or by one that took no time."""
         if self._began_s is not None:
             self.write_s = now - self._began_s
         self.kept_position = position
         self._began_s = self._lingering = None
         self._look_at = (
             now if self._stalled else math.inf
-        )  # who heard of a stall hears at once that it is over
+        )  # callers that were told of a stall are told of its end at once
 
     def fail(self) -> None:
-        """A write failed for good: nothing is written after a gap."""
+        """A write failed for good. No further write may follow a gap."""
         self.failed = True
 
     # Stalls
 
     def stall_due(self, now: float) -> bool:
-        """Whether it is time to look whether the write stalls; see ``looked``."""
+        """Whether it is time to check for a stall; see ``looked``."""
         return not self.failed and now >= self._look_at
 
     def looked(self, now: float, owed: Collection[str], *, stalls: bool) -> set[str]:
-        """Who is to hear how it is now, of the sessions that are ``owed`` something.
+        """The sessions to be told of the stall or its end, among those that are ``owed`` an answer.
 
-        Each hears once that nothing can be kept, and once that it can be again: how long it waits is its own to say.
+        Each is told once that nothing can be kept, and once that it can be again. It decides itself how long it
+        waits.
         """
         told = set(owed) - self._stalled if stalls else self._stalled
         self._stalled = self._stalled | told if stalls else set()

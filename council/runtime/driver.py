@@ -21,6 +21,7 @@ from council.core.proposals import how_it_stands
 from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, new_council
 from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
+from council.kinds.identity import judged
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
@@ -29,7 +30,6 @@ from council.runtime.archive import Archive, Away, named_in
 from council.runtime.durable_state import DurableState, escalations
 from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
 from council.runtime.feed import Feed, Flood, ways_of
-from council.runtime.identity import judged
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders, Watchers

@@ -1,4 +1,4 @@
-"""How a council stands at the last position that is kept: all that may be told while nothing is kept (rules 4.7)."""
+"""A council's state at the last kept position: all that may be told during a stall of the journal (rules 4.7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from council.runtime.archive import Earlier
 
 
 class DurableState(NamedTuple):
-    """The council as of ``position``; ``counts`` are its decisions by outcome, ``ways`` what else is counted."""
+    """The council as of ``position``. ``counts`` are decisions by outcome; ``ways`` are the other counters."""
 
     position: int
     open: Mapping[str, Proposal]
@@ -22,9 +22,9 @@ class DurableState(NamedTuple):
     identity_change: IdentityChange | None
 
     def decision(self, proposal_id: str, now: Decision | None, stalled: StoreError) -> Decision | None:
-        """The decision on a proposal or how it stood; ``now`` is how it stands by what is not kept.
+        """The kept decision or standing of a proposal. ``now`` is its standing including records that are not kept.
 
-        Raises ``stalled`` where it came to stand otherwise since: that can't be told, and nothing else be said.
+        Raises ``stalled`` if the two differ: the new one can't be told yet, and the old one is no longer true.
         """
         closed, proposal = self.closed.get(proposal_id), self.open.get(proposal_id)
         if closed is None and proposal is None:
@@ -37,5 +37,5 @@ class DurableState(NamedTuple):
 
 
 def escalations(opened: Mapping[str, Proposal]) -> list[Escalation]:
-    """Those of these proposals that wait for a human, oldest first."""
+    """The escalations of those proposals that wait for a human, oldest first."""
     return [each.escalation for each in opened.values() if each.escalation is not None]

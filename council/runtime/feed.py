@@ -10,31 +10,11 @@ from typing import Any
 import msgspec
 
 from council.core import effects as do
-from council.core.state import Decision, plain
+from council.core.state import plain
+from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
-EVENT_KINDS: dict[type, str] = {
-    do.AnnounceProposal: "proposal",
-    do.AnnounceBallot: "ballot",
-    do.AnnounceLoss: "loss",
-    do.AnnounceObservation: "observation",
-    do.AnnouncePrimeEscalation: "to_prime",
-    do.AnnounceRuling: "ruling",
-    do.AnnounceOverruns: "overrun",
-    do.AnnounceSpending: "spending",
-    do.AnnounceDenial: "denial",
-    do.AnnounceEscalation: "to_human",
-    do.AnnounceDecision: "decision",
-    do.AnnounceOutcome: "outcome",
-    do.AnnounceRoll: "roll",
-    do.AnnounceStart: "start",
-    do.AnnounceIdentityChange: "identity_change",
-    do.AnnounceCreator: "creator_change",
-    do.RaiseAlert: "alert",
-    do.AnnounceRefusal: "refusal",
-}
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODERS: dict[str, Any] = {kind: msgspec.msgpack.Decoder(of) for of, kind in EVENT_KINDS.items()}
 # What is counted of decisions beside their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have so many bytes at most, and each so many beside its own.
@@ -97,7 +77,7 @@ class Feed:
 
     def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.position = 0
-        self._kept: deque[tuple[float, str, bytes]] = deque()
+        self._kept: deque[tuple[float, type[do.Effect], bytes]] = deque()
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._bytes = self._new = self._new_bytes = 0
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
@@ -105,14 +85,13 @@ class Feed:
 
     def newest(self, count: int) -> list[tuple[float, do.Effect]]:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
-        return [
-            (at, _DECODERS[kind].decode(packed)) for at, kind, packed in islice(reversed(self._kept), count)
-        ][::-1]
+        newest = islice(reversed(self._kept), count)
+        return [(at, msgspec.msgpack.decode(packed, type=of)) for at, of, packed in newest][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
         packed = _ENCODER.encode(effect)
-        self._kept.append((wall_s, EVENT_KINDS[type(effect)], packed))
+        self._kept.append((wall_s, type(effect), packed))
         self._bytes += len(packed) + EVENT_BYTES
         while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
             self._bytes -= len(self._kept.popleft()[2]) + EVENT_BYTES
@@ -144,20 +123,7 @@ class Feed:
         first = position + 1 - oldest
         found = []
         for index in range(first, min(first + limit, len(self._kept))):
-            wall_s, kind, packed = self._kept[index]
-            data = plain(_DECODERS[kind].decode(packed))
-            found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": data})
+            wall_s, of, packed = self._kept[index]
+            data = plain(msgspec.msgpack.decode(packed, type=of))
+            found.append({"position": oldest + index, "at": wall_s, "kind": ANNOUNCED[of].kind, "data": data})
         return found
-
-
-def decided_by(decision: Decision) -> str:
-    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
-    if decision.answer is not None:
-        return "human"
-    if decision.outcome in ("deferred", "cancelled"):
-        return "nobody"
-    if decision.ruling is not None:
-        return "ruling"
-    if decision.tie_break is not None:
-        return "tie_break"
-    return "early" if decision.early else "all_ballots"

@@ -1,4 +1,4 @@
-"""Which journal a council of a configuration has, and where. Knows nothing of what is in it."""
+"""Finds and opens the journal of a council's configuration. Knows nothing of its contents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FILE_NAME = "store.db"
 
 
 def store_address(config: CouncilConfig, *, make: bool = False) -> str:
-    """Where packets are kept: as configured, or in a file of this user's; ``make`` its folder if need be.
+    """The address of the packet store: the configured one, or a file of this user; ``make`` creates its folder.
 
-    A part of a pool has an SQLite file of its own, beside that one: SQLite takes one writer at a time. Raises
+    A part of a pool has its own SQLite file next to that one, because SQLite allows one writer at a time. Raises
     OperatorError.
     """
     address = _store_address(config, make)
@@ -33,9 +33,9 @@ def _own(address: str, name: str) -> str:
 
 
 def part_address(address: str, name: str) -> str | None:
-    """The file of a pool's part of that name, where there is one beside the store at ``address``.
+    """The file of a pool's part of that name, if there is one next to the store at ``address``.
 
-    Raises CallerError for no address.
+    Raises CallerError if ``address`` is invalid.
     """
     if address.startswith("postgres") or not re.search(r"\.\d+$", name):
         return None
@@ -46,7 +46,7 @@ def part_address(address: str, name: str) -> str | None:
 
 
 def _to_write(config: CouncilConfig) -> str:
-    """The address of the store that a council is to write. Raises PoolMismatch for a pool's part by itself."""
+    """The address of the store that a council will write. Raises PoolMismatch if it is a pool's part alone."""
     address = store_address(config, make=True)
     of_pool = part_address(address, config.name) if config.pool is None else None
     if of_pool is not None:
@@ -74,9 +74,9 @@ def _store_address(config: CouncilConfig, make: bool) -> str:
 
 
 def with_store_paths(config: CouncilConfig) -> CouncilConfig:
-    """The configuration with store and checkpoint named, as they are found here and now.
+    """The configuration with the addresses of store and checkpoint filled in, as they are found here and now.
 
-    A journal in a file is so found in the state folder of whoever launches the council, on the node of the launch.
+    So a journal in a file is in the state folder of the user who launches the council, on the node of the launch.
     Ray's own processes may have another state folder.
     """
     if config.store == MEMORY:
@@ -87,18 +87,18 @@ def with_store_paths(config: CouncilConfig) -> CouncilConfig:
 
 
 def checkpoint_file(config: CouncilConfig, address: str) -> Path:
-    """The file of a journal's last checkpoint: as configured, or one for each store and name."""
+    """The file of a journal's newest checkpoint: the configured one, or one for each store and name."""
     if config.checkpoint is not None:
         return Path(config.checkpoint).expanduser()
     from council.journal.address import where_of
 
-    where = where_of(address)  # one, however the store is spelled, or a cut would go unnoticed under another
+    where = where_of(address)  # normalized: a checkpoint must be found under any spelling of the store
     mark = hashlib.sha256(where.encode()).hexdigest()[:12]
     return state_dir() / "journals" / f"{config.name}.{mark}.checkpoint"
 
 
 def council_id_of(config: CouncilConfig, new_id: str) -> str:
-    """The id of the council whose journal this configuration names; ``new_id`` where there is none yet.
+    """The id of the council in this configuration's journal, or ``new_id`` if there is no journal yet.
 
     Raises StoreError.
     """
@@ -111,7 +111,7 @@ def council_id_of(config: CouncilConfig, new_id: str) -> str:
     try:
         store = PacketStore.open(address, read_only=True)
     except StoreUnreachable:
-        return new_id  # there is none yet; whoever is to write it says so where it is out of reach
+        return new_id  # no journal yet; if the store can't be reached, opening it for writing raises
     except StoreOutdated:
         store = PacketStore.open(address)
     with store:
@@ -126,13 +126,13 @@ def journal_key(name: str) -> bytes:
 
 
 def sender_key(config: CouncilConfig, sender: str | None) -> bytes | None:
-    """The key of the client of that name, kept as long as the journal knows the name; None for all others.
+    """The stored key of the client of that name, while the journal knows the name; None for other clients.
 
-    Raises ConfigError for what is no sender's name, and OperatorError as ``kept_key`` does.
+    Raises ConfigError if ``sender`` is not a valid name, and OperatorError as ``kept_key`` does.
     """
     if not sender or config.store == MEMORY:
         return None
-    signing.check_name(sender)  # it names a file, and must not lead out of the folder
+    signing.check_name(sender)  # it becomes a file name, and must not lead out of the folder
     path = state_dir() / "journals" / f"{config.name}.senders" / f"{sender}.key"
     return kept_key(
         path, f"the sender {sender}", ", or give key=", anew="put back the one it had, or give key="
@@ -140,10 +140,10 @@ def sender_key(config: CouncilConfig, sender: str | None) -> bytes | None:
 
 
 def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover: bool = False) -> Journal:
-    """The journal, ready to be written by the council of ``council_id``; ``key`` signs its checkpoints.
+    """Opens the journal for writing by the council of ``council_id``; ``key`` signs its checkpoints.
 
-    Raises StoreError of each kind, JournalHeld while another coordinator that lives writes it, and
-    OperatorError where it is another council's.
+    Raises StoreError of each kind, JournalHeld while another live coordinator writes it, and OperatorError if it
+    belongs to another council.
     """
     if config.store == MEMORY:
         return MemoryJournal(config.events_kept)
@@ -153,7 +153,7 @@ def open_journal(config: CouncilConfig, council_id: str, key: bytes, *, takeover
     store = PacketStore.open(_to_write(config))
     try:
         found = identity(store, config.name)
-        if found not in (None, council_id):  # before this one begins an epoch, which would end that one
+        if found not in (None, council_id):  # checked first, because a new epoch would shut out that council
             raise _of_another(config.name, store.where, found)
     except BaseException:
         store.close()

@@ -1,6 +1,6 @@
-"""What a coordinator answers its clients, as bytes and back. Knows nothing of who asked.
+"""A coordinator's answers to its clients, and their bytes. Knows nothing of the clients.
 
-``ref`` names the sealed envelope that an answer is to, even where its id could not be read.
+``ref`` identifies the sealed envelope that is answered, even if its id could not be read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from council.protocol.errors import CouncilError, EnvelopeError, Refused
 
 
 class Told(Value, frozen=True, tag_field="kind", tag="told"):
-    """The decision on a proposal, or how it stands while it waits for a human."""
+    """The decision on a proposal, or its standing while it waits for a human."""
 
     decision: Decision
 
 
 class Acknowledged(Value, frozen=True, tag_field="kind", tag="ack"):
-    """An act was taken: a cancellation, a human's answer."""
+    """An act was accepted: a cancellation, a human's answer."""
 
     ref: str
 
@@ -38,18 +38,18 @@ class Failed(Value, frozen=True, tag_field="kind", tag="failed"):
     facts: dict[str, str | int | float] = msgspec.field(default_factory=dict)
 
     def error(self) -> CouncilError:
-        """The error, as its own type."""
+        """The error, as an instance of its own class."""
         return error_of(self.type, self.code, self.message, self.facts)
 
 
 class Stalled(Value, frozen=True, tag_field="kind", tag="stalled"):
-    """Nothing can be kept at the moment, and ``why``, so that whoever waits waits on; None once it can be again."""
+    """Nothing can be kept at present, and ``why``, so that callers keep waiting; ``why`` is None at the end of it."""
 
     why: Failed | None
 
 
 Message = Told | Acknowledged | Failed | Stalled
-# Of an error so much is told and journaled: it may quote what came from outside.
+# The characters of an error's message that are told and journaled: it may quote text from outside.
 MESSAGE_CHARS_MAX = 2_000
 
 _ENCODER = msgspec.json.Encoder()
@@ -62,19 +62,19 @@ _ERRORS = {
 
 
 def error_of(kind: str, code: str, message: str, facts: Mapping[str, Any]) -> CouncilError:
-    """The error of that class, or the root of all where there is none; facts named as its arguments are left out."""
+    """An error of that class; CouncilError if the class is unknown. Facts with an argument's name are left out."""
     found = _ERRORS.get(kind, CouncilError)
     kept = {name: fact for name, fact in facts.items() if name not in ("self", "message", "code")}
     return found(message, code=code, **kept) if issubclass(found, Refused) else found(message, **kept)
 
 
 def printable(text: str) -> str:
-    """Words from elsewhere as they can be kept and told: cut, without NUL and halves of surrogate pairs."""
+    """A foreign text in a form that can be kept and told: cut, without NUL and halves of surrogate pairs."""
     return text[:MESSAGE_CHARS_MAX].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 def failure(sealed: bytes, error: CouncilError) -> Failed:
-    """What the sender of ``sealed`` is told of ``error``: of its facts the short ones, as they were."""
+    """The answer to the sender of ``sealed`` about ``error``, with those of its facts that are short."""
     facts = {
         name: fact
         for name, fact in error.facts.items()
@@ -97,5 +97,5 @@ def from_bytes(data: bytes) -> Message:
 
 
 def reference(sealed: bytes) -> str:
-    """Names a sealed envelope in the reply to whoever sent it, even where its id can't be read."""
+    """An id for a sealed envelope in its answer, even if the envelope's own id can't be read."""
     return hashlib.blake2b(sealed, digest_size=8).hexdigest()

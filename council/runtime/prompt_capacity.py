@@ -1,8 +1,8 @@
-"""Whether a proposal fits any seat's prompt, found out before it is taken in (rules 2.2). Asks no model.
+"""Checks whether a proposal fits into any seat's prompt, before it is accepted (rules 2.2). Calls no model.
 
-Mostly the number of a text's bytes shows that it fits. If not, a thread counts its tokens piece by piece. If the
-result is close, the whole prompt is built and counted. A seat may still find an accepted proposal too long; then its
-ballot is lost.
+In most cases the number of bytes shows that a text fits. If not, a thread counts its tokens piece by piece. If the
+result is close, the whole prompt is built and counted. A seat may still find an accepted proposal too long; its
+ballot is then lost.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from council.protocol.values import plain
 
 log = get_logger("council")
 
-# Nonces take some tokens more or less, and so do texts that are joined.
+# Nonces and joined texts can change the count by some tokens.
 MARGIN_TOKENS = 64
-# Counted at once, which takes some milliseconds, in which nothing else runs in this process.
+# The characters that are counted at once. It takes some milliseconds, in which nothing else runs in this process.
 PIECE_CHARS = 8_000
-# A cut within a word, or a letter, makes at most so many tokens more.
+# A cut within a word or a letter adds at most so many tokens.
 CUT_TOKENS = 4
-# Searched on the coordinator's own loop; a longer text on a thread.
+# Texts up to this length are searched on the coordinator's own loop, longer ones on a thread.
 AT_ONCE_CHARS = 16_000
 _EMPTY = Case("00" * 8, "nobody", "")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptCapacity:
-    """What a seat's prompt has room for: ``tokens`` of a proposal's text, and whether words of templates."""
+    """The room in a seat's prompt for a proposal's text, in ``tokens``, and whether special tokens are allowed."""
 
     seat: str
     prompter: PromptBuilder
@@ -48,7 +48,7 @@ class PromptCapacity:
     tokens: int
 
     def problem(self, case: Case, text: str) -> tuple[str, int]:
-        """Why the text does not fit, and how many tokens it has, as far as it was counted; empty where it fits."""
+        """Why the text does not fit, or "", and its number of tokens as far as it was counted."""
         if self.prompter.common.special_tokens == "refuse" and (word := special_in(text)) is not None:
             return f"{self.seat} may not be shown {word!r}", 0
         if self.surely(text):
@@ -63,25 +63,25 @@ class PromptCapacity:
         return ("" if found + MARGIN_TOKENS <= self.tokens else self._tried(case)), found
 
     def surely(self, text: str) -> bool:
-        """Whether it fits, by its length alone; of a file's tokenizer that tells nothing."""
+        """Whether it fits by its number of bytes alone. With a tokenizer file this is never certain."""
         return not self.reads_file and self.count.most(text) + MARGIN_TOKENS <= self.tokens
 
     @property
     def reads_file(self) -> bool:
-        """Whether a file's tokenizer counts, which may make anything of a text: then on a thread, piece by piece."""
+        """Whether it counts with a tokenizer file, which may change a text in any way, so counting needs a thread."""
         return self.count.tokenizer.endswith(".json")
 
     def _tried(self, case: Case) -> str:
         try:
             asyncio.run(self.prompter.ballot(case))
         except TokenBudgetError as error:
-            # A persona that nothing local shortens may still be shortened by a model, at the seat.
+            # A persona that no local step shortens may still be shortened by a model, at the seat.
             return f"{self.seat}: {error.message}" if error.field in ("frame", "prompt") else ""
         return ""
 
 
 class PromptCapacities:
-    """What the seats of a council have room for, all of whom are models."""
+    """The prompt capacities of a council's seats, all of which use models."""
 
     def __init__(self, config: CouncilConfig) -> None:
         self._config = config
@@ -91,13 +91,13 @@ class PromptCapacities:
     async def problems(
         self, batch: Sequence[bytes], keyring: Keyring, council_id: str
     ) -> dict[bytes, CouncilError]:
-        """Of these sealed envelopes those that are proposals which no seat can be shown, each with why."""
+        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""
         found = {}
         for sealed in batch:
             try:
                 envelope = keyring.open(sealed, council_id)
             except CouncilError:
-                continue  # whoever takes it in says so
+                continue  # the driver refuses it with a reason
             if (problem := await self._why_not(envelope)) is not None:
                 found[sealed] = problem
         return found
@@ -147,7 +147,7 @@ class PromptCapacities:
             papers = charter_files_of(self._config)
             seats = self._config.seats
             return [self._room(prompter_of(seat, charter=papers.of(seat.name)), seat.name) for seat in seats]
-        except CouncilError as error:  # what a seat is to count with is there, and not here
+        except CouncilError as error:  # the seat's tokenizer is on the seat's node and not here
             log.warning("proposals are not measured before they are taken in", why=error.message)
             return []
 

@@ -1,4 +1,4 @@
-"""What a council can be asked. A question is a small message that names the type of its answer; it changes nothing.
+"""The questions to a council. A question is a small message with the type of its answer; it changes nothing.
 
 A new question is a class here, and its case in ``Coordinator.ask``.
 """
@@ -23,17 +23,17 @@ class Question(Value, Generic[T], frozen=True):
 
 
 class AskStatus(Question[dict[str, Any]], frozen=True, tag="status"):
-    """The council at a glance, as plain data."""
+    """The council's status, as plain data."""
 
 
 class AskDecision(Question[Decision | None], frozen=True, tag="decision"):
-    """The decision on a proposal, or how it stands with a human; None while the seats deliberate."""
+    """The decision on a proposal, or its standing while it waits for a human; None while the seats deliberate."""
 
     proposal_id: str
 
 
 class AskEscalations(Question[list[Escalation]], frozen=True, tag="escalations"):
-    """What waits for a human, oldest first."""
+    """The escalations that wait for a human, oldest first."""
 
 
 class AskHistory(Question[HistoryPage], frozen=True, tag="history"):
@@ -66,7 +66,7 @@ def answer_type(question: Question[T]) -> type[T]:
 
 
 def to_bytes(question: Question[T]) -> bytes:
-    """``question``, to be carried to another process. Raises CallerError where it can't be written."""
+    """``question`` as bytes, for another process. Raises CallerError if it can't be encoded."""
     try:
         return msgspec.msgpack.encode(question)
     except (UnicodeError, OverflowError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Runs a journal through the core again, and compares what follows with what followed. Sends and keeps nothing."""
+"""Runs a journal through the core again, and compares the effects with the recorded ones. Sends and keeps nothing."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from council.core import effects as do
 from council.core import events as ev
 from council.core.state import CouncilState, Decision, Escalation, Moment, new_council, plain
 from council.core.state_store import Effects
 from council.core.step import step
 from council.journal.packets import StoredRecord
-from council.journal.record import diverged, mark_of
+from council.journal.record import came_to, diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
 from council.runtime.archive import Archive
 
 
 class Replay:
-    """One run of the core over a journal, compared with it record by record.
+    """One replay of a journal, compared record by record.
 
-    ``records`` and ``decisions`` count what came to the same so far.
+    ``records`` and ``decisions`` count those that were equal so far.
     """
 
     def __init__(self) -> None:
@@ -30,7 +29,7 @@ class Replay:
         self.escalations = 0
 
     def replay(self, kept: StoredRecord) -> Effects:
-        """The effects of the next record. Raises ReplayDiverged where they are not those that were kept."""
+        """The effects of the next record. Raises ReplayDiverged if they differ from the recorded ones."""
         record = kept.record
         try:
             self.state, effects = stepped(self.state, record.event, record.moment)
@@ -39,8 +38,9 @@ class Replay:
         if why := _difference(kept, effects):
             raise diverged(record, why)
         self.records += 1
-        self.decisions += sum(isinstance(effect, do.AnnounceDecision) for effect in effects)
-        self.escalations += sum(isinstance(effect, do.AnnounceEscalation) for effect in effects)
+        decisions, escalations = came_to(effects)
+        self.decisions += len(decisions)
+        self.escalations += len(escalations)
         pack(self.state, self.records)
         return effects
 
@@ -61,10 +61,9 @@ def pack(state: CouncilState, count: int) -> None:
 
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:
-    """What is not as it was kept, in words; nothing where all is."""
-    decisions = [effect.decision for effect in effects if isinstance(effect, do.AnnounceDecision)]
-    escalations = [effect.escalation for effect in effects if isinstance(effect, do.AnnounceEscalation)]
-    # Where very many were ended at once, their record holds the first ones alone; its mark speaks for all.
+    """The difference to the recorded effects, in words; empty if there is none."""
+    decisions, escalations = came_to(effects)
+    # If very many proposals ended at once, the record lists only the first ones. Its mark covers all of them.
     same_mark = kept.record.mark is None or mark_of(effects) == kept.record.mark
     told: list[tuple[Sequence[Decision | Escalation], Sequence[Decision | Escalation]]]
     told = [(kept.decisions, decisions), (kept.escalations, escalations)]

@@ -1,4 +1,4 @@
-"""Who may speak in a council, as what and with which key, and who waits. Knows nothing of what they say."""
+"""Who may send to a council, in which role and with which key, and who waits. Knows nothing of the messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from council.protocol import signing
 from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
 from council.protocol.values import quoted
 
-# Senders that have joined: each costs a key. More than any council's clients and humans, and a bound.
+# The greatest number of joined senders: each costs a key. It is more than any council's clients and humans.
 SENDERS_MAX = 10_000
 COORDINATOR = "coordinator"
 
@@ -17,7 +17,7 @@ COORDINATOR = "coordinator"
 class Senders:
     """The seats and humans of a council, known from its launch, and the clients that have joined (rules 1.14).
 
-    ``roles`` says as what each joined: ``voter``, ``human`` or ``proposer``.
+    ``roles`` gives the role of each: ``voter``, ``human`` or ``proposer``.
     """
 
     def __init__(self, council_id: str, seats: Mapping[str, bytes], humans: Mapping[str, bytes]) -> None:
@@ -30,11 +30,11 @@ class Senders:
         self.proposers: dict[str, bytes] = {}
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client (``proposer``) with a key of its own, or a human by a greeting (rules 1.14).
+        """Admits a client (``proposer``) with its own key, or a human with a greeting (rules 1.14).
 
-        Humans are enrolled at launch, and show that they hold the key: ``key`` is then ``signing.greeting``.
-        The same name, role and key again is a retry. Raises NameTaken, NotEnrolled, and Refused for a role
-        or a name that can't be had.
+        Humans are enrolled at launch, and prove that they hold the key: ``key`` is then ``signing.greeting``. The
+        same name, role and key again is a retry. Raises NameTaken, NotEnrolled, and Refused for a role or a name that
+        is not allowed.
         """
         if role not in ("proposer", "human"):
             raise Refused(f"nobody can join as {role!r}: expected proposer or human", code="wrong_role")
@@ -52,7 +52,8 @@ class Senders:
         if len(self.keyring) >= SENDERS_MAX:
             raise OperatorError(f"{SENDERS_MAX} senders have joined, the most a council admits; restart it")
         self.keyring.add(name, key)
-        # Whoever has a name may revise what was proposed under it (rules 1.3): then it is one sender's for good.
+        # The holder of a name may revise what was proposed under it (rules 1.3). So a name stays with its first
+        # sender.
         if self.proposers.get(name) not in (None, _fingerprint(key)):
             self.keyring.remove(name)
             council = self.council_id.rpartition(".")[0]
@@ -77,21 +78,21 @@ class Senders:
         raise NotEnrolled(f"{problem}; {what_to_do}", name=name, humans=self.humans)
 
     def mark(self, name: str) -> bytes:
-        """What tells the key that ``name`` speaks with from all others."""
+        """A fingerprint of the key that ``name`` uses, which tells it from all others."""
         return self.proposers.get(name) or _fingerprint(self.keyring.key(name))
 
     def proposed(self, name: str, mark: bytes) -> None:
-        """Something was proposed under this name, which nobody else gets from now on."""
+        """Records that ``name`` has proposed. Another key can't have the name from now on."""
         self.proposers.setdefault(name, mark)
 
     def remove(self, name: str) -> None:
-        """A client that has gone makes room."""
+        """Removes a client that has left."""
         self.keyring.remove(name)
         del self.roles[name]
 
 
 class Watchers:
-    """Which sessions wait for which proposals, looked up from both sides."""
+    """Which sessions wait for which proposals, indexed both ways."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, set[str]] = {}
@@ -108,12 +109,12 @@ class Watchers:
         return session in self._proposals
 
     def end(self, proposal_id: str) -> None:
-        """The proposal is decided."""
+        """Removes a decided proposal."""
         for session in self._sessions.pop(proposal_id, ()):
             self._drop(self._proposals, session, proposal_id)
 
     def forget(self, session: str) -> None:
-        """The session is gone."""
+        """Removes a closed session."""
         for proposal_id in self._proposals.pop(session, ()):
             self._drop(self._sessions, proposal_id, session)
 

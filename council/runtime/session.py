@@ -1,7 +1,7 @@
-"""A client's side of a council: sends signed envelopes and waits for what becomes of them. Knows no Ray.
+"""A client's connection to a council: sends signed envelopes and waits for the results. Knows no Ray.
 
-Whatever fails on the way is sent again, byte for byte, until its deadline: the council knows an envelope
-by its id, so that a retry is never a second proposal (rules 1.12). Lives on one event loop.
+If a call fails, the same bytes are sent again until the deadline. The council recognises an envelope by its id, so a
+retry is never a second proposal (rules 1.12). A session belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from council.runtime.messages import reference
 from council.runtime.questions import Question, name_of
 
 T = TypeVar("T")
-# After a call that failed, so long until the next: a coordinator that restarts is back within seconds.
+# The pause in seconds after a failed call. A coordinator that restarts is back within seconds.
 RETRY_S = 0.2
-# Longer than any restart of a network or a machine: who waits for a human's answer, for a day perhaps, would
-# otherwise wait on for a council that is gone.
+# Longer than any restart of a network or a machine. Without this limit a caller that waits for a human, maybe for a
+# day, would wait for a council that is gone.
 UNREACHABLE_MAX_S = 600.0
 
 
 class Port(Protocol):
-    """A coordinator, as its clients reach it; ``close`` ends it. What is asked is in ``runtime.questions``.
+    """A coordinator, as its clients reach it; ``close`` ends it. ``runtime.questions`` has the questions.
 
-    Methods raise CouncilError alone: Unreachable where trying again may help, CouncilDied where not, unless it says
+    Methods raise only CouncilError: Unreachable if a retry may help; CouncilDied if not, unless it says
     ``reconnecting``.
     """
 
@@ -46,7 +46,7 @@ class Port(Protocol):
 
 
 class _Outcome(Generic[T]):
-    """What an envelope comes to, for all who wait for it: each has a limit of its own."""
+    """The result of an envelope, for all callers that wait for it. Each has its own time limit."""
 
     def __init__(self) -> None:
         self._come = asyncio.Event()
@@ -56,13 +56,13 @@ class _Outcome(Generic[T]):
         return self._come.is_set()
 
     def settle(self, found: T | Exception) -> None:
-        """Ends the wait; what comes later changes nothing."""
+        """Sets the result or error. A later one is ignored."""
         if not self.done():
             self._found = found
             self._come.set()
 
     async def wait(self, limit_s: float | None) -> T:
-        """The result. Raises TimeoutError, and the error that it came to."""
+        """The result. Raises TimeoutError, or the error that was set."""
         try:
             async with asyncio.timeout(limit_s):
                 await self._come.wait()
@@ -76,22 +76,22 @@ class _Outcome(Generic[T]):
 
 @dataclass(slots=True)
 class _Waiting:
-    """One envelope on its way: its bytes, to be sent again, and who waits for what it came to."""
+    """An envelope without an answer: its bytes, to be sent again, and the outcome that callers wait for."""
 
     sealed: bytes
     told: _Outcome[Decision | None] = field(default_factory=_Outcome)
     final: _Outcome[Decision] | None = None
     unanswered: bool = False
     resent: bool = False
-    ends_s: float = 0.0  # of its time budget, by the loop's clock
+    ends_s: float = 0.0  # end of its time budget, by the loop's clock
     ending: asyncio.TimerHandle | None = None  # set while nothing can be kept
 
 
 class Session:
-    """One sender's connection to a council. ``key`` signs; ``call_timeout_s`` bounds the council's answers.
+    """One sender's connection to a council. ``key`` signs; ``call_timeout_s`` limits the wait for an answer.
 
-    A human's key is for the council of ``council_id`` alone, and is shown to hold, never sent: whatever
-    answers there, and as whichever council, learns nothing that signs (rules 1.14).
+    A human's key is valid only for the council of ``council_id``. It is never sent: joining proves that the human
+    holds it. So a false council learns nothing that it could sign with (rules 1.14).
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class Session:
     async def open(self) -> None:
         """Joins the council. Raises NameTaken, NotEnrolled, Unreachable, CouncilDied, NoAnswer.
 
-        Where it is another council than before, what waits fails: the one before may have decided it (rules 1.12).
+        If it is another council than before, all waiting calls fail: the earlier one may have decided them (rules
+        1.12).
         """
         human = self.role == "human"
         shown = signing.greeting(self._key, self.council_id, self.name) if human else self._key
@@ -125,10 +126,10 @@ class Session:
             self.council_id = joined["council_id"]
             self._fail_all(self._replaced(list(self._proposals)))
         self._session = joined["session"]
-        self._stalled = None  # or it is told again
+        self._stalled = None  # otherwise it is told again
 
     async def close(self) -> None:
-        """Leaves. What was proposed stays open; whoever still waits here is told so."""
+        """Leaves the council. Proposals stay open; callers that still wait here get an error."""
         if self._retrying is not None:
             self._retrying.cancel()
         self._courier.drop()
@@ -137,10 +138,10 @@ class Session:
         try:
             await self.within(self._port.leave(self._session), "leave")
         except CouncilError:
-            return  # a council that is gone has forgotten us already
+            return  # a council that is gone has removed us already
 
     def _replaced(self, open_ids: list[str]) -> CouncilDied:
-        """What whoever still waits is told when another council has taken the place of the one that was asked."""
+        """The error for waiting callers if another council has replaced the one they asked."""
         name = self.council_id.rpartition(".")[0]
         return CouncilDied(
             f"another council runs under the name {name} by now, and knows nothing of what the one before it had "
@@ -152,13 +153,12 @@ class Session:
     async def propose(
         self, envelope: Envelope, wait_for_human: bool = False, human_timeout_s: float | None = None
     ) -> Decision:
-        """The decision on a proposal, or how it stands once it waits for a human, unless that is waited for.
+        """The decision on a proposal, or its standing once it waits for a human, unless the call waits for that too.
 
-        Raises what the council refuses it with, CouncilDied, and NoAnswer when nothing was heard within
-        the time in which the council must have decided or asked a human: twice the time budget (rules 1.8).
-        Raises Unreachable once the council has been out of reach for ``UNREACHABLE_MAX_S`` in one go, and CouncilDied
-        once one that went away has not been found again for as long as a call may take, or where another took its
-        place.
+        Raises the council's refusal, and CouncilDied. Raises NoAnswer if there is no answer in twice the time budget:
+        by then the council must have decided or asked a human (rules 1.8). Raises Unreachable once no call has
+        succeeded for ``UNREACHABLE_MAX_S``. Raises CouncilDied if a lost council is not found again within the time
+        of one call, or if another council has replaced it.
         """
         content = envelope.content
         if not isinstance(content, Proposal):
@@ -169,7 +169,7 @@ class Session:
         if waiting is None:
             waiting = self._send(envelope, self._proposals, envelope.msg_id)
         elif self.signed(envelope) != waiting.sealed:
-            raise Refused(  # rules 1.12, which the council would refuse it by
+            raise Refused(  # rules 1.12: the council would refuse it too
                 f"{envelope.msg_id} is under way with other content: give a revised proposal an id of its own",
                 code="id_reused",
                 proposal_id=envelope.msg_id,
@@ -179,7 +179,7 @@ class Session:
         waiting.unanswered = False
         waiting.ends_s = asyncio.get_running_loop().time() + content.time_budget_s
         self._end_if_stalled(waiting)
-        # It is decided by then, or a human is asked.
+        # By then it is decided, or a human is asked.
         limit_s = 2 * content.time_budget_s + self._call_timeout_s
         try:
             standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
@@ -197,9 +197,9 @@ class Session:
         return signing.sign(envelope, self._key, self.council_id)
 
     async def act(self, envelope: Envelope) -> None:
-        """Sends an act (a cancellation, an answer); returns once the council has taken it.
+        """Sends an act (a cancellation, an answer), and returns once the council has accepted it.
 
-        Raises what the council refuses it with, NoAnswer, CouncilDied.
+        Raises the council's refusal, NoAnswer, CouncilDied.
         """
         sealed = self.signed(envelope)
         waiting = self._send(envelope, self._acts, reference(sealed))
@@ -209,7 +209,7 @@ class Session:
             self._pop_waiting(reference(sealed))
 
     async def inform(self, proposal_id: str, kind: str, text: str, data: Mapping[str, Any]) -> None:
-        """``act`` with an INFO of that kind, on a proposal."""
+        """``act`` with an INFO of that kind about a proposal."""
         envelope = Envelope.build(
             msg_id=new_id(),
             parent_id=proposal_id,
@@ -221,19 +221,19 @@ class Session:
         )
         await self.act(envelope)
 
-    # On its way
+    # Sending
 
     def _send(self, envelope: Envelope, table: dict[str, _Waiting], key: str) -> _Waiting:
         sealed = self.signed(envelope)
         if not self._proposals and not self._acts:
-            self._unreachable_s = None  # what failed before was given up; this begins anew
+            self._unreachable_s = None  # earlier failures were given up; the time counts from now
         waiting = table[key] = _Waiting(sealed)
         self._refs[reference(sealed)] = (table, key)
         self._courier.send(sealed)
         return waiting
 
     async def _answer(self, outcome: _Outcome[T], limit_s: float | None, msg_id: str) -> T:
-        """What ``outcome`` comes to. Raises NoAnswer, or why the council is out of reach."""
+        """The result of ``outcome``. Raises NoAnswer, or the reason why the council can't be reached."""
         try:
             return await outcome.wait(limit_s)
         except TimeoutError:
@@ -245,7 +245,7 @@ class Session:
         reply = await self._port.exchange(self._session, batch)
         self._unreachable_s = self._away = None
         if batch:
-            self._stalled = None  # or it would not have been taken in
+            self._stalled = None  # a stalled council would not have accepted it
         return reply
 
     def _receive(self, items: Sequence[bytes | messages.Message]) -> None:
@@ -253,7 +253,7 @@ class Session:
             try:
                 message = self._opened(item) if isinstance(item, bytes) else item
             except CouncilError:
-                continue  # its sender waits in vain, and hears so; what stands behind it is read
+                continue  # its sender gets NoAnswer; the answers after it are read
             if isinstance(message, messages.Told):
                 self._resolve(message.decision)
             elif isinstance(message, messages.Stalled):
@@ -266,7 +266,7 @@ class Session:
                 _settle(self._pop_waiting(message.ref), message.error())
 
     def _opened(self, sealed: bytes) -> messages.Message:
-        """An answer of the council's. Raises SignatureError, and EnvelopeError for what is none."""
+        """An answer of the council. Raises SignatureError; EnvelopeError if it is not an answer."""
         return messages.from_bytes(signing.open_to(sealed, self._key, self.council_id, self.name))
 
     def _pop_waiting(self, ref: str) -> _Waiting | None:
@@ -288,7 +288,7 @@ class Session:
     # When something fails
 
     def _end_if_stalled(self, waiting: _Waiting) -> None:
-        """While nothing can be kept, a proposal in flight waits no longer than its time budget; it is not lost."""
+        """During a stall, a proposal waits no longer than its time budget. It is not lost."""
         if self._stalled is None or waiting.told.done() or waiting.ending is not None:
             return
         loop = asyncio.get_running_loop()
@@ -315,10 +315,10 @@ class Session:
             what = "what is open may still be decided: propose the same draft again to ask"
             gone = f"the council has been out of reach for {out_s:.0f} s; {what} ({error.message})"
             self._fail_all(type(error)(gone, **error.facts))
-        elif batch and isinstance(error, PASSING):  # none of them was taken in; what was before waits on
+        elif batch and isinstance(error, PASSING):  # none of them was accepted; earlier ones keep waiting
             for ref in map(reference, batch):
                 table, key = self._refs.get(ref, ({}, ""))
-                if key in table and table[key].resent:  # it may have been, before
+                if key in table and table[key].resent:  # an earlier attempt may have been accepted
                     self._stalled = error
                     self._end_if_stalled(table[key])
                     self._retry(join=False)
@@ -331,7 +331,7 @@ class Session:
             self._fail_all(error if known else Unreachable(f"the council can't be reached: {error!r}"))
 
     def _out_of_reach_s(self) -> float:
-        """For how long no call has come through."""
+        """Seconds since the last successful call, if calls fail."""
         now_s = asyncio.get_running_loop().time()
         if self._unreachable_s is None:
             self._unreachable_s = now_s
@@ -364,14 +364,14 @@ class Session:
         self._refs.clear()
 
     async def ask(self, question: Question[T], wait_s: float = 0.0) -> T:
-        """The council's answer; ``wait_s`` is how long the council may wait before it answers.
+        """The council's answer. ``wait_s`` is how many seconds the council may wait before it answers.
 
-        Raises NoAnswer, and what the council refuses the question with.
+        Raises NoAnswer, or the council's refusal.
         """
         return await self.within(self._port.ask(question), name_of(question), wait_s)
 
     async def within(self, call: Awaitable[T], what: str, wait_s: float = 0.0) -> T:
-        """What a call to the council came to, within the time that one may take. Raises NoAnswer."""
+        """The result of a call to the council, within the time limit of one call. Raises NoAnswer."""
         limit_s = wait_s + self._call_timeout_s
         try:
             return await asyncio.wait_for(asyncio.ensure_future(call), limit_s)
@@ -382,7 +382,7 @@ class Session:
 
 
 def _passes(error: CouncilError) -> bool:
-    """Whether trying again may help."""
+    """Whether a retry may help."""
     return isinstance(error, Unreachable) or "reconnecting" in error.facts
 
 
@@ -396,7 +396,7 @@ def _no_answer(msg_id: str, waited_s: float | None) -> NoAnswer:
 
 
 def _undecided(why: CouncilError, proposal_id: str) -> CouncilError:
-    """What the caller of a proposal in flight hears while nothing can be kept."""
+    """The error for the caller of an undecided proposal during a stall."""
     again = f"{proposal_id} may still be decided: propose the same draft again, or ask for the decision by this id"
     return type(why)(f"{why.message}; {again}", **{**why.facts, "proposal_id": proposal_id})
 

@@ -1,4 +1,4 @@
-"""Says how a council is, for whoever asks. Decides nothing."""
+"""Describes a council's current state as plain data. Decides nothing."""
 
 from __future__ import annotations
 
@@ -9,25 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 from council.core import effects as do
 from council.core.identity import online_s
-from council.core.state import Account, Caps, CouncilState, Decision, IdentityChange, Proposal, Spend, plain
+from council.core.state import (
+    Account,
+    Caps,
+    CouncilState,
+    Decision,
+    IdentityChange,
+    Proposal,
+    Seat,
+    Spend,
+    plain,
+)
+from council.kinds.phrases import decided_by
 from council.protocol.identity.change import LITE
 from council.runtime.durable_state import escalations
-from council.runtime.feed import WAYS, decided_by, touched
+from council.runtime.feed import WAYS, touched
 
 if TYPE_CHECKING:
     from council.runtime.driver import Driver
 
-# Open proposals and escalations that are told one by one; of all there are the counts.
+# So many open proposals and escalations are listed. The counts are of all.
 ROWS_MAX, WAITING_MAX = 200, 50
-# The newest decisions, and among how many announcements they are looked for.
+# So many decisions are listed, found among so many of the newest announcements.
 DECISIONS_MAX, LOOKED_AT_MAX = 20, 1_000
 
 
 def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -> dict[str, Any]:
-    """The council at a glance, as plain data: seats, what is open, what was decided and refused.
+    """The council at a glance: seats, identity, budget, open proposals, decisions, refusals.
 
-    While its journal is ``stalled``, proposals, their counts and the identity's change are told as they are kept
-    (rules 4.7): ``untold`` is the number of proposals that have changed since. All else is told as it stands.
+    ``now`` is seconds of uptime and Unix seconds. While the journal is ``stalled``, proposals, their counts and the
+    identity's change are shown as the journal has kept them (rules 4.7). ``untold`` is the number of proposals that
+    have changed since. Everything else is shown as it is now.
     """
     state, kept = driver.state, driver.kept
     opened = kept.open if stalled else state.open
@@ -45,38 +57,13 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "prime": state.rules.prime,
         "quorum": state.rules.quorum,
         "pool": state.rules.pool,
-        "seats": [
-            {
-                "name": seat.name,
-                "active": seat.active,
-                "heartbeat_age_s": now[0] - seat.last_beat_s,
-                "heartbeats": seat.beat + 1,
-                "restarts": seat.boot - seat.handed_on,
-                "busy": busy[seat.name],
-                "why": seat.why,
-            }
-            for seat in state.seats.values()
-        ],
+        "seats": [_seat(seat, now[0], busy[seat.name]) for seat in state.seats.values()],
         "inactivity_limit_s": state.rules.inactivity_limit_s,
         "shared": plain(state.rules.shared),
         "humans": driver.senders.humans,
         "identity": _identity(state, now[0], change),
         "budget": _budget(state),
-        "open": [
-            {
-                "proposal_id": proposal.what.proposal_id,
-                "summary": proposal.what.summary,
-                "proposer": proposal.what.proposer,
-                "risk_level": proposal.what.risk_level,
-                "stage": proposal.stage,
-                "age_s": now[0] - proposal.opened_s,
-                "time_left_s": proposal.deadline_s - now[0] if proposal.stage != "human" else None,
-                "voted": {ballot.seat: ballot.vote for ballot in proposal.ballots},
-                "lost": dict(proposal.lost),
-                "escalated_for": list(proposal.escalated_for),
-            }
-            for proposal in shown
-        ],
+        "open": [_proposal(proposal, now[0]) for proposal in shown],
         "stages": dict(stages),
         "open_count": len(opened) - stages["human"],
         "with_human": stages["human"],
@@ -91,8 +78,35 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
     }
 
 
+def _seat(seat: Seat, uptime_s: float, busy: int) -> dict[str, Any]:
+    return {
+        "name": seat.name,
+        "active": seat.active,
+        "heartbeat_age_s": uptime_s - seat.last_beat_s,
+        "heartbeats": seat.beat + 1,
+        "restarts": seat.boot - seat.handed_on,
+        "busy": busy,
+        "why": seat.why,
+    }
+
+
+def _proposal(proposal: Proposal, uptime_s: float) -> dict[str, Any]:
+    return {
+        "proposal_id": proposal.what.proposal_id,
+        "summary": proposal.what.summary,
+        "proposer": proposal.what.proposer,
+        "risk_level": proposal.what.risk_level,
+        "stage": proposal.stage,
+        "age_s": uptime_s - proposal.opened_s,
+        "time_left_s": proposal.deadline_s - uptime_s if proposal.stage != "human" else None,
+        "voted": {ballot.seat: ballot.vote for ballot in proposal.ballots},
+        "lost": dict(proposal.lost),
+        "escalated_for": list(proposal.escalated_for),
+    }
+
+
 def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
-    """The seats whose ballot or ruling on a proposal is still to come."""
+    """The seats that have not sent their ballot or ruling on a proposal yet."""
     if proposal.stage == "ruling":
         return frozenset((prime,))
     if proposal.stage != "deliberating":
@@ -101,8 +115,8 @@ def _at_work(proposal: Proposal, prime: str) -> frozenset[str]:
 
 
 def _waiting(opened: Mapping[str, Proposal]) -> list[dict[str, Any]]:
-    """The escalations that wait longest for a human, in brief."""
-    told = (
+    """The escalations that have waited longest for a human, with their main fields."""
+    names = (
         "escalation_id",
         "proposal_id",
         "summary",
@@ -114,11 +128,11 @@ def _waiting(opened: Mapping[str, Proposal]) -> list[dict[str, Any]]:
         "expires_wall_s",
     )
     oldest = sorted(escalations(opened), key=lambda each: each.asked_wall_s)[:WAITING_MAX]
-    return [{name: getattr(each, name) for name in told} for each in oldest]
+    return [{name: getattr(each, name) for name in names} for each in oldest]
 
 
 def _newest(driver: Driver) -> list[tuple[float, Decision]]:
-    """The newest decisions that were told, the newest first, with the time of each."""
+    """The newest announced decisions with their Unix times, newest first."""
     found = [
         (wall_s, effect.decision)
         for wall_s, effect in driver.feed.newest(LOOKED_AT_MAX)
@@ -128,16 +142,16 @@ def _newest(driver: Driver) -> list[tuple[float, Decision]]:
 
 
 def _decision(wall_s: float, decision: Decision) -> dict[str, Any]:
-    told = ("proposal_id", "summary", "outcome", "reason", "degraded", "seconds")
+    names = ("proposal_id", "summary", "outcome", "reason", "degraded", "seconds")
     return {
-        **{name: getattr(decision, name) for name in told},
+        **{name: getattr(decision, name) for name in names},
         "at": wall_s,
         "decided_by": decided_by(decision),
     }
 
 
 def _identity(state: CouncilState, uptime_s: float, change: IdentityChange | None) -> dict[str, Any]:
-    """Who the council is, what it was changed to, and how stable it has been (rules 7.1, 7.2)."""
+    """The identity, its changes, and how long Prime and Lite have been online (rules 7.1, 7.2)."""
     return {
         "hash": state.rules.identity.hash,
         "text": state.rules.identity.text,
@@ -151,7 +165,7 @@ def _identity(state: CouncilState, uptime_s: float, change: IdentityChange | Non
 
 
 def _budget(state: CouncilState) -> dict[str, Any]:
-    """What models have cost over the council's life, what is held for calls under way, and the caps (rules 2.6)."""
+    """Costs of model calls over the council's life, reservations of calls under way, and caps (rules 2.6)."""
     budget, paid = state.rules.budget, state.paid
     own = dict(budget.seats)
 
@@ -164,12 +178,11 @@ def _budget(state: CouncilState) -> dict[str, Any]:
             "caps": plain(caps),
         }
 
-    everybody = dict.fromkeys((*state.rules.seats, *paid))  # who is a seat no more has spent all the same
+    names = dict.fromkeys((*state.rules.seats, *paid))  # with former seats, which have spent too
     return {
         "council": totals(paid.values(), budget.council),
         "seats": {
-            name: totals([paid[name]] if name in paid else [], own.get(name, budget.seat))
-            for name in everybody
+            name: totals([paid[name]] if name in paid else [], own.get(name, budget.seat)) for name in names
         },
         "proposal_caps": plain(budget.proposal),
         "under_way": len(state.calls),

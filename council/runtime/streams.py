@@ -1,7 +1,7 @@
-"""Whom a piece of a seat's stream is relayed to, and why it is not. Knows nothing of what observers make of it.
+"""Decides whether a piece of a seat's stream is relayed to the observer. Knows nothing of observers' minds.
 
-Pieces change no state, so that they are not journaled, as heartbeats are not, and neither is what is wrong with
-them: a seat that says too much fills no journal. A ballot is no piece: voting is blind (rules 1.14).
+Pieces change no state, so like heartbeats they are not journaled. Neither are errors in them: a seat that publishes
+too much can't fill the journal. A ballot is never a piece, because voting is blind (rules 1.14).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from council.runtime.event_reader import StreamPiece
 
 
 class Relay:
-    """Counts the pieces of each seat on each open proposal."""
+    """Counts the pieces of each seat about each open proposal."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, Counter[str]] = {}
 
     def why_not(self, piece: StreamPiece, state: CouncilState) -> str:
-        """Why nobody is to hear this piece; empty where the observer is, and then it is counted."""
+        """Why a piece is not relayed; empty if it is, and then it is counted."""
         observer, proposal = state.rules.observer, state.open.get(piece.proposal_id)
         if not observer or piece.seat == observer:
             return "nobody observes it"
@@ -39,5 +39,5 @@ class Relay:
         return ""
 
     def end(self, proposal_id: str) -> None:
-        """The proposal is decided."""
+        """Drops the counts of a decided proposal."""
         self._pieces.pop(proposal_id, None)

@@ -1,6 +1,6 @@
 """Carries messages to and from a council's seats, reports a lost seat, and revives it. Holds no rule.
 
-The driver decides what follows. It is given envelopes and deaths; after that ``settle`` is called.
+The driver decides what follows. It gets envelopes and deaths; after them ``settle`` is called.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from council.runtime.surroundings import Clock, Link, Transport
 
 log = get_logger("council")
 
-# Letters that wait for a seat: a few for each proposal that may be open. More wait for a seat that takes none.
+# How many messages may wait for a seat, for each proposal that may be open. More wait only if the seat takes none.
 LETTERS_FOR_EACH_OPEN = 4
 LETTER_BYTES_MAX = 256 * 2**20
-# Pauses between attempts to have a seat back: at once at first, then seldom enough to cost nothing.
+# Pauses in seconds between attempts to revive a seat: short at first, then long enough to cost nothing.
 REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 
 
 class Supervision:
     """The seats of one coordinator, on its event loop.
 
-    ``receive`` takes in what a seat sent; ``kept`` returns once a position's record is kept.
+    ``receive`` takes messages of seats. ``kept`` returns once the record of a position is kept.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Supervision:
         self._over = False
 
     def begin(self) -> None:
-        """Attends to the seats of the driver's rules, which must exist."""
+        """Starts to supervise the seats of the driver's rules, which must exist."""
         rules, still_open = self._driver.rules, len(self._driver.state.open)
-        # An earlier coordinator may have been let open more.
+        # Earlier settings may have allowed more open proposals.
         self._letters_max = LETTERS_FOR_EACH_OPEN * max(rules.open_max, still_open)
         self._links = {
             seat: self._transport.link(seat, self._heard, partial(self._unreachable, seat))
@@ -64,7 +64,7 @@ class Supervision:
             self._watch_over(seat)
 
     def give_up(self) -> None:
-        """Leaves the seats to whoever comes: nothing more is carried or revived."""
+        """Leaves the seats to the next coordinator: no message is carried and no seat revived any more."""
         self._over = True
         for task in self._tasks:
             task.cancel()
@@ -72,28 +72,28 @@ class Supervision:
             link.drop()
 
     async def end(self) -> None:
-        """As ``give_up``, and ends the seats; returns once nothing is under way any more."""
+        """Like ``give_up``, but returns after all tasks have ended, and the seats too."""
         self.give_up()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._transport.close()
 
     def send(self) -> None:
-        """Carries away what the driver has for seats."""
+        """Sends the driver's messages for seats."""
         to_seats, perishable = self._driver.to_seats, self._driver.perishable
         touched = {}
         while to_seats or perishable:
             must_arrive = bool(to_seats)
             seat, item = (to_seats or perishable).popleft()
             link = touched[seat] = self._links[seat]
-            if must_arrive or len(link) < self._letters_max // 2:  # who is slow misses some of the streams
+            if must_arrive or len(link) < self._letters_max // 2:  # a slow seat misses some of the streams
                 link.send(item)
         for seat, link in touched.items():
             if len(link) > self._letters_max or link.waiting_bytes > LETTER_BYTES_MAX:
-                # A mind may block its seat's loop and let its heart beat on; told anew of what is open, not of all.
+                # A mind may block its seat's loop while heartbeats go on. The seat is told again only what is open.
                 self._lose(seat, f"it takes no letters: {len(link):,} wait for it")
 
     def _heard(self, items: Sequence[bytes]) -> None:
-        """Takes what seats say; nothing once this is over, for nothing would be kept."""
+        """Takes messages of seats. After the end it drops them, because they could not be kept."""
         if items and not self._over:
             self._receive(items)
 
@@ -105,33 +105,33 @@ class Supervision:
             lost.set_result(why)
 
     def _watch_over(self, seat: str) -> None:
-        """Supervises a seat until it is given up; in process a mind may cancel tasks that are not its own."""
+        """Supervises a seat until it is given up. In process, a mind may cancel tasks that are not its own."""
         if not self._over:
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._supervise(seat))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            # Later, so that a loop which is itself ending, and cancels all, is left to end.
+            # After a pause, so that a loop that is ending, and cancels all tasks, can end.
             task.add_done_callback(lambda task: loop.call_later(REVIVE_FIRST_S, self._watch_over, seat))
 
     async def _supervise(self, seat: str) -> None:
-        """Keeps a seat attended to; when it is gone, says so, and has it back as soon as that can be."""
+        """Keeps a seat attended. If it is lost, reports that, and revives it as soon as possible."""
         pause_s = REVIVE_FIRST_S
         while True:
             began_s = self._clock.uptime()
-            # From here on: letters may be under way, and fail, before the seat is attended to.
+            # Set before the seat is attended, because messages may already be under way and fail.
             lost = self._lost[seat] = asyncio.get_running_loop().create_future()
             boot = self._driver.boot(seat)
             await self._kept(
                 self._driver.position
-            )  # a run's number that a crash undid would be given out again
+            )  # otherwise a crash could undo a run's number, and it would be used again
             why = await self._until_gone(seat, boot, lost)
             log.warning("seat lost", seat=seat, why=why)
-            self._links[seat].drop()  # it will be told anew what is open
+            self._links[seat].drop()  # the seat will be told again what is open
             self._driver.seat_died(seat, boot, why, self._clock.now())
             self._settle()
             if self._clock.uptime() - began_s > REVIVE_LAST_S:
-                pause_s = REVIVE_FIRST_S  # it had been well for a while
+                pause_s = REVIVE_FIRST_S  # it had run for a while
             while True:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, REVIVE_LAST_S)
@@ -155,6 +155,6 @@ class Supervision:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in a line, for the log and the roll."""
+    """An error in one line, for the log and the seats' status."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What a coordinator is handed: where it has the time from, its way to the seats, what measures. Holds no rule."""
+"""The parts that a coordinator gets from outside: clock, transport to the seats, prompt capacities. Holds no rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from council.protocol.signing import Keyring
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where the shell has the time from: monotonic seconds of uptime, and Unix seconds."""
+    """The two clocks of the shell: monotonic seconds of uptime, and Unix seconds."""
 
     uptime: Callable[[], float]
     wall: Callable[[], float]
@@ -21,36 +21,36 @@ class Clock:
         return self.uptime(), self.wall()
 
     def going_on(self, from_s: float) -> Clock:
-        """This clock, its uptime going on from ``from_s``: time while the council was down does not count."""
+        """This clock, its uptime continuing from ``from_s``: time while the council was down does not count."""
         ahead_s = from_s - self.uptime()
-        # Never below it, by no rounding either: the core takes no time that falls.
+        # Rounding must not take it below ``from_s``: the core refuses time that goes back.
         return Clock(uptime=lambda: max(from_s, self.uptime() + ahead_s), wall=self.wall)
 
 
 class Link(Protocol):
-    """A way to a seat. What waits there, because the seat takes none of it, has a length and ``waiting_bytes``."""
+    """A way to a seat. Its length and ``waiting_bytes`` are those of messages that the seat has not taken."""
 
     waiting_bytes: int
 
     def send(self, item: bytes) -> None:
-        """Carries a letter to the seat, now or with others of this turn of the loop."""
+        """Carries a message to the seat, now or with others of this turn of the loop."""
 
     def drop(self) -> object:
-        """Forgets what waits."""
+        """Drops the waiting messages."""
 
     def __len__(self) -> int: ...
 
 
 class Transport(Protocol):
-    """How seats are reached. A coroutine may raise whatever its transport raises when a seat is gone."""
+    """How seats are reached. A coroutine may raise its transport's errors if a seat is gone."""
 
     def link(
         self, seat: str, heard: Callable[[Sequence[bytes]], None], lost: Callable[[Exception], None]
     ) -> Link:
-        """The way to a seat. ``heard`` is given what seats say, ``lost`` why this one can't be reached."""
+        """The way to a seat. ``heard`` gets the seats' messages, ``lost`` the error if this seat can't be reached."""
 
     async def attend(self, seat: str, boot: int) -> None:
-        """Has the seat beat as run ``boot``; lasts until the seat is gone."""
+        """Makes the seat send heartbeats as run ``boot``. Returns when the seat is gone."""
 
     async def revive(self, seat: str) -> None:
         """Makes sure that the seat exists again."""
@@ -60,9 +60,9 @@ class Transport(Protocol):
 
 
 class Fitting(Protocol):
-    """Measures proposals before they are taken in (rules 2.2)."""
+    """Checks proposals before they are accepted (rules 2.2)."""
 
     async def problems(
         self, batch: Sequence[bytes], keyring: Keyring, council_id: str
     ) -> Mapping[bytes, CouncilError]:
-        """Of these sealed envelopes those that are proposals which no seat can be shown, each with why."""
+        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""

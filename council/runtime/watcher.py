@@ -1,7 +1,7 @@
-"""What looks at a coordinator from beside it, now and then, so that no decision waits for it.
+"""Reads a coordinator now and then, so that no decision waits for it.
 
-Its metrics, its event log and its decisions' spans are watchers: each is told once of all that was announced since it
-began, which is on the record by then (rules 4.7). What came before was another coordinator's to tell. Holds no rule.
+Metrics, event log and spans of decisions are watchers. Each sees every announcement since it began once; all of them
+are on the record by then (rules 4.7). Earlier announcements belong to an earlier coordinator. Holds no rule.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 log = get_logger("council")
 
-# Looks at a driver and its journal, at a time (uptime and Unix seconds), all up to a position being kept.
+# Reads a driver and its journal, at a time (uptime and Unix seconds), with all records up to a position kept.
 Look = Callable[["Driver", "Journal", tuple[float, float], int], None]
-# Effects that somebody outside heard of, oldest first, each with its time (Unix seconds).
+# Announced effects, oldest first, each with its time (Unix seconds).
 Announced = Sequence[tuple[float, do.Effect]]
 
 
 class Readable(Protocol):
-    """The part of a coordinator that is looked at."""
+    """The part of a coordinator that a watcher reads."""
 
     def read(self, look: Look) -> None:
-        """Has ``look`` look; both belong to the coordinator's loop."""
+        """Calls ``look``. Both belong to the coordinator's loop."""
 
 
 class Watcher:
-    """Reads one coordinator, from its own loop. A kind of watcher says what it makes of what it sees."""
+    """Reads one coordinator, on its own loop. Subclasses process what it reads."""
 
     def __init__(self, coordinator: Readable) -> None:
         self._coordinator = coordinator
@@ -41,36 +41,36 @@ class Watcher:
         coordinator.read(self._begin)
 
     def begin(self, driver: Driver, now: tuple[float, float]) -> None:
-        """Sees how things are when it begins."""
+        """Takes the state at the beginning."""
 
     def see(
         self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
     ) -> None:
-        """Sees what was announced since the last time, and how things are."""
+        """Takes the announcements since the last time, and the current state."""
         raise NotImplementedError
 
     def read(self) -> None:
-        """Looks once; costs as much as was announced since the last time."""
+        """Reads once. The cost grows with the number of announcements since the last time."""
         self._coordinator.read(self._report)
 
     def glance(self) -> None:
-        """As ``read``, for who can't help it: what goes wrong is told once, and is no council's end."""
+        """Like ``read``, but an error is logged once and never ends the council."""
         try:
             self.read()
             self._fails = False
-        except Exception as error:  # noqa: BLE001 - a sink, a file or a tracer of anybody's
+        except Exception as error:  # noqa: BLE001 - an error of a sink, a file or a tracer
             if not self._fails:
                 why = f"{type(error).__name__}: {error}"
                 log.error("what watches the council failed; it goes on", what=type(self).__name__, why=why)
             self._fails = True
 
     def close(self) -> None:
-        """Looks for the last time, and lets go of what it holds."""
+        """Reads for the last time, and releases its resources."""
         self.glance()
 
     def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
         self._position = driver.feed.position
-        driver.feed.watchers.append(self.glance)  # or it would miss what is kept no more when it looks
+        driver.feed.watchers.append(self.glance)  # before the feed drops what was not read
         self.begin(driver, now)
 
     def _report(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:

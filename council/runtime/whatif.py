@@ -1,8 +1,8 @@
-"""What a journal would have come to by another rule, or without a seat's ballots; says what nobody can know.
+"""Runs a journal with another rule, or without a seat's ballots, and reports which proposals end otherwise.
 
-The recorded events run through the core a second time, by the other rules. Deadlines pass as these have it. What
-Prime or a human said counts where they would have been asked for it. Where they would have been asked something else,
-nobody knows the answer.
+The recorded events run through the core again by the changed rules. Deadlines pass as these rules set them. What
+Prime or a human said counts if they would have been asked the same. If they would have been asked something else,
+their answer is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from council.journal.packets import StoredRecord
 from council.protocol.errors import CallerError, CouncilError, InternalError
 from council.runtime.replay import Replay, pack, stepped
 
-# What can be otherwise; the rules are named as in the settings.
+# What can be changed; the rules have the names of the settings.
 CHOICES = ("quorum", "prime", "without")
 HUMAN = ("human", "")
 LEFT_OUT = "its ballot is left out"
@@ -33,7 +33,7 @@ SUMMARY_CHARS_MAX = 200
 
 
 class End(NamedTuple):
-    """How a proposal ends: an outcome, or ``ruling``, ``human``, ``undecided``, ``refused``; and why."""
+    """The end of a proposal: an outcome, or ``ruling``, ``human``, ``undecided``, ``refused``; and why."""
 
     word: str
     why: str
@@ -41,7 +41,7 @@ class End(NamedTuple):
 
 
 class Otherwise(NamedTuple):
-    """A proposal that would have ended otherwise."""
+    """A proposal that would have ended differently."""
 
     proposal_id: str
     summary: str
@@ -50,7 +50,7 @@ class Otherwise(NamedTuple):
 
 
 class WhatIfResult(NamedTuple):
-    """What came of it: of ``proposals`` these end otherwise; ``refounded`` more the same, for another reason."""
+    """The result. Of ``proposals`` these end differently; ``refounded`` end the same, but for another reason."""
 
     records: int
     proposals: int
@@ -60,14 +60,14 @@ class WhatIfResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WhatIfChange:
-    """What is to be otherwise: rules, and the seats whose ballots are left out."""
+    """The change: rules, and the seats whose ballots are left out."""
 
     rules: Mapping[str, Any]
     without: frozenset[str]
 
     @classmethod
     def read(cls, given: Iterable[str]) -> WhatIfChange:
-        """Reads ``quorum=3``, ``without=lite`` and the like. Raises CallerError, which says what can be set."""
+        """Reads ``quorum=3``, ``without=lite`` and the like. Raises CallerError that lists what can be set."""
         rules: dict[str, Any] = {}
         without: set[str] = set()
         for each in given:
@@ -87,7 +87,7 @@ class WhatIfChange:
         return cls(rules, frozenset(without))
 
     def of(self, rules: Rules) -> Rules:
-        """The rules as they would have been. Raises CallerError where they contradict each other."""
+        """The changed rules. Raises CallerError if they contradict each other."""
         try:
             return replace(rules, **self.rules)
         except ValueError as error:
@@ -95,10 +95,10 @@ class WhatIfChange:
 
 
 def what_if(kept: Iterable[StoredRecord], change: WhatIfChange) -> WhatIfResult:
-    """What the records would have come to.
+    """The result of the records under the change.
 
-    Raises ReplayDiverged where they do not even come to what they came to, and CallerError for a change that
-    contradicts the rules, or names a seat that never was.
+    Raises ReplayDiverged if the unchanged replay differs from the record. Raises CallerError if the change
+    contradicts the rules, or names a seat that never existed.
     """
     replay, was, would = Replay(), _Course(), _Other(change)
     summaries: dict[str, str] = {}
@@ -123,12 +123,12 @@ def what_if(kept: Iterable[StoredRecord], change: WhatIfChange) -> WhatIfResult:
 
 
 class _Course:
-    """One course of events: who was asked, who answered, and what came of it."""
+    """One course of events: who was asked, who answered, and the ends of proposals."""
 
     def __init__(self) -> None:
         self.state: CouncilState | None = None
         self.ended: dict[str, End] = {}
-        # By proposal, who was asked, and why: ("ruling", seat) and ("human", "").
+        # For each proposal, who was asked, and why: ("ruling", seat) and ("human", "").
         self.asked: defaultdict[str, dict[tuple[str, str], str]] = defaultdict(dict)
         self.answered: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
 
@@ -155,7 +155,7 @@ class _Course:
         return End(*where, self._tally(proposal_id))
 
     def unknown(self, proposal_id: str, recorded: _Course) -> End | None:
-        """The first question that was not answered here, unless it was asked in the record too, in vain."""
+        """The first question without an answer here, unless it was asked and not answered in the record too."""
         there = recorded.asked[proposal_id].keys() - recorded.answered[proposal_id]
         for who, why in self.asked[proposal_id].items():
             if who not in self.answered[proposal_id] and who not in there:
@@ -173,7 +173,7 @@ class _Course:
 
 
 class _Other(_Course):
-    """The course that things would have taken."""
+    """The course of events under the change."""
 
     def __init__(self, change: WhatIfChange) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _Other(_Course):
         self._count = 0
 
     def step(self, event: ev.Event, now: Moment) -> None:
-        """The next event that was recorded; what does not fit any more changes nothing."""
+        """Takes the next recorded event. If it does not fit any more, nothing changes."""
         if isinstance(event, ev.CoordinatorStarted):
             self.seats.update(event.rules.seats)
             event = replace(event, rules=self._change.of(event.rules))
@@ -190,7 +190,7 @@ class _Other(_Course):
             while (due := self._due(now)) is not None and due[0] != event:
                 self._hand(*due)
         if isinstance(event, ev.BallotCast) and event.ballot.seat in self._change.without:
-            # As if its mind had failed: nobody waits for it, and it counts for nothing.
+            # As if its mind had failed: no seat waits for it, and it does not count.
             event = ev.WorkFailed(event.ballot.proposal_id, event.ballot.seat, "ballot", LEFT_OUT)
         self._hand(event, now)
         self._count += 1
@@ -198,7 +198,7 @@ class _Other(_Course):
             pack(self.state, self._count)
 
     def _due(self, now: Moment) -> tuple[ev.Event, Moment] | None:
-        """The first deadline that is over, and when it passed. Who fell silent is as recorded."""
+        """The first deadline that is over, and when it passed. Seats fall silent as recorded."""
         assert self.state is not None
         timer, wall_timer = first_timer(self.state), first_wall_timer(self.state)
         if timer is not None and now.uptime_s > timer[0]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from council.agents.messaging import span_names as names
 from council.core import effects as do
 from council.core.state import Decision
+from council.kinds.phrases import decided_by
+from council.kinds.table import ANNOUNCED
 from council.protocol import codec
 from council.protocol.errors import CouncilError
 from council.protocol.metadata import Metadata
-from council.runtime.feed import decided_by
+from council.runtime.feed import touched
 from council.runtime.watcher import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
@@ -78,31 +80,11 @@ class DecisionSpans(Watcher):
 
     def _note(self, effect: do.Effect, wall_s: float) -> None:
         """What was announced on an open proposal, without a word of what was said."""
-        about: dict[str, Any]
-        match effect:
-            case do.AnnounceBallot(ballot, late):
-                proposal_id, name = ballot.proposal_id, "ballot"
-                about = {names.SEAT: ballot.seat, names.VOTE: ballot.vote}
-                about |= {names.LATE: True} if late else {}
-            case do.AnnounceLoss(proposal_id, seat, task):
-                name, about = "loss", {names.SEAT: seat, names.TASK: task}
-            case do.AnnounceObservation(proposal_id, observer, _, interrupt):
-                name, about = "interrupt" if interrupt else "observation", {names.SEAT: observer}
-            case do.AnnouncePrimeEscalation(proposal_id):
-                name, about = "to_prime", {}
-            case do.AnnounceRuling(ruling):
-                proposal_id, name = ruling.proposal_id, "ruling"
-                about = {names.SEAT: ruling.seat, names.RULING: ruling.ruling}
-            case do.AnnounceEscalation(escalation):
-                proposal_id, name = escalation.proposal_id, "to_human"
-                about = {names.REASON: escalation.reason}
-            case do.RaiseAlert(proposal_id, kind):
-                name, about = "alert", {names.ALERT: kind}
-            case _:
-                return
-        found = self._open.get(proposal_id)
-        if found is not None and len(found.events) < EVENTS_MAX:
-            found.events.append((name, wall_s, about))
+        line = ANNOUNCED[type(effect)].noted(effect)
+        for found in map(self._open.get, touched([effect])):
+            if line is not None and found is not None and len(found.events) < EVENTS_MAX:
+                about = {f"council.{name}": value for name, value in line.facts.items()}
+                found.events.append((line.title, wall_s, about))
 
     def _decided(self, decision: Decision, wall_s: float) -> None:
         found = self._open.pop(decision.proposal_id, None) or _Open(wall_s - decision.seconds, None)

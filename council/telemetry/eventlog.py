@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from council.agents.messaging.logs import get_logger
-from council.core import effects as do
-from council.runtime.feed import decided_by
+from council.kinds.table import ANNOUNCED
 from council.runtime.watcher import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
@@ -58,9 +56,9 @@ class EventLog(Watcher):
         if self._file is None:
             return
         for wall_s, effect in announced:
-            for level, event, facts in _lines(effect):
+            if line := ANNOUNCED[type(effect)].logged(effect):
                 at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
-                getattr(self._log, level)(event, level=level, at=at, **facts)
+                getattr(self._log, line.level)(line.title, level=line.level, at=at, **line.facts)
 
     def close(self) -> None:
         super().close()
@@ -95,46 +93,3 @@ class _File(RotatingFileHandler):
 
 def _warn(path: Path, error: BaseException | None) -> None:
     get_logger("council").warning("no event log", path=str(path), why=str(error))
-
-
-def _lines(effect: do.Effect) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The line that an announcement is worth, if any: its level, the event and its facts."""
-    match effect:
-        case do.AnnounceRoll(seat, active, why):
-            # What stands behind a colon may quote a mind, and a mind what it was shown.
-            facts: dict[str, Any] = {"seat": seat, "why": why.split(":")[0]}
-            gone = "seat inactive" if why.startswith("no heartbeat") else "seat lost"
-            yield ("info", "seat back", facts) if active else ("warning", gone, facts)
-        case do.AnnounceDecision(decision):
-            facts = {
-                "proposal": decision.proposal_id,
-                "outcome": decision.outcome,
-                "by": decided_by(decision),
-                "tally": str(decision.tally),
-                "degraded": decision.degraded,
-                "missing": [seat for seat, _ in decision.missing],
-                "seconds": round(decision.seconds, 6),
-                "position": decision.position,
-            }
-            yield "info", "decision", facts
-        case do.AnnouncePrimeEscalation(proposal_id):
-            yield "info", "escalated to Prime", {"proposal": proposal_id}
-        case do.AnnounceEscalation(escalation):
-            facts = {"proposal": escalation.proposal_id, "reason": escalation.reason}
-            yield "warning", "escalated to a human", facts
-        case do.AnnounceStart(epoch, still_open):
-            yield "warning", "coordinator took over", {"epoch": epoch, "open": still_open}
-        case do.AnnounceOutcome(report) if not report.ok:
-            yield "warning", "action step failed", {"proposal": report.proposal_id, "stage": report.stage}
-        case do.AnnounceIdentityChange(change):
-            facts = {
-                "before": change.before,
-                "after": change.after.hash,
-                "human": change.human,
-                "basis": change.basis,
-            }
-            yield "warning", "identity changed", facts
-        case do.AnnounceCreator(before, creator):
-            yield "warning", "creator changed by the settings", {"before": before, "creator": creator}
-        case do.RaiseAlert(proposal_id, kind):
-            yield "warning", "alert", {"proposal": proposal_id, "alert": kind}

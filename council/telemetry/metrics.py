@@ -11,15 +11,16 @@ and its models. Seats can make up some of them: of those there are at most ``SER
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import ChainMap, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from council.core import effects as do
 from council.core.state import Caps, Spend, total
+from council.kinds.row import Metric, fact
+from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
 from council.runtime.durable_state import escalations
-from council.runtime.feed import decided_by
 from council.runtime.watcher import Announced, Readable, Watcher
 
 if TYPE_CHECKING:
@@ -33,30 +34,15 @@ SERIES_MAX = 200
 OTHER = "other"
 # How long a scrape waits for a coordinator that is busy; Prometheus itself waits 10 s.
 SCRAPE_S = 5.0
-# From a stub's milliseconds to a model's minutes.
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-Kind = Literal["counter", "gauge", "histogram"]
 # How both prometheus_client and Ray are told of one.
-SETTERS: dict[Kind, str] = {"counter": "inc", "gauge": "set", "histogram": "observe"}
+SETTERS = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
-class Metric(NamedTuple):
-    """One metric; a counter's ``name`` without the ``_total`` that it has on the wire.
-
-    Each also has the label ``council``, the council's name.
-    """
-
-    kind: Kind
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-
-_ALL = (
+# What is counted is defined in the table of kinds.
+_MEASURED = (
     # Seats
     Metric("gauge", "council_seat_active", "Whether the seat is active: 1 or 0.", ("seat",)),
     Metric("gauge", "council_seat_heartbeat_age_seconds", "Time since the seat's last heartbeat.", ("seat",)),
@@ -70,32 +56,11 @@ _ALL = (
     Metric("gauge", "council_seat_silence_limit_seconds", "A seat that is silent for longer is inactive."),
     Metric("gauge", "council_quorum_seats", "From how many seats a decision needs ballots."),
     # Proposals
-    Metric("counter", "council_proposals", "Proposals that were taken in."),
     Metric("gauge", "council_proposals_open", "Proposals that are not decided, by stage.", ("stage",)),
-    Metric(
-        "counter",
-        "council_decisions",
-        "Decisions, by outcome, by what decided, and by whether a ballot was missing.",
-        ("outcome", "decided_by", "degraded"),
-    ),
-    Metric(
-        "histogram",
-        "council_decision_duration_seconds",
-        "Time from a proposal to its decision.",
-        ("outcome",),
-        SECONDS,
-    ),
-    Metric("counter", "council_ballots", "Ballots that were counted.", ("seat", "vote")),
-    Metric("counter", "council_late_ballots", "Ballots that came after voting had ended.", ("seat", "vote")),
-    Metric("counter", "council_losses", "Ballots and rulings that will not come.", ("seat", "task")),
-    Metric("counter", "council_observations", "Looks at another seat's stream.", ("seat", "interrupt")),
     Metric("counter", "council_refused_envelopes", "Envelopes that were refused.", ("reason",)),
     Metric("counter", "council_ignored_envelopes", "Envelopes that came again, or too late.", ("reason",)),
-    Metric("counter", "council_escalations", "Escalations to Prime, and to a human.", ("to",)),
     Metric("gauge", "council_escalations_open", "Proposals that wait for a human."),
     Metric("gauge", "council_escalation_age_seconds", "How long the oldest of these has waited, or 0."),
-    Metric("counter", "council_action_outcomes", "Steps of approved actions.", ("stage", "ok")),
-    Metric("counter", "council_alerts", "Alerts for a person to look at.", ("alert",)),
     # The journal
     Metric(
         "histogram",
@@ -109,28 +74,6 @@ _ALL = (
     Metric("gauge", "council_journal_stalled", "Whether nothing can be written just now: 1 or 0."),
     # What models cost
     Metric(
-        "counter",
-        "council_model_calls",
-        "Finished calls of models; assumed where the usage is unknown.",
-        ("seat", "model", "usage"),
-    ),
-    Metric(
-        "histogram",
-        "council_model_call_duration_seconds",
-        "Time from a call's grant to its settlement.",
-        ("seat", "model"),
-        SECONDS,
-    ),
-    Metric("counter", "council_model_tokens", "Tokens spent, prompt and output together.", ("seat", "model")),
-    Metric("counter", "council_model_cost_dollars", "US dollars spent.", ("seat", "model")),
-    Metric("counter", "council_model_denials", "Calls that no budget had room for.", ("seat", "model")),
-    Metric(
-        "counter",
-        "council_model_errors",
-        "Calls that failed, tried again or not, by HTTP status or in a word.",
-        ("seat", "model", "error"),
-    ),
-    Metric(
         "gauge", "council_model_reserved_tokens", "Tokens reserved for calls under way.", ("seat", "model")
     ),
     Metric("gauge", "council_budget_tokens", "Tokens that may be spent, where there is a cap.", ("whose",)),
@@ -141,7 +84,7 @@ _ALL = (
     Metric("gauge", "council_coordinator_epoch", "How many coordinators its journal has had."),
     Metric("gauge", "council_coordinator_uptime_seconds", "Their uptime, all of it."),
 )
-METRICS = {each.name: each for each in _ALL}
+METRICS = ChainMap({each.name: each for each in _MEASURED}, COUNTED)
 _HELD = "council_model_reserved_tokens"
 
 
@@ -284,38 +227,17 @@ class Meter(Watcher):
             self._record("council_budget_left_dollars", max(caps.microusd - used.microusd, 0) / 1e6, whose)
 
     def _count(self, effect: do.Effect) -> None:
-        """One announcement; what has no case here is not counted."""
-        match effect:
-            case do.AnnounceProposal():
-                self._add("council_proposals", 1)
-            case do.AnnounceBallot(ballot, late):
-                self._add("council_late_ballots" if late else "council_ballots", 1, ballot.seat, ballot.vote)
-            case do.AnnounceLoss(_, seat, task):
-                self._add("council_losses", 1, seat, task)
-            case do.AnnounceObservation(_, observer, _, interrupt):
-                self._add("council_observations", 1, observer, "yes" if interrupt else "no")
-            case do.AnnouncePrimeEscalation():
-                self._add("council_escalations", 1, "prime")
-            case do.AnnounceEscalation():
-                self._add("council_escalations", 1, "human")
-            case do.AnnounceDecision(decision):
-                outcome, degraded = decision.outcome or "", "yes" if decision.degraded else "no"
-                self._add("council_decisions", 1, outcome, decided_by(decision), degraded)
-                self._record("council_decision_duration_seconds", decision.seconds, outcome)
-            case do.AnnounceOutcome(report):
-                self._add("council_action_outcomes", 1, report.stage, "yes" if report.ok else "no")
-            case do.RaiseAlert(_, kind):
-                self._add("council_alerts", 1, kind)
-            case do.AnnounceDenial(call):
-                self._add("council_model_denials", 1, call.seat, call.model)
-            case do.AnnounceSpending(call, spent, assumed, seconds, error):
-                self._record("council_model_call_duration_seconds", seconds, call.seat, call.model)
-                usage = "assumed" if assumed else "told"
-                self._add("council_model_calls", 1, call.seat, call.model, usage)
-                self._add("council_model_tokens", spent.tokens, call.seat, call.model)
-                self._add("council_model_cost_dollars", spent.microusd / 1e6, call.seat, call.model)
-                if error:
-                    self._add("council_model_errors", 1, call.seat, call.model, error)
+        """One announcement; what its row does not count is not counted."""
+        for metric in ANNOUNCED[type(effect)].counted:
+            if fact(effect, metric.when):
+                tell = self._add if metric.kind == "counter" else self._record
+                labels = (_word(fact(effect, metric.values.get(label, label))) for label in metric.labels)
+                tell(metric.name, fact(effect, metric.amount), *labels)
+
+
+def _word(value: Any) -> str:
+    """The value of a label."""
+    return ("yes" if value else "no") if isinstance(value, bool) else value or ""
 
 
 class Registry:

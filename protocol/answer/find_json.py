@@ -1,6 +1,6 @@
-"""Finds the JSON objects in a text that somebody else wrote, however hostile, in bounded work.
+"""Finds the JSON objects in a foreign, maybe hostile text, with bounded work.
 
-Knows nothing of what they mean. An object inside another one is part of it, and never found by itself.
+Knows nothing of their meaning. An object inside another one is part of it, and never found by itself.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import Any
 from council.protocol.errors import EnvelopeError
 from council.protocol.values import STRUCTURE, read_parts
 
-# Where an object may begin: a brace and its first key. A brace in prose is nearly always followed by else.
+# The possible beginning of an object: a brace and its first key. In prose, a brace is nearly always followed by
+# something else.
 _BEGINNING = re.compile(r'\{[ \t\r\n]*+"')
-# What an object costs beside its structure: it is taken out, parsed, and looked at.
+# The cost of an object besides its structure: it is cut out, parsed, and examined.
 _OBJECT_STEPS = 10
-# Steps of one search; each is a piece of structure, or so many characters passed over or parsed. An answer of
-# the largest size takes a tenth of them; text that makes a search begin again and again is left unread.
+# The steps of one search. Each is a piece of structure, or a number of characters passed over or parsed. An answer of
+# the largest size takes a tenth of them. A text that makes the search begin again and again is left unread.
 STEPS_MAX = 500_000
 _CHARS_A_STEP = 64
-# A fence's line, and blanks, are looked for within so many characters.
+# A fence's line, and blanks, are searched within so many characters.
 _FENCE_CHARS = 200
 _OPENING = re.compile(r"\n[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+[\w+-]*+\s*+\Z")
 _CLOSING = re.compile(r"\s*+(?:`{3,}|~{3,}|\Z)")
@@ -29,7 +30,7 @@ _CLOSING = re.compile(r"\s*+(?:`{3,}|~{3,}|\Z)")
 
 @dataclass(frozen=True, slots=True)
 class JsonInText:
-    """An object, where it stands in the text, and whether it fills a fenced block."""
+    """An object, its place in the text, and whether it fills a fenced block."""
 
     value: dict[str, Any]
     start: int
@@ -39,7 +40,7 @@ class JsonInText:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """All that was found, in order; ``problem`` says why there may be more, or is empty. ``steps`` is its work."""
+    """All objects found, in order. ``problem`` says why there may be more, or is "". ``steps`` is the work."""
 
     found: tuple[JsonInText, ...]
     problem: str
@@ -47,7 +48,7 @@ class Search:
 
 
 def around(text: str, found: JsonInText) -> str:
-    """What stands before and after an object, without the fence that it fills."""
+    """The text before and after an object, without the fence that it fills."""
     before, after = text[: found.start], text[found.end :]
     if found.fenced:
         fence = _opening(text, found.start)
@@ -57,14 +58,14 @@ def around(text: str, found: JsonInText) -> str:
 
 
 class _Spent(Exception):
-    """The search has taken its steps."""
+    """The search has used up its steps."""
 
 
 def find_objects(text: str, wanted: Callable[[dict[str, Any]], bool], depth_max: int) -> Search:
     """The objects of ``text`` that are ``wanted``, each nested at most ``depth_max`` deep, read by their parts.
 
-    An object that begins and never ends is text, and what follows may hold others; one that ends and is no
-    JSON, or too deep, or not wanted, is passed over whole: what stands in it is part of it.
+    An object that never ends is text, and the text after its beginning may hold others. One that ends but is not
+    JSON, too deep or not wanted is skipped whole, because everything in it is part of it.
     """
     walk = _Search(text, depth_max)
     found: list[JsonInText] = []
@@ -88,7 +89,7 @@ def find_objects(text: str, wanted: Callable[[dict[str, Any]], bool], depth_max:
 
 
 class _Search:
-    """One search's way through its text, with the steps it took."""
+    """One pass of a search through its text, with the steps it took."""
 
     def __init__(self, text: str, depth_max: int) -> None:
         self.text = text
@@ -102,7 +103,7 @@ class _Search:
             raise _Spent
 
     def end_of(self, start: int) -> int | None:
-        """Where the object that begins at ``start`` ends, or None."""
+        """The end of the object that begins at ``start``, or None."""
         at, depth, self.deepest = start, 0, 0
         for piece in STRUCTURE.finditer(self.text, start):
             self.pass_over(piece.end() - at)
@@ -111,7 +112,7 @@ class _Search:
             if mark in "{[":
                 depth += 1
                 self.deepest = max(self.deepest, depth)
-            elif mark in "}]":  # whether it closes what was opened, the parser sees
+            elif mark in "}]":  # the parser checks whether it closes the right bracket
                 depth -= 1
                 if depth == 0:
                     return at
@@ -139,7 +140,7 @@ def _fenced(text: str, start: int, end: int) -> bool:
 
 
 def _opening(text: str, start: int) -> str | None:
-    """The fence's line that stands right before ``start``."""
+    """The fence's line immediately before ``start``."""
     before = text[max(0, start - _FENCE_CHARS) : start]
     if start <= _FENCE_CHARS:
         before = "\n" + before

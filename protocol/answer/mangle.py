@@ -1,7 +1,7 @@
-"""Mangle atoms in what a model writes: read by a grammar, checked against what is declared.
+"""Mangle atoms in a model's answer: read by a grammar, checked against declarations.
 
 Knows the facts' form and types (rules 6.3) and what a model may never assert (rules 6.4). Knows no rules, no
-engine that derives anything, and no control packets.
+inference engine, and no control packets.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from council.protocol.errors import ConfigError, EnvelopeError
 from council.protocol.values import DEPTH_MAX, kind_of, quoted, text_problem
 
-# An atom is one fact; what is longer is a document, and belongs into memory.
+# An atom is one fact. A longer text is a document, and belongs into memory.
 ATOM_CHARS_MAX = 4_000
 SCHEMA_CHARS_MAX = 1_000_000
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 
-# rules 6.4: what is permitted, safe, overridden or approved, the council and humans say, and what came of an
-# action says whoever ran it. A namespace before the name changes nothing.
+# rules 6.4: only the council and humans state what is permitted, safe, overridden or approved. Only the executor
+# states the result of an action. A namespace before the name makes no difference.
 _RESERVED = frozenset({"permitted", "safe_action", "admin_override", "signed_approval"})
 _RESULTS = frozenset({"result", "results"})
-# With the texts and comments that brackets stand in as text.
+# With the strings and comments in which brackets are text.
 _BRACKETS = re.compile(
     r'"(?:[^"\\]++|\\.)*+"?|\'(?:[^\'\\]++|\\.)*+\'?|`(?:[^`\\]++|\\.)*+`?|#[^\n]*+|[\[\](){}]', re.DOTALL
 )
@@ -47,7 +47,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct: names and what each stands for, in the names' order."""
+    """A struct: names and their values, in the names' order."""
 
     fields: tuple[tuple[Name, Value], ...]
 
@@ -57,7 +57,7 @@ Value = Name | str | int | float | tuple["Value", ...] | Struct
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A ground atom. ``text`` is its one canonical form, by which atoms are equal: 1 and 1.0 differ."""
+    """A ground atom. ``text`` is its canonical form, by which atoms are equal: 1 and 1.0 differ."""
 
     predicate: str = field(compare=False)
     args: tuple[Value, ...] = field(compare=False)
@@ -72,7 +72,7 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What an argument may be: ``/string``, or ``fn:List(/string)`` with what it is made of."""
+    """The type of an argument: ``/string``, or ``fn:List(/string)`` with its element types."""
 
     word: str
     parts: tuple[Type, ...] = ()
@@ -85,7 +85,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A predicate, its parameters, and the types they may have together: one row of ``bounds``, any of them."""
+    """A predicate, its parameters, and their possible types; each row of ``bounds`` is one alternative."""
 
     predicate: str
     parameters: tuple[str, ...]
@@ -101,13 +101,13 @@ class Schema:
 
     @classmethod
     def read(cls, text: str, where: str = "schema") -> Schema:
-        """The schema that Mangle declarations make. Raises ConfigError, which tells ``where`` and the line."""
+        """The schema of Mangle declarations. Raises ConfigError, which names ``where`` and the line."""
         return cls({}).extended(text, where)
 
     def extended(self, text: str, where: str = "schema") -> Schema:
-        """This schema and these declarations; one of a predicate that is declared here already replaces it.
+        """This schema with more declarations. A new declaration of a known predicate replaces the old one.
 
-        What a model may never assert stays so, whatever they say (rules 6.4). Raises ConfigError.
+        What a model may never assert stays reserved, whatever they declare (rules 6.4). Raises ConfigError.
         """
         found: dict[tuple[str, int], Declaration] = {}
         try:
@@ -127,7 +127,7 @@ class Schema:
         return Schema({**self.declared, **found})
 
     def accept(self, text: str) -> Atom:
-        """The atom that an update of a model's is. Raises EnvelopeError for one that it may not make."""
+        """The atom in a model's update. Raises EnvelopeError if the model may not assert it."""
         atom = parse(text)
         if self.reserved(atom):
             raise EnvelopeError(
@@ -142,7 +142,7 @@ class Schema:
         return _is_reserved(atom.predicate) or (declaration is not None and declaration.reserved)
 
     def check(self, atom: Atom) -> None:
-        """Raises EnvelopeError where the atom is not as its predicate is declared (rules 6.3)."""
+        """Raises EnvelopeError if the atom does not fit the declaration of its predicate (rules 6.3)."""
         name, count = atom.predicate, len(atom.args)
         declaration = self.declared.get((name, count))
         if declaration is None:
@@ -154,7 +154,7 @@ class Schema:
         rows = declaration.bounds
         if not rows or any(all(map(_fits, atom.args, row)) for row in rows):
             return
-        # The row that fits furthest says best what is wrong.
+        # The row with the most fitting arguments gives the most helpful error.
         row = max(rows, key=lambda row: _misfit(atom.args, row))
         at = _misfit(atom.args, row)
         raise EnvelopeError(
@@ -166,12 +166,12 @@ class Schema:
 
 @cache
 def shipped() -> Schema:
-    """The schema that comes with this package: as constant as its code, and read once."""
+    """The built-in schema, read once."""
     return Schema.read(_text("schemas.gl"), "schemas.gl")
 
 
 def parse(text: str) -> Atom:
-    """The ground atom that ``text`` is; a period may end it. Raises EnvelopeError that says what is wrong."""
+    """The ground atom of ``text``, which a period may end. Raises EnvelopeError that says what is wrong."""
     return _atom(_parsed(text, "update", ATOM_CHARS_MAX).children[0])
 
 
@@ -184,7 +184,7 @@ def _text(name: str) -> str:
 
 @cache
 def _parser() -> Any:
-    from lark import Lark  # a tenth of a second, which only who reads atoms spends
+    from lark import Lark  # it takes a tenth of a second, and only readers of atoms need it
 
     return Lark(
         _text("mangle.lark"), parser="lalr", start=["update", "declarations"], maybe_placeholders=False
@@ -192,7 +192,7 @@ def _parser() -> Any:
 
 
 def _parsed(text: str, start: str, chars_max: int) -> Any:
-    """The tree of a text. The parser keeps a stack of its own and never goes back: its work is linear."""
+    """The tree of a text. The parser has its own stack and never backtracks, so its work is linear."""
     from lark import UnexpectedInput
 
     if len(text) > chars_max:
@@ -232,7 +232,7 @@ def _value(node: Any) -> Value:
         case "STRING":
             return _unescaped(node[1:-1])
         case "INTEGER":
-            # Their digits are limited with the text, so that int() can't take long.
+            # The limit of the text also limits the digits, so that int() can't take long.
             number = int(node) if len(node) <= 20 else INTEGER_MAX + 1
             if not INTEGER_MIN <= number <= INTEGER_MAX:
                 raise EnvelopeError(f"{quoted(str(node))} does not fit 64 bits", field="atom")
@@ -240,7 +240,7 @@ def _value(node: Any) -> Value:
         case "FLOAT":
             if not math.isfinite(float(node)):
                 raise EnvelopeError(f"{quoted(str(node))} is too large a number", field="atom")
-            return float(node) + 0.0  # also makes -0.0 into 0.0: equal numbers, one text
+            return float(node) + 0.0  # it also turns -0.0 into 0.0, so that equal numbers have one text
         case "VARIABLE":
             raise EnvelopeError(f"{quoted(str(node))} is a variable; an update is ground", field="atom")
         case "list":
@@ -286,7 +286,7 @@ def _written(value: Value) -> str:
         case int():
             return str(value)
         case float():
-            # Mangle wants a point also where Python writes 1e+16.
+            # Mangle requires a point also where Python writes 1e+16.
             mantissa, exponent, power = repr(value).partition("e")
             return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
         case tuple():
@@ -376,5 +376,5 @@ def _fits(value: Value, wanted: Type) -> bool:
             return inner.keys() == {name.word for name in names} and all(
                 _fits(inner[name.word], of) for name, of in zip(names, types, strict=True)
             )
-        case prefix:  # a name by itself stands for all names below it
+        case prefix:  # a name alone stands for all names below it
             return isinstance(value, Name) and value.text.startswith(f"{prefix}/")

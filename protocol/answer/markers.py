@@ -1,19 +1,19 @@
-"""PLAN:, EXECUTE: and their like in a model's output: read as it streams, kept apart from text that looks alike.
+"""PLAN:, EXECUTE: and the other markers in a model's output: read as it streams, and told from similar text.
 
-Knows what a marker is, what stands behind one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing
-of models, stages or tools, and runs nothing.
+Knows what a marker is, what follows one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing of models,
+stages or tools, and runs nothing.
 
-A marker is one of six words and a colon, exactly so, at the start of the text or right behind a line feed. Any
-other letter case, look-alike letter or colon, blank before it or other line end makes it text. There are two forms:
+A marker is exactly one of six words and a colon, at the start of the text or directly after a line feed. With another
+letter case, a similar letter or colon, a blank before it or another line end it is text. There are two forms:
 
-- with a nonce, ``EXECUTE[5f3a9c17e2b84d06]:``. The nonce is made for one call and told to that model alone, so
-  whoever wrote what the model echoes can't have known it. A marker without it, or with another, is text;
-- without one, ``EXECUTE:``, for output that no foreign text has gone into, and for programs that know no other.
-  Foreign text must then have been quoted (``as_text``), and a model that takes the quoting off again, or decodes
-  what it echoes, can't be told from one that means it.
+- With a nonce, ``EXECUTE[5f3a9c17e2b84d06]:``. The nonce is made for one call and told to that model alone, so the
+  author of text that the model repeats can't have known it. A marker without it, or with another, is text.
+- Without one, ``EXECUTE:``, for output that contains no foreign text, and for programs that know no other form.
+  Foreign text must then have been quoted (``as_text``). A model that removes the quoting, or decodes what it repeats,
+  can't be told from one that means it.
 
-Neither holds against a model that was talked into writing the marker itself: that is what approval, tokens and
-policy are for (rules 3.3).
+Neither form helps if a model was persuaded to write the marker itself. Approval, tokens and policy exist for that
+case (rules 3.3).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ Level = Literal["show", "log"]
 Outcome = Literal["success", "fail"]
 
 MARKERS: tuple[Marker, ...] = get_args(Marker)
-# One answer of a model, far above any output limit; a model that never ends is stopped by it.
+# One answer of a model, far above any output limit. A model that never ends is stopped here.
 OUTPUT_CHARS_MAX = 2**20
-# A hundred seeds and commands are many; each block is an object that others walk.
+# A hundred seeds and commands are many, and each block is an object that others process.
 BLOCKS_MAX = 1_000
-# 64 bits of chance are guessed in no call's life; the upper end only keeps the marker short.
+# 64 random bits can't be guessed during a call. The upper limit only keeps the marker short.
 _NONCE = re.compile(r"[0-9a-f]{16,64}")
-# What stands between a marker and its text, and nothing else: other blanks belong to the text.
+# Whitespace between a marker and its text; other blanks belong to the text.
 _BLANKS = " \t\r\n"
-# Every character that some reader or model takes for the end of a line.
+# Every character that some reader or model treats as a line end.
 _LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 QUOTE = "> "
 TOOL_PATTERN = r"[A-Za-z_][A-Za-z0-9_.:/-]{0,199}"
 
-# rules 3.4, GCP 7.2: where a block may go; what is not named here goes nowhere.
+# rules 3.4, GCP 7.2: where a block may go. A block goes nowhere else.
 DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
     {
         "PLAN": MappingProxyType({"cli_chat": "log", "council_chat": "show"}),
@@ -67,9 +67,9 @@ DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What stands behind one marker, blanks around it taken off. Text before the first marker is RESPONSE.
+    """The text after one marker, stripped. Text before the first marker is RESPONSE.
 
-    ``inside`` is, for a THOUGHT_SEED, the kind of block it stands in.
+    ``inside`` is the kind of the enclosing block of a THOUGHT_SEED.
     """
 
     marker: Marker
@@ -79,7 +79,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class BlockPiece:
-    """A part of a block, as it streams: of block number ``block``, counted from 0 in the order they begin."""
+    """A part of a block, as it streams. ``block`` is the block's number, from 0 in the order in which they begin."""
 
     block: int
     marker: Marker
@@ -88,14 +88,14 @@ class BlockPiece:
 
 
 class MarkerStream:
-    """Reads one answer of a model, chunk by chunk, wherever the chunks are split.
+    """Reads one answer of a model in chunks, split anywhere.
 
-    What it holds back is never longer than one marker. Beside that it is as ``parse``, piece by piece. After an
-    error, or ``close``, it reads no more.
+    It never holds back more than one marker. Otherwise it equals ``parse``, piece by piece. After an error, or
+    ``close``, it reads no more.
     """
 
     def __init__(self, nonce: str | None) -> None:
-        """``nonce`` is the one that this call's markers carry, or None for the form without. Raises EnvelopeError."""
+        """``nonce`` is the one of this call's markers, or None for the form without. Raises EnvelopeError."""
         self._heads = tuple((marker, marker_head(marker, nonce)) for marker in MARKERS)
         self._firsts = frozenset(head[0] for _, head in self._heads)
         self._head_chars = max(len(head) for _, head in self._heads)
@@ -109,7 +109,7 @@ class MarkerStream:
         self._closed = False
 
     def feed(self, chunk: str) -> list[BlockPiece]:
-        """What this chunk adds. Raises EnvelopeTooLarge past OUTPUT_CHARS_MAX or BLOCKS_MAX."""
+        """The new pieces in this chunk. Raises EnvelopeTooLarge above OUTPUT_CHARS_MAX or BLOCKS_MAX."""
         if self._closed:
             raise CallerError("this stream of markers is closed; a new answer needs a new one")
         self._chars += len(chunk)
@@ -119,7 +119,7 @@ class MarkerStream:
         return self._read(self._held + chunk, is_last=False)
 
     def close(self) -> list[BlockPiece]:
-        """What was held back, now that nothing follows."""
+        """The pieces that were held back, at the end of the text."""
         if self._closed:
             return []
         pieces = self._read(self._held, is_last=True)
@@ -159,20 +159,20 @@ class MarkerStream:
         return None, 0
 
     def _may_become(self, text: str, at: int) -> bool:
-        """Whether what is there of a line is the beginning of a marker."""
+        """Whether the existing part of a line may be the beginning of a marker."""
         if len(text) - at >= self._head_chars or text[at] not in self._firsts:
             return False
         return any(head.startswith(text[at:]) for _, head in self._heads)
 
     def _goes_on_with_seed(self, first: str) -> bool:
-        """Whether a line that begins so is still the seed's: it ends with its line, but for indented ones below."""
+        """Whether a line with this beginning belongs to the seed: a seed is one line, and indented lines below it."""
         return first in " \t" or (self._seed_is_blank and first not in "\r\n")
 
     def _open(self, marker: Marker, pieces: list[BlockPiece]) -> BlockPiece:
         if self._count == BLOCKS_MAX:
             self._closed = True
             raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
-        # rules 3.2: only THOUGHT_SEED may stand inside another block, which goes on behind it.
+        # rules 3.2: only THOUGHT_SEED may be inside another block, which continues after it.
         inside: Marker | None = None
         if marker == "THOUGHT_SEED":
             inside = "RESPONSE" if self._block is None else self._block.marker
@@ -188,7 +188,7 @@ class MarkerStream:
     def _write(self, text: str, pieces: list[BlockPiece]) -> None:
         into = self._seed or self._block
         if into is None:
-            text = text.lstrip(_BLANKS)  # blank lines before the first marker are no RESPONSE
+            text = text.lstrip(_BLANKS)  # blank lines before the first marker are not a RESPONSE
         if not text:
             return
         if into is None:
@@ -199,7 +199,7 @@ class MarkerStream:
 
 
 def marker_head(marker: Marker, nonce: str | None) -> str:
-    """A marker as it must be written at the start of a line. Raises EnvelopeError for an unfit nonce."""
+    """A marker, as it must be written at the start of a line. Raises EnvelopeError for an invalid nonce."""
     if nonce is None:
         return f"{marker}:"
     if not _NONCE.fullmatch(nonce):
@@ -208,7 +208,7 @@ def marker_head(marker: Marker, nonce: str | None) -> str:
 
 
 def blocks(pieces: Iterable[BlockPiece]) -> tuple[Block, ...]:
-    """The blocks that the pieces of one answer come to, in the order they began."""
+    """The blocks of one answer, joined from its pieces, in order."""
     begun: dict[int, BlockPiece] = {}
     texts: dict[int, list[str]] = {}
     for piece in pieces:
@@ -227,10 +227,10 @@ def parse(text: str, *, nonce: str | None) -> tuple[Block, ...]:
 
 
 def as_text(text: str, *, nonce: str | None) -> str:
-    """Foreign text as it may stand in a prompt, so that an echo of it holds no marker (rules 3.2).
+    """Foreign text in a form for a prompt, so that a repetition of it holds no marker (rules 3.2).
 
-    With a nonce it stays as it is, word for word (rules 2.2), and must not hold that nonce; without one each of
-    its lines, wherever any reader may see one end, begins with ``> ``. Raises EnvelopeError: take another nonce.
+    With a nonce it stays word for word (rules 2.2), but must not hold that nonce. Without one, each of its lines, by
+    any reader's line ends, begins with ``> ``. Raises EnvelopeError: then use another nonce.
     """
     if nonce is None:
         return QUOTE + _LINE_ENDS.sub(lambda end: end[0] + QUOTE, text)
@@ -245,20 +245,20 @@ def as_text(text: str, *, nonce: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """An EXECUTE that names no tool: one line for a shell, as it was written."""
+    """An EXECUTE without a tool: one line for a shell, as it was written."""
 
     line: str
 
 
-# A brace with a key or its end behind it begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
+# A brace before a key or a closing brace begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
 _TOOL_CALL = re.compile(rf"({TOOL_PATTERN})[ \t\r\n]*(\{{[ \t\r\n]*[\"}}].*)", re.DOTALL)
 
 
 def read_execute(text: str) -> Action | CommandLine:
-    """What an EXECUTE block asks for: ``tool-name {json arguments}`` or a command line (rules 3.3).
+    """The request of an EXECUTE block: ``tool-name {json arguments}`` or a command line (rules 3.3).
 
-    It is a wish, not a permission. What looks like a tool's call is never taken for a command line, whatever is
-    wrong with it, and no command line holds anything that whoever approves it can't see. Raises EnvelopeError,
+    It is a request, not a permission. Text that looks like a tool's call is never read as a command line, even if it
+    is invalid. A command line holds no characters that its approver can't see. Raises EnvelopeError,
     EnvelopeTooLarge.
     """
     text = text.strip(_BLANKS)
@@ -278,14 +278,14 @@ def read_execute(text: str) -> Action | CommandLine:
     raise EnvelopeError.at("execute", problem)
 
 
-# The word must end there: ``success/fail`` and ``success or fail`` are the question, not an answer.
+# The word must end there: ``success/fail`` and ``success or fail`` repeat the question.
 _RESULT = re.compile(r"(success|succeeded|passed|fail|failed|failure)(?![\w/|-])(?!\s+or\b)", re.IGNORECASE)
 
 
 def read_verification(found: Iterable[Block]) -> Outcome | None:
-    """Verify's result: the word that its VERIFY begins with (GCP 6). None where none says.
+    """The result of Verify: the word with which its VERIFY begins (GCP 6). None if there is no result.
 
-    One failure among several fails; one of them that can't be read leaves no success.
+    One failure among several means failure. If one of them can't be read, there is no success.
     """
     results = [_RESULT.match(block.text) for block in found if block.marker == "VERIFY"]
     words = [None if result is None else result[1].lower() for result in results]

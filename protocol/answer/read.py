@@ -1,7 +1,7 @@
-"""Control packets: what a seat's model answered, read as far as it can be, and what it does to the ballot.
+"""Control packets: reads the answer of a seat's model as far as possible, and applies it to the ballot.
 
-Knows how an answer is found and taken apart (rules 6.1), and how its sections weigh (rules 6.6). Knows no models
-and no prompts; the shapes are in ``sections``, and what an update may assert says ``mangle``.
+Knows how an answer is found and split (rules 6.1), and how its sections affect the ballot (rules 6.6). Knows no
+models and no prompts. ``sections`` has the shapes, and ``mangle`` the allowed updates.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from council.protocol.values import NoValue, freeze, items_of, kind_of, quoted, 
 DEPTH_MAX = 200
 ANSWER_BYTES_MAX = 5 * 2**20
 SURFACE_CHARS_MAX = 50_000
-# What a packet may take of an envelope, as JSON; the ballot's reason and all else need the rest.
+# The share of an envelope that a packet may take, as JSON. The ballot's reason and the rest need the other part.
 PACKET_BYTES_MAX = 512 * 1024
-# Commas and brackets of all atoms together: 2,000 with a dozen arguments each, and a bound on what they cost.
+# Commas and brackets of all atoms in total: 2,000 atoms with a dozen arguments each. It bounds their cost.
 MARKS_MAX = 30_000
-# So many faults are told; a model, or a reader, mends the first ones anyway.
+# At most so many warnings. Readers begin with the first ones anyway.
 WARNINGS_MAX = 100
 
 _SECTIONS: dict[str, type[Section]] = {
@@ -65,16 +65,16 @@ _ITEMS: dict[str, tuple[type[Section], int]] = {
     "state_transitions": (StateTransition, TRANSITIONS_MAX),
 }
 _REQUIRED = ("intent_classification", "mangle_updates", "memory_operations")
-# What may make a ballot stricter. One that is there and can't be read might have: then a human is asked.
+# The sections that may make a ballot stricter. If one of them can't be read, a human is asked.
 _BEARING = ("execution_metadata", "impact_analysis", "safety_gates")
-# What is dropped first where a packet is too large for an envelope.
+# The order in which parts are dropped if a packet is too large for an envelope.
 _LEAST_FIRST = (
     *("reasoning_trace", "state_transitions", "learning_signals", "memory_operations", "mangle_updates"),
     *("self_correction", "impact_analysis", "execution_metadata", "intent_classification", "safety_gates"),
 )
-# Of one section; a model that mends these is asked again anyway.
+# Errors that are reported for one section. A model that corrects these is asked again anyway.
 _PROBLEMS_MAX = 5
-# Of what was blocked, as a reason tells it: the model's own reason must have room beside it.
+# Characters of a blocked action in a reason. The model's own reason must have room too.
 _NAMED_MAX = 500
 _KEYS = frozenset({"control_packet", "surface_response", "ballot"})
 _HALF = re.compile("[\ud800-\udfff]")
@@ -83,11 +83,10 @@ _MARK = re.compile(r"[\[{(,:]")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an answer came to.
+    """The result of reading an answer.
 
-    ``parse_confidence`` says how it was found (rules 6.1). ``confidence`` is the packet's own, also where the
-    section that stated it could not be read otherwise. ``contested``: the text held several answers, whose
-    ballots differ; ask again.
+    ``parse_confidence`` says how it was found (rules 6.1). ``confidence`` is the packet's own, also if the rest of
+    its section could not be read. ``contested``: the text held several answers with different ballots; ask again.
     """
 
     packet: ControlPacket
@@ -102,7 +101,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """A ballot as it counts, after what the packet's sections do to it (rules 6.6)."""
+    """A ballot as it counts, with the effect of the packet's sections (rules 6.6)."""
 
     vote: VoteWord
     reason: str
@@ -113,7 +112,7 @@ class Weighed:
 
 
 def weigh(reading: Reading) -> Weighed | None:
-    """The ballot as it counts, or None without one. The sections make it stricter and never laxer (rules 6.6)."""
+    """The ballot as it counts, or None if there is none. Sections only ever make it stricter (rules 6.6)."""
     ballot, packet = reading.ballot, reading.packet
     if ballot is None:
         return None
@@ -122,7 +121,7 @@ def weigh(reading: Reading) -> Weighed | None:
     blocked = []
     if execution is not None and execution.blocked_by_constitution:
         blocked.append("the constitution blocked an action")
-    # A text of blanks blocks nothing; any other does, for nobody can tell "none" from a deed in all languages.
+    # Blank text blocks nothing. Any other text does: "none" can't be told from an action in all languages.
     named = "" if gates is None else (gates.dangerous_action_blocked or "").strip()
     if named:
         blocked.append(f"a dangerous action was blocked: {named[:_NAMED_MAX]}")
@@ -143,11 +142,11 @@ def weigh(reading: Reading) -> Weighed | None:
 
 
 def read(text: str, schema: mangle.Schema | None = None) -> Reading:
-    """What a model answered: packet, surface response and ballot, as far as they can be read. Never raises.
+    """Reads a model's answer: packet, surface response and ballot, as far as they are valid. Never raises.
 
-    What can't be read is dropped, and a warning says why (rules 6.1). Updates are checked against ``schema``, by
-    default the one that ships. A section that may bear on the ballot and can't be read closes the gate that
-    stands in it: the packet then requires a user's approval.
+    An invalid part is dropped, with a warning (rules 6.1). Updates are checked against ``schema``, by default the
+    built-in one. If a section that may affect the ballot is invalid, its gate is closed: the packet then requires a
+    user's approval.
     """
     notes = _Notes()
     text = _clean(text).strip().strip("\ufeff").strip()
@@ -175,7 +174,7 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
 
 
 class _Notes:
-    """The warnings, as many as are told."""
+    """The warnings, up to a limit."""
 
     def __init__(self) -> None:
         self._told: list[str] = []
@@ -193,7 +192,7 @@ class _Notes:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The object that is taken for the answer."""
+    """The object that counts as the answer."""
 
     found: find_json.JsonInText
     confidence: float
@@ -201,7 +200,7 @@ class _Choice:
 
 
 def _choose(text: str, notes: _Notes) -> _Choice | None:
-    """The answer in a text: all of it, else a fenced block, else what prose holds (rules 6.1)."""
+    """The answer in a text: the whole text, else a fenced block, else an object in prose (rules 6.1)."""
     if len(text) > ANSWER_BYTES_MAX or (not text.isascii() and len(text.encode()) > ANSWER_BYTES_MAX):
         notes.add(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes, and taken for a surface response")
         return None
@@ -209,7 +208,7 @@ def _choose(text: str, notes: _Notes) -> _Choice | None:
     found = search.found
     if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
         return _Choice(found[0], 1.0, False)
-    # In prose an example may hold one of the keys; an answer holds both.
+    # An example in prose may hold one of the keys; an answer holds both.
     found = tuple(
         one for one in found if one.fenced or {"control_packet", "surface_response"} <= one.value.keys()
     )
@@ -230,7 +229,7 @@ def _choose(text: str, notes: _Notes) -> _Choice | None:
 
 
 def _surface(text: str, found: find_json.JsonInText, notes: _Notes) -> str:
-    """What the answer says to the user. It is never lost: what is no text is shown as it came."""
+    """The answer's text for the user. It is never lost: a value that is not text is shown as it came."""
     value = found.value.get("surface_response")
     if isinstance(value, str):
         return _surface_of(_clean(value), notes)
@@ -250,7 +249,7 @@ def _surface_of(text: str, notes: _Notes) -> str:
 
 
 def _clean(text: str) -> str:
-    """A text as it can be kept: what no database or encoding takes is marked."""
+    """A text in a form that can be kept. Characters that no database or encoding accepts are marked."""
     return text if text_problem(text) is None else _HALF.sub("\ufffd", text.replace("\0", "\ufffd"))
 
 
@@ -262,11 +261,11 @@ def _cut(text: str, most: int, where: str, notes: _Notes) -> str:
     return text[: most - len(note)] + note
 
 
-# Taking it apart
+# Reading its parts
 
 
 class _Reader:
-    """One answer's packet, each section by itself; what it could not know, and what it found."""
+    """Reads one answer's packet, each section separately, and collects unknown keys and warnings."""
 
     def __init__(self, notes: _Notes, schema: mangle.Schema) -> None:
         self.notes = notes
@@ -297,7 +296,7 @@ class _Reader:
         return ControlPacket.model_validate(fields)
 
     def one(self, kind: type[Any], value: object, where: str) -> Any:
-        """``value`` as a section of this kind, or None with a note that says why not."""
+        """``value`` as a section of this kind, or None with a warning."""
         if value is None:
             return None
         if not isinstance(value, dict):
@@ -356,7 +355,7 @@ class _Reader:
         return found
 
     def _intent(self, found: Section | None, value: Any) -> None:
-        """The confidence that counts, also of an intent that is dropped: dropping it must loosen nothing."""
+        """The confidence that counts, also if the intent is dropped, which must not loosen the ballot."""
         stated = value.get("confidence") if isinstance(value, dict) else NoValue("")
         if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 <= stated <= 1:
             self.confidence = abs(float(stated))
@@ -389,7 +388,7 @@ class _Reader:
             self._fault(where, text, "a text")
             return None
         try:
-            if len(text) <= mangle.ATOM_CHARS_MAX:  # a longer one costs nothing, for it is refused unread
+            if len(text) <= mangle.ATOM_CHARS_MAX:  # a longer one costs nothing, because it is refused unread
                 self._marks += len(_MARK.findall(text))
             if self._marks > MARKS_MAX:
                 raise EnvelopeError(f"more than {MARKS_MAX:,} commas and brackets in all atoms", field=where)
@@ -399,7 +398,7 @@ class _Reader:
             return None
 
     def _moves(self, found: StateTransition, where: str) -> bool:
-        """Whether what it leads from and to are atoms that a model may state."""
+        """Whether both its ends are atoms that a model may state."""
         ends = (("from", found.from_), ("to", found.to))
         return all(not text.strip() or self._atom(text, f"{where}.{name}") is not None for name, text in ends)
 
@@ -410,7 +409,7 @@ class _Reader:
         self.notes.add(f"{where}: {problem}; dropped")
 
     def _fit(self, fields: dict[str, Any]) -> None:
-        """Drop what an envelope would not carry, the least first: what is not known here, all together."""
+        """Drops what an envelope can't carry, in order of importance; all unknown keys together."""
         foreign = [name for name in fields if name not in ControlPacket.model_fields]
         for names in (foreign, *([name] for name in _LEAST_FIRST)):
             if _fits(fields):

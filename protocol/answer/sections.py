@@ -1,6 +1,6 @@
 """The shapes of an answer: the ten sections of a control packet 1.2.0, and the ballot beside it.
 
-Knows fields and limits. Knows nothing of how they are found in a text, nor of what they do to a ballot.
+Knows fields and limits. Knows neither how they are found in a text, nor their effect on a ballot.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from council.protocol.values import FrozenDict, freeze, plain
 ATOMS_MAX = 2_000
 OPERATIONS_MAX = 500
 TRACE_CHARS_MAX = 50_000
-# As many as operations: each is an entry that somebody reads.
+# As many as operations: somebody reads each of them.
 TRANSITIONS_MAX = 500
-# Files, dependencies and tests of one change; a path is some hundred characters.
+# Files, dependencies and tests of one change; a path has about a hundred characters.
 NAMES_MAX = 1_000
-# A value to remember, a warning, a hypothesis: some paragraphs.
+# Some paragraphs: a value to remember, a warning, a hypothesis.
 TEXT_CHARS_MAX = 20_000
 
 # rules 6.2
@@ -74,12 +74,12 @@ class Section(Open):
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
 
     def data(self) -> FrozenDict:
-        """It as a frozen JSON object, as an envelope carries it: what was given, and nothing else."""
+        """The section as a frozen JSON object for an envelope: the given fields only."""
         return freeze(as_data(self))
 
 
 class IntentClassification(Section):
-    """Section 1: what was understood. A verb that is none of ``VERBS`` is kept, with a warning."""
+    """Section 1: what the model understood. An unknown verb is kept, with a warning."""
 
     category: Literal["/query", "/mutation", "/instruction"]
     verb: Word
@@ -89,7 +89,7 @@ class IntentClassification(Section):
 
 
 class MemoryOperation(Section):
-    """One of section 3: a directive to the memory; to forget wants no value."""
+    """An entry of section 3: a directive to the memory. Forgetting needs no value."""
 
     op: Literal["promote_to_long_term", "store_vector", "note", "forget"]
     key: Key
@@ -97,7 +97,7 @@ class MemoryOperation(Section):
 
 
 class SelfCorrection(Section):
-    """Section 4: the model found an error of its own."""
+    """Section 4: the model found its own error."""
 
     triggered: bool = False
     hypothesis: Text = ""
@@ -106,7 +106,7 @@ class SelfCorrection(Section):
 
 
 class ExecutionMetadata(Section):
-    """Section 6. ``tokens_used`` is the model's word: recorded, and settles nothing (rules 6.6)."""
+    """Section 6. ``tokens_used`` is the model's claim: recorded, but nothing is settled by it (rules 6.6)."""
 
     shard_type: Word | None = None
     execution_time_ms: Count | NotNegative | None = None
@@ -116,7 +116,7 @@ class ExecutionMetadata(Section):
 
 
 class StateTransition(Section):
-    """One of section 7: ``from`` (here ``from_``) and ``to`` are atoms, or empty where there was or is nothing."""
+    """An entry of section 7: ``from`` (here ``from_``) and ``to`` are atoms; empty if there was or is nothing."""
 
     from_: Annotated[str, Length(ATOM_CHARS_MAX)] = Field(alias="from")
     to: Annotated[str, Length(ATOM_CHARS_MAX)]
@@ -132,7 +132,7 @@ class StateTransition(Section):
 
 
 class ImpactAnalysis(Section):
-    """Section 8: what the action would reach."""
+    """Section 8: what the action would affect."""
 
     files_affected: Names = ()
     dependencies_broken: Names = ()
@@ -141,7 +141,7 @@ class ImpactAnalysis(Section):
 
 
 class SafetyGates(Section):
-    """Section 9: where the constitution stopped the model, or wants a human."""
+    """Section 9: a point at which the constitution stopped the model, or requires a human."""
 
     requires_user_approval: bool = False
     chesterton_fence_warning: Text | None = None
@@ -150,7 +150,7 @@ class SafetyGates(Section):
 
 
 class LearningSignals(Section):
-    """Section 10: what may be learned from it; kept with the decision (rules 6.6)."""
+    """Section 10: what may be learned from the case; kept with the decision (rules 6.6)."""
 
     pattern_id: Word | None = None
     success: bool | None = None
@@ -160,7 +160,7 @@ class LearningSignals(Section):
 
 
 class ControlPacket(Section):
-    """The hidden half of an answer; ``mangle_updates`` is section 2 and ``reasoning_trace`` section 5."""
+    """The hidden half of an answer. ``mangle_updates`` is section 2, and ``reasoning_trace`` is section 5."""
 
     intent_classification: IntentClassification | None = None
     mangle_updates: Annotated[tuple[Update, ...], Field(max_length=ATOMS_MAX), AS_TUPLE] = ()
@@ -177,9 +177,9 @@ class ControlPacket(Section):
 
 
 class Ballot(Section):
-    """The third key of an answer (rules 6.6), all of it required: nothing is guessed for a vote.
+    """The third key of an answer (rules 6.6). All its fields are required, because nothing is guessed for a vote.
 
-    ``proposal_id`` is for a model that names what it votes on; whoever asked compares it.
+    ``proposal_id`` is for a model that names its proposal; the caller compares it.
     """
 
     vote: VoteWord
@@ -190,7 +190,7 @@ class Ballot(Section):
 
 
 def as_data(value: Any) -> Any:
-    """A section, or what stands in one, as JSON values; of a section, what was given."""
+    """A section, or a value in one, as JSON values; of a section, the given fields."""
     if isinstance(value, Section):
         fields = type(value).model_fields
         given = [name for name in fields if name in value.model_fields_set]

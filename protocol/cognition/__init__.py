@@ -1,4 +1,4 @@
-"""CognitionPacket v0.3, the work unit that a seat is handed: its parts, its making, its life and its watchers.
+"""CognitionPacket v0.3, the work unit that a seat gets: its parts, construction, life cycle and watchers.
 
 What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
 ``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``loops``, ``goals``.

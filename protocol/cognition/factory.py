@@ -1,4 +1,4 @@
-"""Builds a cognition packet from a user's input, with the defaults of the source that it came from.
+"""Builds a cognition packet from a user's input, with the defaults of its source.
 
 The module is pure: the time and the ids are arguments.
 """
@@ -26,11 +26,11 @@ PACKET_ID_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a packet from one source has where nothing else is asked for."""
+    """The default values of packets from one source."""
 
     destination: OutputDestination
     history: str
-    session: str  # {user} and {channel} are filled in
+    session: str  # {user} and {channel} are replaced
     target_engine: TargetEngine = TargetEngine.PRIME
     priority: int = 5
     tone_hint: str | None = "conversational"
@@ -110,10 +110,10 @@ def build_packet(
     identity_hash: str | None = None,
     compute_hashes: bool = True,
 ) -> CognitionPacket:
-    """A new packet, initialized, with ``user_input`` word for word; what is None is as usual for ``source``.
+    """A new packet, initialized, with ``user_input`` word for word. None means the default of ``source``.
 
-    ``new_id`` gives lower-case hex, of which 8 digits are taken. ``identity_hash`` is kept in the governance
-    block (rules 7.1). Raises EnvelopeError.
+    ``new_id`` gives lower-case hex digits, of which 8 are used. ``identity_hash`` is kept in the governance block
+    (rules 7.1). Raises EnvelopeError.
     """
     usual = _usual(
         source,
@@ -166,7 +166,7 @@ def _form(
             "output_routing": {"primary": target, "source_destination": usual.destination},
             "operational_status": {"status": "initialized"},
         },
-        # There is no intent and no answer yet, so that neither has any confidence.
+        # There is no intent and no answer yet, so both have a confidence of zero.
         "intent": {"system_task": SystemTask.GENERATE_DRAFT, "confidence": 0.0},
         "response": {"confidence": 0.0},
         "context": {
@@ -185,7 +185,7 @@ def _form(
 
 
 def _usual(source: Source, **given: Any) -> Defaults:
-    """The defaults of ``source``, but with what is given and not None."""
+    """The defaults of ``source``, replaced by the given values that are not None."""
     if source not in SOURCES:
         raise EnvelopeError.at("source", f"{quoted(source)} is none; known are {', '.join(SOURCES)}")
     return replace(SOURCES[source], **{key: value for key, value in given.items() if value is not None})
@@ -202,7 +202,7 @@ def _packet_id(new_id: Callable[[], str]) -> str:
 def _session(
     usual: Defaults, source: str, *, user_id: str | None, channel_id: str | None, is_dm: bool
 ) -> str:
-    """The session of who speaks there; two users must not fall into one for want of a name."""
+    """The session of a user. Two users must not share one because a name is missing."""
     pattern = usual.direct_session if is_dm and usual.direct_session else usual.session
     for name, given in (("user", user_id), ("channel", channel_id)):
         if f"{{{name}}}" in pattern and not given:

@@ -1,7 +1,7 @@
-"""What the parts of a cognition packet have in common: what their fields may hold, reading and writing.
+"""What the parts of a cognition packet share: the types of their fields, reading and writing.
 
-A part is frozen all the way down and keeps the keys it does not know, which are written back behind its own.
-What it knows is strict: ``"false"`` is no boolean, 5.0 no integer, and a number stays written as it was.
+A part is frozen all the way down. It keeps unknown keys, and writes them after its own. Known fields are strict:
+``"false"`` is not a boolean, 5.0 is not an integer, and a number is written as it was read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def _number(value: object) -> Any:
-    """A number as it was written: 1 does not become 1.0, for other programs have hashed it."""
+    """A number as it was written: 1 does not become 1.0, because other programs have hashed it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise PydanticCustomError("number", "must be a number")
     if isinstance(value, int):
@@ -45,7 +45,7 @@ JsonObject = Annotated[
     Mapping[str, Any], json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), AfterValidator(_object), AS_PLAIN
 ]
 Many = Annotated[tuple[T, ...], AS_TUPLE]
-# By value and exactly: neither another case of it nor the member's name.
+# By its exact value: neither in another case nor by the member's name.
 BY_VALUE = Field(strict=False)
 
 
@@ -54,13 +54,13 @@ class Part(Open):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The part that a mapping of JSON values says. Raises EnvelopeError with the path of each fault."""
+        """The part of a mapping of JSON values. Raises EnvelopeError with the path of each error."""
         if not isinstance(data, Mapping):
             raise EnvelopeError(f"expected an object, found {kind_of(data)}", field="envelope")
         return cls.checked(dict(data))
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON values, all new: the fields in order, null where nothing is, unknown keys last."""
+        """The part as new JSON values: fields in order, null for None, unknown keys last."""
         known = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
         return known | {key: plain(value) for key, value in self.__pydantic_extra__.items()}
 

@@ -1,6 +1,6 @@
-"""Goal state: what the user is after, over the turns of a session. Rules on words, and what a model adds.
+"""The user's goal over the turns of a session: found by rules on words, refined by a model.
 
-Knows nothing of clocks or randomness: the moment and the maker of ids are handed in.
+Knows nothing of clocks or randomness: the time and the generator of ids are arguments.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from council.protocol.cognition.vocabulary import GoalConfidence, GoalSource
 
 DESCRIPTION_CHARS_MAX = 200
 PREVIOUS_GOALS_MAX = 10
-# Of the fewer words of two goals, one in so many is shared when they are one.
+# Two goals are the same if they share at least one in so many words of the shorter one.
 SAME_GOAL_WORDS = 3
-# An answer so short, with nothing in it but these, goes on with what there is.
+# An answer of so few words, with nothing in it but these, continues the current goal.
 _CARRYING_WORDS_MAX = 6
 _CARRYING = word_set(
     "yes yep yeah no nope ok okay sure go ahead on continue more again next please thanks thank right correct "
     "exactly do it that this and then now same keep going proceed fine good great the one first second last"
 )
 
-_SURENESS = tuple(GoalConfidence)  # the surest first
+_SURENESS = tuple(GoalConfidence)  # most certain first
 
 
 def follow_goal(packet: CognitionPacket, *, now: datetime, new_id: Callable[[], str]) -> CognitionPacket:
-    """The packet one turn on, with its goal as its prompt and its intent (lifecycle step 2) say.
+    """The packet after one turn, with its goal by its prompt and its intent (lifecycle step 2).
 
-    A prompt that only goes on, or that says nothing sure, carries the goal there is.
+    A prompt that only continues, or is not certain, keeps the current goal.
     """
     state = _turned(packet)
     prompt = packet.content.original_prompt
@@ -52,7 +52,7 @@ def adopt_goal(
     now: datetime,
     new_id: Callable[[], str],
 ) -> CognitionPacket:
-    """The packet with the goal that a model read out of the turn that ``follow_goal`` has counted."""
+    """The packet with the goal that a model found in the turn that ``follow_goal`` has counted."""
     state = _towards(packet.goal_state or GoalState(), description, confidence, "llm", now=now, new_id=new_id)
     return packet.model_copy(update={"goal_state": state})
 
@@ -66,7 +66,7 @@ def _towards(
     now: datetime,
     new_id: Callable[[], str],
 ) -> GoalState:
-    """The state with this goal: the one there is, now surer, or another, which is a shift."""
+    """The state with this goal: the current one with more confidence, or another one, which is a shift."""
     description = cut(text, DESCRIPTION_CHARS_MAX)
     current = state.current_goal
     if current is not None and _alike(current.description, description):
@@ -111,7 +111,7 @@ def _carries(prompt: str) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two goals are about the same; what is to be done with it does not tell them apart."""
+    """Whether two goals have the same subject; what is to be done with it makes no difference."""
     mine, theirs = telling_words(one) - CUES.keys(), telling_words(other) - CUES.keys()
     fewer = min(len(mine), len(theirs))
     return len(mine & theirs) * SAME_GOAL_WORDS >= fewer if fewer else one.casefold() == other.casefold()

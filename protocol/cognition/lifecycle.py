@@ -1,7 +1,7 @@
-"""Lifecycle steps 2 to 4 of a cognition packet: what is wanted, what is known about it, and who is to do it.
+"""Lifecycle steps 2 to 4 of a cognition packet: its intent, the relevant knowledge, and its handler.
 
-Rules on words, no model: the same packet always gives the same. Knows nothing of stores: history, cheatsheets
-and handlers are handed in. What it can't tell it leaves with a low confidence, for a model to say.
+Uses rules on words and no model: the same packet always gives the same result. Knows nothing of stores: history,
+cheatsheets and handlers are arguments. An uncertain result gets a low confidence, for a model to decide.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from council.protocol.cognition.vocabulary import PacketState, SystemTask, ToolE
 
 T = TypeVar("T")
 
-# What somebody wants stands at the beginning or at the end of what they say; the middle is material.
+# A request is at the beginning or at the end of a text; the middle is material.
 READ_CHARS_MAX = 20_000
 TAGS_MAX = 8
-# The newest turns are what "it" and "that" refer to, whatever they are about.
+# "It" and "that" refer to the newest turns, whatever these are about.
 RECENT_TURNS = 6
 SNIPPETS_MAX = 20
 SHEETS_MAX = 5
-# A text of fewer words is weighed as one of so many: else a heading that shares one word would be nearest of all.
+# A text of fewer words is weighed as if it had so many. Otherwise a heading that shares one word would be the
+# closest.
 WORDS_MIN = 8
 
-# How sure one can be by words alone.
+# The confidence that words alone can give.
 SURE, LEADING, ASKING, INSIDE, SILENT, NOTHING = 1.0, 0.9, 0.7, 0.6, 0.3, 0.0
-_AMBIGUOUS = 0.2  # less, where two tasks are asked for alike
+_AMBIGUOUS = 0.2  # subtracted if two tasks are equally likely
 
 _CUES: Mapping[SystemTask, tuple[str, str]] = {
     SystemTask.RESEARCH: (
@@ -58,17 +59,17 @@ _CUES: Mapping[SystemTask, tuple[str, str]] = {
         "run execute deploy delete remove install uninstall restart start stop send commit push merge kill",
     ),
 }
-# A word that asks for something: what the user wants, and the task for it.
+# Words that ask for something: what the user wants, and the task for it.
 CUES: Mapping[str, tuple[str, SystemTask]] = MappingProxyType(
     {word: (intent, task) for task, (intent, words) in _CUES.items() for word in words.split()}
 )
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-# What is quoted is spoken about, and asks for nothing.
+# Quoted text is a subject, not a request.
 _QUOTE = re.compile(r"`[^`\n]{1,500}`|\"[^\"\n]{1,500}\"|“[^”\n]{1,500}”|^[ \t]*>.*$", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[。！？؟\n])|(?<=[.!?])(?=\s)")
 _SLASH = re.compile(r"\s*/([a-z][a-z_-]*)(?:\s|$)")
-# A tool's name may hold what parts words elsewhere.
+# A tool's name may hold characters that separate words elsewhere.
 _NAME = re.compile(r"\w+(?:[.:/-]\w+)*")
 _POLITE = word_set(
     "please can could would will you i we need want to like the hey hi hello gaia now then and also ok okay so "
@@ -82,10 +83,10 @@ _NEGATIONS = word_set("not no never without don't don’t dont doesn't doesn’t
 
 
 def detect_intent(packet: CognitionPacket) -> CognitionPacket:
-    """The packet with its intent: task, what the user wants, how sure that is, and the words that say so.
+    """The packet with its intent: the task, what the user wants, the confidence, and the words that show it.
 
-    A packet that holds a proposal or a council is about a decision. Quoted text and code are never read as
-    something that is asked for, nor is what is negated.
+    A packet that holds a proposal or a council is about a decision. Quoted text, code and negated words are never
+    read as a request.
     """
     keys = {field.key for field in packet.content.data_fields}
     if packet.council is not None or "proposal" in keys:
@@ -112,7 +113,7 @@ def _intent(prompt: str, tools: Sequence[str]) -> Intent:
     if not found:
         confidence = SILENT if WORD.search(spoken) else NOTHING
         return Intent(system_task=SystemTask.GENERATE_DRAFT, confidence=confidence, tags=kept)
-    best = max(found, key=lambda cue: cue[0])  # the first of those
+    best = max(found, key=lambda cue: cue[0])  # the first of the best ones
     confidence, intent, task, _ = best
     if any(cue[0] == confidence and cue[2] is not task for cue in found):
         confidence = round(confidence - _AMBIGUOUS, 2)
@@ -120,7 +121,7 @@ def _intent(prompt: str, tools: Sequence[str]) -> Intent:
 
 
 def _cues(sentence: str, tools: set[str]) -> list[tuple[float, str, SystemTask, str]]:
-    """What one sentence asks for, and how surely: first by its leading verb, then by what else stands in it."""
+    """The requests in one sentence with their confidence: by its leading verb, then by other words."""
     words = WORD.findall(sentence)
     found: list[tuple[float, str, SystemTask, str]] = []
     leading = True
@@ -151,10 +152,10 @@ def add_knowledge(
     snippets_max: int = SNIPPETS_MAX,
     sheets_max: int = SHEETS_MAX,
 ) -> CognitionPacket:
-    """The packet with what bears on its prompt: the newest turns, older ones that share rare words with it,
-    and the cheatsheets that it names, or that are core. ``history`` is oldest first, and so is what is taken.
+    """The packet with relevant knowledge: the newest turns, older ones that share rare words with its prompt, and the
+    cheatsheets that it names, or that are core. ``history`` is oldest first, and so is the selection.
 
-    What it holds already stays, and comes first. Nothing is shortened here.
+    Existing entries stay, and come first. Nothing is shortened here.
     """
     asked = telling_words(packet.content.original_prompt)
     own = packet.context.relevant_history_snippet
@@ -183,14 +184,17 @@ K = TypeVar("K", RelevantHistorySnippet, Cheatsheet)
 
 
 def _unknown(given: Sequence[K], known: set[str]) -> list[K]:
-    """Those whose id is not known yet; of several with one id, the last, which is the newest."""
+    """Those with an unknown id; of several with one id, the last, which is the newest."""
     last = {one.id: one for one in given}
     return [one for one in given if one.id not in known and one is last[one.id]]
 
 
 def _closest(asked: set[str], texts: Sequence[set[str]], most: int) -> list[int]:
-    """The texts that share words with what is asked, in order: those with the most, by how rare they are, for their
-    length, as whoever reads them pays for it; of equals the later."""
+    """The texts that share words with ``asked``, in order.
+
+    The score is the rarity of the shared words for the length of the text, because reading costs. Of equals the later
+    comes first.
+    """
     spread = Counter(word for words in texts for word in words)
     scores = []
     for at, words in enumerate(texts):
@@ -204,10 +208,10 @@ def _closest(asked: set[str], texts: Sequence[set[str]], most: int) -> list[int]
 
 
 def dispatch(packet: CognitionPacket, handlers: Mapping[SystemTask, Callable[[CognitionPacket], T]]) -> T:
-    """What the handler of the packet's task makes of it, once it is processing.
+    """The result of the handler of the packet's task, for the packet in processing.
 
-    Raises NotDispatched where there is no handler, where the packet waits or is at its end, or where what the
-    task needs is not there: tools that its model may use, an approved tool to run, leave for what it triggers.
+    Raises NotDispatched if there is no handler, if the packet waits or is final, or if something that the task needs
+    is missing: tools that its model may use, an approved tool to run, a permission for what it triggers.
     """
     task = packet.intent.system_task
     handler = handlers.get(task)

@@ -1,7 +1,7 @@
-"""Loop detection: says where a session goes round in a circle, and what is to be done about it.
+"""Loop detection: recognises that a session repeats itself, and says what to do about it.
 
-Counts and compares what was done lately; no model. Knows nothing of clocks: the moment is handed in. The first
-loop that is seen is a warning, the next one a reset: the way that was taken counts as tried.
+Counts and compares the newest actions, without a model. Knows nothing of clocks: the time is an argument. The first
+loop gives a warning, the next one a reset: the attempted way is then recorded as tried.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from council.protocol.cognition.tokenize import WORD, cut, telling_words
 from council.protocol.cognition.tools import REINJECTIONS_MAX
 from council.protocol.cognition.vocabulary import LoopType, PacketState
 
-# Of each kind, the newest so many are looked at, and of a text so much: what it costs stays the same.
+# So many of the newest entries of each kind are compared, and so much of each text, so that the cost is constant.
 WINDOW = 20
 TEXT_CHARS_MAX = 20_000
 PATTERN_CHARS_MAX = 300
 ATTEMPTS_MAX = 10
 
-# How often makes a loop. Twice is a retry.
+# The number of repetitions that make a loop. Two are a retry.
 REPEATS = 3
 PING_PONG_CALLS = 4
 DRIFTING_CALLS = 5
 SHAPED_OUTPUTS = 4
-# A packet that takes all its reinjections goes to its tool and back so often, and rightly.
+# A packet that uses all its reinjections legitimately goes to its tool and back so often.
 OSCILLATING_STATES = 2 * (REINJECTIONS_MAX + 1) + 2
 REGRESSIONS = 2
 DRIFTING_GOALS = 5
@@ -42,7 +42,7 @@ SAME_WORDS = 10
 PHRASE_REPEATS = 4
 PHRASE_WORDS_MAX = 12
 SAME_LINES = 8
-# Two outputs that share so much of their words say the same; of fewer words than these nothing can be said.
+# Two outputs that share so much of their words say the same. Texts with fewer words can't be judged.
 PARAPHRASE_LIKENESS = 0.7
 PARAPHRASE_WORDS = 5
 
@@ -61,7 +61,7 @@ _RECOVERY |= dict.fromkeys(("token", "phrase", "structural"), _RECOVERY["output"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What a session did lately, of each kind the oldest first."""
+    """The recent actions of a session, oldest first for each kind."""
 
     tool_calls: Sequence[ToolCall] = ()
     outputs: Sequence[str] = ()
@@ -73,7 +73,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop that was found: its kind, what comes again, and how sure that is, 0..1."""
+    """A loop: its kind, the repeated pattern, and the confidence, 0 to 1."""
 
     loop_type: LoopType
     pattern: str
@@ -81,9 +81,9 @@ class Loop:
 
 
 def watch(packet: CognitionPacket, trace: Trace, now: datetime) -> CognitionPacket:
-    """The packet with its loop state as ``trace`` makes it: clear, warned, or in recovery.
+    """The packet with its loop state by ``trace``: clear, warned, or in recovery.
 
-    Where ``override_active`` is set, somebody allows the loop: it is noted, and nothing follows.
+    If ``override_active`` is set, the loop is allowed: it is recorded without consequences.
     """
     state = packet.loop_state or LoopState()
     loops = find_loops(trace)
@@ -115,7 +115,7 @@ def watch(packet: CognitionPacket, trace: Trace, now: datetime) -> CognitionPack
 
 
 def find_loops(trace: Trace) -> tuple[Loop, ...]:
-    """All loops in what was done lately, the surest first; of equally sure ones in the vocabulary's order."""
+    """All loops in the recent actions, most certain first; of equals, in the vocabulary's order."""
     found = [
         *_in_calls(trace.tool_calls[-WINDOW:]),
         *_in_outputs([text[-TEXT_CHARS_MAX:] for text in trace.outputs[-WINDOW:]]),
@@ -128,7 +128,7 @@ def find_loops(trace: Trace) -> tuple[Loop, ...]:
 
 
 def _loop(kind: LoopType, pattern: str, times: int, likeness: float = 1.0) -> Loop:
-    # Surer with each time, and never quite sure.
+    # The confidence grows with each repetition, and never reaches 1.
     return Loop(kind, cut(pattern, PATTERN_CHARS_MAX), round(likeness * times / (times + 1), 4))
 
 
@@ -151,7 +151,7 @@ def _in_calls(calls: Sequence[ToolCall]) -> Iterator[Loop]:
 
 
 def _drifts(one: ToolCall, other: ToolCall) -> bool:
-    """The same tool with the same arguments, but one."""
+    """Whether two calls have the same tool and the same arguments but one."""
     if one.name != other.name or not one.args or not other.args or set(one.args) != set(other.args):
         return False
     return [one.args[name] == other.args[name] for name in one.args].count(False) == 1
@@ -203,7 +203,7 @@ def _in_outputs(outputs: Sequence[str]) -> Iterator[Loop]:
     times = _run(texts)
     if times >= REPEATS and texts[-1]:
         yield _loop("output_verbatim", texts[-1], times)
-        return  # what is said word for word alike is alike in every other way
+        return  # equal texts are alike in every other way too
     words = [telling_words(text) for text in texts[-REPEATS:]]
     if len(words) == REPEATS and min(map(len, words)) >= PARAPHRASE_WORDS:
         likeness = min(_likeness(one, other) for one, other in pairwise(words))
@@ -217,7 +217,7 @@ def _in_outputs(outputs: Sequence[str]) -> Iterator[Loop]:
 
 
 def _within(text: str) -> Iterator[Loop]:
-    """Loops inside one output, as a model falls into them."""
+    """Loops inside one output, a typical failure of models."""
     words = WORD.findall(text.casefold())
     times, at = _longest(words, 1)
     if times >= SAME_WORDS:
@@ -237,7 +237,7 @@ def _within(text: str) -> Iterator[Loop]:
 
 
 def _run(items: Sequence[Hashable]) -> int:
-    """How many items at the end are equal."""
+    """The number of equal items at the end."""
     times = 1
     while times < len(items) and items[-times - 1] == items[-1]:
         times += 1
@@ -245,7 +245,7 @@ def _run(items: Sequence[Hashable]) -> int:
 
 
 def _alternation(items: Sequence[Hashable]) -> int:
-    """How many items at the end are two different ones in turn."""
+    """The number of items at the end in which two different ones alternate."""
     if len(items) < 2 or items[-1] == items[-2]:
         return 0
     times = 2
@@ -255,7 +255,7 @@ def _alternation(items: Sequence[Hashable]) -> int:
 
 
 def _longest(items: Sequence[str], size: int) -> tuple[int, int]:
-    """How often a piece of this size stands there in a row at most, and where it begins."""
+    """The longest run of equal pieces of this size, and where it begins."""
     best, begin, run = 0, 0, 0
     for at in range(size, len(items)):
         run = run + 1 if items[at] == items[at - size] else 0
@@ -273,12 +273,12 @@ def _normal(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    """A text without what differs between two of one kind: numbers, addresses, case and spaces."""
+    """A text without details that vary: numbers, addresses, case and spaces."""
     plain = _normal(text[:TEXT_CHARS_MAX])
     return WORD.sub(lambda word: "#" if any(map(str.isdigit, word[0])) else word[0], plain)
 
 
 def _shape(text: str) -> str:
-    """What a text looks like: its lines with each run of words as one mark, its punctuation as it is."""
+    """The shape of a text: each line with a mark for each run of words, and its punctuation."""
     lines = (re.sub(r"\w+(?:[ \t'’,]+\w+)*", "w", line.strip()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)

@@ -1,7 +1,7 @@
-"""CognitionPacket v0.3: what a seat is handed to think about. Reading, writing, hashes, budget and safety.
+"""CognitionPacket v0.3, what a seat is given to think about: reading, writing, hashes, budget and safety.
 
-Knows nothing of clocks or models: who reads a packet that names no time hands in ``now``. Packets of other programs
-come through unchanged: what is known is checked, what is not is kept.
+Knows nothing of clocks or models. If a packet has no time, its reader passes ``now``. Packets of other programs are
+kept unchanged: known fields are checked, and unknown ones are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from council.protocol.errors import EnvelopeError
 from council.protocol.models import LongText as Text
 from council.protocol.values import JSON_BYTES_MAX, read_object, too_large
 
-# Actions that only look, and look at nothing outside: these alone need no leave.
+# Actions that only read, and nothing outside. Only these need no permission.
 READ_ONLY_ACTIONS = frozenset(
     [
         "read_file",
@@ -53,7 +53,7 @@ READ_ONLY_ACTIONS = frozenset(
 
 
 class CognitionPacket(Part):
-    """The unit of work that travels through the stages; the parts are told in the protocol's own document."""
+    """The unit of work that passes through the stages. The protocol's document describes its parts."""
 
     version: Text = VERSION
     header: Header
@@ -73,10 +73,10 @@ class CognitionPacket(Part):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, now: datetime | None = None) -> Self:
-        """The packet that a mapping of JSON values says; ``{}`` is a whole one, of session "default".
+        """The packet of a mapping of JSON values; ``{}`` is a complete one, of session "default".
 
-        ``now`` (aware) is taken for ``header.datetime``, and makes ``header.sub_id``, where they are missing.
-        Raises EnvelopeError (EnvelopeTooLarge) with ``field``, the dotted path of the first fault.
+        If ``header.datetime`` is missing, ``now`` (aware) takes its place; it also gives a missing ``header.sub_id``.
+        Raises EnvelopeError (EnvelopeTooLarge) with ``field``, the dotted path of the first error.
         """
         if isinstance(data, Mapping):
             header = data.get("header", {"session_id": "default", "packet_id": "default"})
@@ -87,27 +87,27 @@ class CognitionPacket(Part):
 
     @classmethod
     def from_json(cls, text: str | bytes, *, now: datetime | None = None) -> Self:
-        """The packet that a JSON text holds; as ``from_dict``. At most 8 MiB are read."""
+        """The packet of a JSON text; like ``from_dict``. At most 8 MiB are read."""
         return cls.from_dict(read_object(text, field="packet", commas_max=JSON_BYTES_MAX), now=now)
 
     def to_json(self) -> str:
         """The packet as programs of this protocol write it, in one line of ASCII. Raises EnvelopeTooLarge."""
         text = json.dumps(self.to_dict(), allow_nan=False)
-        if len(text) > JSON_BYTES_MAX:  # from_json would not read it again
+        if len(text) > JSON_BYTES_MAX:  # from_json would refuse it
             raise too_large("packet", "bytes of JSON", JSON_BYTES_MAX, len(text))
         return text
 
     def compute_hashes(self) -> Self:
-        """The packet with the hashes of its header and its content, each by itself, among its signatures."""
+        """The packet with the hashes of its header and of its content among its signatures."""
         hashes = {"header_hash": _hash_of(self.header), "content_hash": _hash_of(self.content)}
         signatures = self.governance.signatures.model_copy(update=hashes)
         governance = self.governance.model_copy(update={"signatures": signatures})
         return self.model_copy(update={"governance": governance})
 
     def check_token_budget(self) -> bool:
-        """Whether the projected answer leaves the buffer free that is set aside of its model's output.
+        """Whether the projected answer leaves the reserved buffer of its model's output free.
 
-        Where the buffer, the output's limit or the projection is not set or 0, there is nothing to pass.
+        True if the buffer, the output's limit or the projection is missing or 0.
         """
         model = self.header.model
         projected = self.metrics.token_usage.projected_tokens
@@ -116,7 +116,7 @@ class CognitionPacket(Part):
         return projected <= model.max_output_tokens - model.response_buffer_tokens
 
     def is_execution_safe(self) -> bool:
-        """Whether nothing it asks for beside the answer needs leave, or leave is given for a whitelist."""
+        """Whether none of its actions needs a permission, or they are permitted by a whitelist."""
         safety = self.governance.safety
         if safety.execution_allowed and safety.allowed_commands_whitelist_id is not None:
             return True
@@ -124,7 +124,7 @@ class CognitionPacket(Part):
 
 
 def moment(now: datetime) -> str:
-    """A moment as a packet holds it: ISO 8601 in UTC, to the microsecond. Raises EnvelopeError for a naive one."""
+    """A time in a packet's form: ISO 8601 in UTC, to the microsecond. Raises EnvelopeError for a naive one."""
     if now.utcoffset() is None:
         raise EnvelopeError.at("now", "has no offset from UTC; give an aware time")
     return now.astimezone(UTC).isoformat(timespec="microseconds")
@@ -136,5 +136,5 @@ def _times(now: datetime) -> dict[str, str]:
 
 
 def _hash_of(part: Part) -> str:
-    # The form that is hashed in the field: keys in order, a space behind each comma and colon, ASCII.
+    # Other programs hash this form: keys in order, a space after each comma and colon, ASCII.
     return hashlib.sha256(json.dumps(part.to_dict(), allow_nan=False, sort_keys=True).encode()).hexdigest()

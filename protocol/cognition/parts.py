@@ -22,7 +22,7 @@ from council.protocol.models import LongText as Text
 
 
 class Persona(Part):
-    """As whom the packet is answered."""
+    """The persona that answers the packet."""
 
     identity_id: Text = "gaia"
     persona_id: Text = "gaia"
@@ -33,7 +33,7 @@ class Persona(Part):
 
 
 class Routing(Part):
-    """Who is to think about it, and how urgently."""
+    """Which engine thinks about it, and its urgency."""
 
     target_engine: Annotated[TargetEngine, BY_VALUE] = TargetEngine.PRIME
     allow_parallel: bool = False
@@ -43,7 +43,7 @@ class Routing(Part):
 
 
 class DestinationTarget(Part):
-    """One place that the answer goes to."""
+    """One destination of the answer."""
 
     destination: Annotated[OutputDestination, BY_VALUE]
     channel_id: Text | None = None
@@ -55,7 +55,7 @@ class DestinationTarget(Part):
 
 
 class OutputRouting(Part):
-    """Where the answer goes, and where the question came from."""
+    """The destinations of the answer, and the source of the question."""
 
     primary: DestinationTarget
     secondary: Many[DestinationTarget] = ()
@@ -65,7 +65,7 @@ class OutputRouting(Part):
 
 
 class Model(Part):
-    """The language model that it is made for, and its limits, in tokens."""
+    """The language model of the packet, and its limits in tokens."""
 
     name: Text = "thinker"
     provider: Text = "vllm"
@@ -81,7 +81,7 @@ class Model(Part):
 
 
 class OperationalStatus(Part):
-    """What a display shows of it."""
+    """The status for a display."""
 
     status: Text | None = None
     model: Text | None = None
@@ -91,7 +91,7 @@ class OperationalStatus(Part):
 
 
 class Header(Part):
-    """Whose packet it is, from whom, and for whom. ``datetime`` is ISO 8601, as its writer wrote it."""
+    """The packet's ids, sender and destination. ``datetime`` is ISO 8601, as its writer wrote it."""
 
     session_id: Text
     packet_id: Text
@@ -111,7 +111,7 @@ class Header(Part):
 
 
 class Intent(Part):
-    """What the user wants, and the task that follows from it. ``confidence`` is 0..1."""
+    """What the user wants, and the task that follows from it. ``confidence`` is 0 to 1."""
 
     user_intent: Text = "chat"
     system_task: Annotated[SystemTask, BY_VALUE] = SystemTask.STREAM
@@ -127,7 +127,7 @@ class SessionHistoryRef(Part):
 
 
 class RelevantHistorySnippet(Part):
-    """A turn of the session's history, or what is left of it."""
+    """A turn of the session's history, or a part of it."""
 
     id: Text
     role: Text
@@ -145,7 +145,7 @@ class Cheatsheet(Part):
 
 
 class Constraints(Part):
-    """What thinking about it may cost."""
+    """The limits of thinking about it."""
 
     max_tokens: Whole = 2048
     time_budget_ms: Whole = 60000
@@ -154,7 +154,7 @@ class Constraints(Part):
 
 
 class Context(Part):
-    """What the model is to know beside the prompt."""
+    """What the model should know besides the prompt."""
 
     session_history_ref: SessionHistoryRef = SessionHistoryRef()
     cheatsheets: Many[Cheatsheet] = ()
@@ -187,7 +187,7 @@ class Attachment(Part):
 
 
 class TimelineEvent(Part):
-    """Something that happened while it was spoken."""
+    """Something that happened while the user spoke."""
 
     timestamp: Text
     event_type: Text
@@ -196,7 +196,7 @@ class TimelineEvent(Part):
 
 
 class Content(Part):
-    """What the user said, word for word, and what came with it."""
+    """The user's input, word for word, and its attachments."""
 
     original_prompt: Text
     data_fields: Many[DataField] = ()
@@ -226,7 +226,7 @@ class Sketchpad(Part):
 
 
 class ResponseFragment(Part):
-    """A piece of an answer that is longer than one call gives; stands by itself, in no packet."""
+    """A piece of an answer that is longer than one call gives. It is not part of a packet."""
 
     fragment_id: Text
     parent_request_id: Text
@@ -239,7 +239,7 @@ class ResponseFragment(Part):
 
 
 class Evaluation(Part):
-    """A check of the answer, and how it went."""
+    """A check of the answer, and its result."""
 
     name: Text
     passed: bool
@@ -248,7 +248,7 @@ class Evaluation(Part):
 
 
 class Reasoning(Part):
-    """How the answer came about."""
+    """How the answer was made."""
 
     reflection_log: Many[ReflectionLog] = ()
     sketchpad: Many[Sketchpad] = ()
@@ -265,7 +265,7 @@ class SelectedTool(Part):
 
 
 class ToolExecutionResult(Part):
-    """What became of a tool's call."""
+    """The result of a tool's call."""
 
     success: bool
     output: Anything = None
@@ -275,7 +275,7 @@ class ToolExecutionResult(Part):
 
 
 class ToolRoutingState(Part):
-    """How far the tool is that the packet asks for (``tools.py``)."""
+    """The state of the packet's tool (``tools.py``)."""
 
     needs_tool: bool = False
     routing_requested: bool = False
@@ -290,7 +290,7 @@ class ToolRoutingState(Part):
 
 
 class ToolCall(Part):
-    """A call that the answer asks for."""
+    """A call in the answer."""
 
     name: Text
     args: JsonObject | None = None
@@ -298,14 +298,14 @@ class ToolCall(Part):
 
 
 class SidecarAction(Part):
-    """Something to be done beside the answer; ``action_type`` names the tool."""
+    """An action besides the answer; ``action_type`` names the tool."""
 
     action_type: Text
     params: JsonObject | None = None
 
 
 class Response(Part):
-    """The answer as it stands. ``confidence`` is 0..1."""
+    """The current answer. ``confidence`` is 0 to 1."""
 
     candidate: Text = ""
     confidence: Number = 1.0
@@ -318,7 +318,7 @@ class Response(Part):
 
 
 class Safety(Part):
-    """What may be done on its account."""
+    """The actions that the packet permits."""
 
     execution_allowed: bool = False
     allowed_commands_whitelist_id: Text | None = None
@@ -345,7 +345,7 @@ class Audit(Part):
 
 
 class Privacy(Part):
-    """What personal data was found in it."""
+    """The personal data that was found in it."""
 
     pii_detected: bool | None = None
     pii_notes: Text | None = None
@@ -363,7 +363,7 @@ class SecurityScanResult(Part):
 
 
 class SecurityScan(Part):
-    """What the scanners found."""
+    """The findings of the scanners."""
 
     ran: bool = False
     passed: bool = True
@@ -385,14 +385,14 @@ class Governance(Part):
 
 
 class LoopAttempt(Part):
-    """A way that was tried and led round in a circle."""
+    """A way that was tried and led into a loop."""
 
     approach_summary: Text
     failed_at: Text
 
 
 class LoopState(Part):
-    """The loop it is in, or was (``loops.py``)."""
+    """The current or last loop (``loops.py``)."""
 
     detected_at: Text | None = None
     loop_type: Text | None = None
@@ -409,7 +409,7 @@ class LoopState(Part):
 
 
 class DetectedGoal(Part):
-    """What the user is after. ``source`` is fast_path, session_carry or llm."""
+    """The user's goal. ``source`` is fast_path, session_carry or llm."""
 
     goal_id: Text
     description: Text
@@ -419,7 +419,7 @@ class DetectedGoal(Part):
 
 
 class GoalState(Part):
-    """What the user is after, over the turns of a session (``goals.py``)."""
+    """The user's goal over the turns of a session (``goals.py``)."""
 
     current_goal: DetectedGoal | None = None
     previous_goals: Many[DetectedGoal] = ()
@@ -428,7 +428,7 @@ class GoalState(Part):
 
 
 class CouncilMessage(Part):
-    """What one agent says; ``target`` is user, counterpart or all."""
+    """A message of one agent; ``target`` is user, counterpart or all."""
 
     agent: Text
     content: Text
@@ -437,7 +437,7 @@ class CouncilMessage(Part):
 
 
 class Vote(Part):
-    """One agent's vote; ``decision`` is approve, reject or abstain (``words.VOTE_OF``)."""
+    """One agent's vote; ``decision`` is approve, reject or abstain (``vocabulary.DECISION_OF``)."""
 
     agent: Text
     decision: Text
@@ -460,7 +460,7 @@ class Council(Part):
 
 
 class TokenUsage(Part):
-    """Tokens spent, and those that the answer is expected to take."""
+    """The tokens used, and those that the answer is expected to use."""
 
     prompt_tokens: Whole = 0
     completion_tokens: Whole = 0
@@ -469,7 +469,7 @@ class TokenUsage(Part):
 
 
 class SystemResources(Part):
-    """How busy the machine was, in percent."""
+    """The load of the machine, in percent."""
 
     cpu_usage_percent: Number = 0.0
     memory_usage_percent: Number = 0.0
@@ -479,7 +479,7 @@ class SystemResources(Part):
 
 
 class Metrics(Part):
-    """What it took."""
+    """The resources that it used."""
 
     token_usage: TokenUsage = TokenUsage()
     latency_ms: Whole = 0
@@ -490,7 +490,7 @@ class Metrics(Part):
 
 
 class Status(Part):
-    """How far it is (``states.py``)."""
+    """The state of the packet (``states.py``)."""
 
     finalized: bool = False
     state: Annotated[PacketState, BY_VALUE] = PacketState.PROCESSING

@@ -1,4 +1,4 @@
-"""How far a cognition packet is, as a checked machine. Knows the moves, not what is done in between.
+"""The states of a cognition packet. Knows the moves, not the work between them.
 
 initialized → processing ⇄ awaiting_tool ⇄ awaiting_human → ready_to_stream → completed
 and from each of them, before it is completed, → aborted
@@ -20,7 +20,7 @@ from council.protocol.values import quoted
 S = TypeVar("S", bound=StrEnum)
 _P = PacketState
 
-# A tool's result and a human's answer lead back to processing; what is ready to stream is only told.
+# A tool's result and a human's answer lead back to processing. A packet that is ready to stream is only delivered.
 MOVES: Mapping[PacketState, tuple[PacketState, ...]] = MappingProxyType(
     {
         _P.INITIALIZED: (_P.PROCESSING, _P.ABORTED),
@@ -37,12 +37,12 @@ MOVES: Mapping[PacketState, tuple[PacketState, ...]] = MappingProxyType(
 def advance(
     packet: CognitionPacket, to: PacketState, *, next_steps: Sequence[str] | None = None
 ) -> CognitionPacket:
-    """The packet in state ``to``, and finalized where that is an end; ``next_steps`` in place of its own.
+    """The packet in state ``to``, finalized if that is an end, with ``next_steps`` in place of its own.
 
     Raises IllegalMove.
     """
     status = packet.status
-    # One that another program finalized in some state in between is at its end too.
+    # A packet that another program finalized in an intermediate state is at its end too.
     check_move("packet", status.state, to, () if status.finalized else MOVES[status.state])
     steps = status.next_steps if next_steps is None else tuple(next_steps)
     moved = status.model_copy(update={"state": to, "finalized": not MOVES[to], "next_steps": steps})
@@ -52,9 +52,9 @@ def advance(
 def complete(
     packet: CognitionPacket, usage: TokenUsage, *, latency_ms: int, cost_estimate: float | None = None
 ) -> CognitionPacket:
-    """The packet completed, with what it took: tokens, milliseconds, and money where it is known.
+    """The completed packet with its costs: tokens, milliseconds, and money if that is known.
 
-    The total of the tokens is that of prompt and completion, whatever ``usage`` says. Raises IllegalMove.
+    The total of tokens is prompt plus completion, whatever ``usage`` says. Raises IllegalMove.
     """
     total = usage.prompt_tokens + usage.completion_tokens
     spent = {
@@ -67,7 +67,7 @@ def complete(
 
 
 def check_move(machine: str, state: S, to: S, allowed: Collection[S]) -> None:
-    """Raises IllegalMove unless ``to`` is among what is allowed from ``state``."""
+    """Raises IllegalMove unless ``to`` is in ``allowed``."""
     if to in allowed:
         return
     words = tuple(str(word) for word in allowed)
@@ -82,5 +82,5 @@ def check_move(machine: str, state: S, to: S, allowed: Collection[S]) -> None:
 
 
 def not_dispatched(packet: CognitionPacket, task: SystemTask, why: str) -> NotDispatched:
-    """The error of a packet that can't be handed on for a task."""
+    """The error for a packet that can't be dispatched for a task."""
     return NotDispatched(f"packet {quoted(packet.header.packet_id)}: {why}", task=str(task))

@@ -1,11 +1,11 @@
-"""The words of a text, and what it looks like. Knows nothing of packets."""
+"""The words of a text, and its display form. Knows nothing of packets."""
 
 from __future__ import annotations
 
 import re
 
 WORD = re.compile(r"\w+(?:['’]\w+)?")
-# From here on, scripts that put no spaces between words.
+# Scripts from here on put no spaces between words.
 _UNSPACED = "⺀"
 
 
@@ -21,7 +21,7 @@ COMMON = word_set(
 
 
 def telling_words(text: str) -> set[str]:
-    """The words that tell a text from others; pairs of characters where a script has no spaces."""
+    """The distinctive words of a text; pairs of characters if a script has no spaces."""
     found: set[str] = set()
     for word in WORD.findall(text.replace("_", " ").casefold()):
         if word > _UNSPACED and len(word) > 2:
@@ -32,6 +32,6 @@ def telling_words(text: str) -> set[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many characters of it on one line, ending with a mark where it was longer."""
+    """At most so many characters of a text in one line. If it was longer, a mark ends it."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"

@@ -1,6 +1,7 @@
-"""Lifecycle step 5, a packet's tool: asked for, chosen, reviewed, approved, run, and its result thought over.
+"""Lifecycle step 5, a packet's tool: requested, selected, reviewed, approved, executed, and its result considered.
 
-Knows nothing of what a tool does. That a tool is approved here lets nobody run it: that takes a decision and a
+Knows nothing of what a tool does. An approval here does not permit execution: that needs a decision and a token
+(rules 5). Meanwhile the packet waits for the tool, or for a human.
 token (rules 5). While it is under way the packet waits for it, or for a human.
 """
 
@@ -16,9 +17,9 @@ from council.protocol.cognition.states import advance, check_move, not_dispatche
 from council.protocol.cognition.vocabulary import PacketState, SystemTask, ToolExecutionStatus
 from council.protocol.values import quoted
 
-# A review less sure than this does not approve; this itself does.
+# A review with a lower confidence does not approve; exactly this one does.
 REVIEW_CONFIDENCE_MIN = 0.7
-# A packet may ask for fewer, not for more: each is another round of model calls.
+# A packet may set fewer, but not more: each is another round of model calls.
 REINJECTIONS_MAX = 3
 
 _T = ToolExecutionStatus
@@ -35,7 +36,7 @@ STATUS_MOVES: Mapping[ToolExecutionStatus, tuple[ToolExecutionStatus, ...]] = Ma
         _T.USER_DENIED: (),
     }
 )
-# What the packet itself does meanwhile.
+# The packet's own state meanwhile.
 _PACKET_STATE: Mapping[ToolExecutionStatus, PacketState] = MappingProxyType(
     {
         _T.PENDING: PacketState.AWAITING_TOOL,
@@ -51,7 +52,7 @@ _PACKET_STATE: Mapping[ToolExecutionStatus, PacketState] = MappingProxyType(
 
 
 def request_tool(packet: CognitionPacket) -> CognitionPacket:
-    """The packet waiting for a tool to be chosen. Raises IllegalMove; NotDispatched where its model may use none."""
+    """The packet, waiting for a selection. Raises IllegalMove; NotDispatched if its model may use no tool."""
     if not packet.header.model.allow_tools:
         raise not_dispatched(
             packet, SystemTask.TOOL_ROUTING, "its model may use no tools (header.model.allow_tools)"
@@ -65,7 +66,7 @@ def request_tool(packet: CognitionPacket) -> CognitionPacket:
 def select_tool(
     packet: CognitionPacket, tool: SelectedTool, alternatives: Sequence[SelectedTool] = ()
 ) -> CognitionPacket:
-    """The packet with a tool chosen, to be reviewed. Raises NotDispatched for one it can't have, IllegalMove."""
+    """The packet with a selected tool, to be reviewed. Raises IllegalMove, NotDispatched for a forbidden tool."""
     known = packet.context.available_mcp_tools
     if known is not None and tool.tool_name not in known:
         names = ", ".join(known) or "none"
@@ -76,38 +77,38 @@ def select_tool(
 
 
 def skip_tool(packet: CognitionPacket) -> CognitionPacket:
-    """The packet going on without a tool, as none fits. Raises IllegalMove."""
+    """The packet, continuing without a tool because none fits. Raises IllegalMove."""
     return _moved(packet, _T.SKIPPED)
 
 
 def review_tool(
     packet: CognitionPacket, confidence: float, reasoning: str, *, needs_human: bool = False
 ) -> CognitionPacket:
-    """The packet with the choice reviewed: approved, or for a human to approve, or skipped. Raises IllegalMove."""
+    """The packet after the review: approved, waiting for a human's approval, or skipped. Raises IllegalMove."""
     if not confidence >= REVIEW_CONFIDENCE_MIN:
         to = _T.SKIPPED
     else:
         to = _T.AWAITING_APPROVAL if needs_human else _T.APPROVED
-    _check_only(_routing(packet), _T.AWAITING_CONFIDENCE, to)  # a human's answer is not a review's to give
+    _check_only(_routing(packet), _T.AWAITING_CONFIDENCE, to)  # a review must not replace a human's answer
     return _moved(packet, to, review_confidence=confidence, review_reasoning=reasoning)
 
 
 def answer_tool(packet: CognitionPacket, approved: bool) -> CognitionPacket:
-    """The packet with a human's answer. Raises IllegalMove where none was asked for."""
+    """The packet with a human's answer. Raises IllegalMove if none was requested."""
     to = _T.APPROVED if approved else _T.USER_DENIED
     _check_only(_routing(packet), _T.AWAITING_APPROVAL, to)
     return _moved(packet, to)
 
 
 def record_result(packet: CognitionPacket, result: ToolExecutionResult) -> CognitionPacket:
-    """The packet with what its tool came to. Raises IllegalMove for a tool that was not approved."""
+    """The packet with its tool's result. Raises IllegalMove for a tool that was not approved."""
     return _moved(packet, _T.EXECUTED if result.success else _T.FAILED, execution_result=result)
 
 
 def reinject(packet: CognitionPacket) -> CognitionPacket:
-    """The packet asking for another tool, now that it knows the last one's result, which it keeps.
+    """The packet with a request for another tool. It keeps the last tool's result.
 
-    After the third time (or fewer, where it says so) its tool is skipped instead. Raises IllegalMove.
+    After the third time (or fewer, if it says so) the tool is skipped instead. Raises IllegalMove.
     """
     routing = _routing(packet)
     done = max(0, routing.reinjection_count)
@@ -125,7 +126,7 @@ def _moved(packet: CognitionPacket, to: ToolExecutionStatus, **more: Any) -> Cog
 
 
 def _check_only(routing: ToolRoutingState, place: ToolExecutionStatus, to: ToolExecutionStatus) -> None:
-    """Raises IllegalMove unless the tool is at ``place``, from where alone this call leads to ``to``."""
+    """Raises IllegalMove unless the tool's state is ``place``, the only one from which this call leads to ``to``."""
     status = routing.execution_status
     if status is not place:
         check_move("tool", status, to, [word for word in STATUS_MOVES[status] if word is not to])

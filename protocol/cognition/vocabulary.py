@@ -1,6 +1,6 @@
-"""The words of a cognition packet: its enumerations, by the values that are written, and the known vocabularies.
+"""The words of a cognition packet: enumerations with their written values, and known vocabularies.
 
-A value of an enumeration is known or an error; a word of a vocabulary may also be one that nobody here knows.
+A value of an enumeration is known or an error. A word of a vocabulary may be unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VERSION = "0.3"
 
 
 class PersonaRole(StrEnum):
-    """What a persona is for."""
+    """The purpose of a persona."""
 
     DEFAULT = "Default"
     ASSISTANT = "assistant"
@@ -28,7 +28,7 @@ class PersonaRole(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who made the packet."""
+    """The creator of the packet."""
 
     USER = "user"
     SYSTEM = "system"
@@ -37,7 +37,7 @@ class Origin(StrEnum):
 
 
 class TargetEngine(StrEnum):
-    """Who is to think about it."""
+    """The engine that thinks about it."""
 
     PRIME = "Prime"
     LITE = "Lite"
@@ -46,7 +46,7 @@ class TargetEngine(StrEnum):
 
 
 class SystemTask(StrEnum):
-    """What is to be done with it."""
+    """The task of the packet."""
 
     INTENT_DETECTION = "IntentDetection"
     RESEARCH = "Research"
@@ -61,7 +61,7 @@ class SystemTask(StrEnum):
 
 
 class ToolExecutionStatus(StrEnum):
-    """How far the tool is that it asks for."""
+    """The state of the requested tool."""
 
     PENDING = "pending"
     AWAITING_CONFIDENCE = "awaiting_confidence"
@@ -74,7 +74,7 @@ class ToolExecutionStatus(StrEnum):
 
 
 class PacketState(StrEnum):
-    """How far the packet is."""
+    """The state of the packet."""
 
     INITIALIZED = "initialized"
     PROCESSING = "processing"
@@ -86,7 +86,7 @@ class PacketState(StrEnum):
 
 
 class OutputDestination(StrEnum):
-    """Where its answer goes."""
+    """The destination of its answer."""
 
     CLI = "cli"
     WEB = "web"
@@ -99,7 +99,7 @@ class OutputDestination(StrEnum):
 
 
 class GoalConfidence(StrEnum):
-    """How sure it is that a goal is the user's."""
+    """The confidence that a goal is the user's."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -126,7 +126,7 @@ LoopType = Literal[
 GoalSource = Literal["fast_path", "session_carry", "llm"]
 Decision = Literal["approve", "reject", "abstain"]
 
-# A vote inside a packet and a ballot on the wire use other words for the same; this is the one place that knows.
+# A vote inside a packet and a ballot on the wire use different words. Only this table relates them.
 DECISION_OF: Mapping[VoteWord, Decision] = MappingProxyType(
     {"yes": "approve", "no": "reject", "abstain": "abstain"}
 )
@@ -134,5 +134,5 @@ VOTE_OF: Mapping[Decision, VoteWord] = MappingProxyType({word: vote for vote, wo
 
 
 def schema_id(version: str = VERSION) -> str:
-    """The name of the schema that a packet of this version keeps to."""
+    """The name of the schema for packets of this version."""
     return f"https://gaia.local/schemas/cognitive_packet/{version}.json"

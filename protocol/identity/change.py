@@ -1,7 +1,7 @@
-"""Who may change the identity (rules 7.2, GCP 3.3). A judgement, and no more.
+"""Who may change the identity (rules 7.2, GCP 3.3). It only judges.
 
-Nothing measures whether a stack is stable, so that the creator decides. Whose signatures were checked and where it is
-journaled are the caller's, before and after.
+Nothing measures whether a stack is stable, so the creator decides. The caller checks the signatures before, and
+journals the change after.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ PRIME, LITE = "prime", "lite"
 
 
 class IdentityChange(Model):
-    """What a human proposes: another identity in place of the one whose hash is ``base_hash``.
+    """A human's proposal of another identity, in place of the one with the hash ``base_hash``.
 
-    ``seats`` are those of the stack whose agreement the caller has verified. ``emergency`` says of which kind it is,
+    ``seats`` are those of the stack that agreed, as the caller has verified. ``emergency`` is the kind of emergency,
     if any.
     """
 
@@ -39,7 +39,7 @@ class IdentityChange(Model):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On whose authority the identity may change (None: it may not), and why, in words for the journal."""
+    """The authority by which the identity may change (None: it may not), and the reason for the journal."""
 
     basis: Basis | None
     reason: str
@@ -53,12 +53,12 @@ def judge_change(
     earlier: Collection[str] = (),
     waiting: str = "",
 ) -> Verdict:
-    """Judge a change of ``current``. ``earlier`` are the hashes of the identities that there were, to one of which a
-    rollback goes; ``waiting`` is that of an identity that was allowed and is not in force yet.
+    """Judges a change of ``current``. A rollback goes to one of the hashes in ``earlier``. ``waiting`` is the hash of
+    an identity that was allowed and is not in force yet.
 
-    - The creator alone withdraws a change that waits: who proposes the identity in force changes nothing.
-    - The creator with Prime, for a rollback or patch in an emergency.
-    - The creator alone, for nothing measures whether a stack is stable.
+    - The creator alone can withdraw a waiting change, by proposing the identity in force.
+    - The creator with Prime can make a rollback or patch in an emergency.
+    - The creator alone can make other changes, because nothing measures whether a stack is stable.
 
     Anything else is refused, with the reason.
     """

@@ -1,10 +1,10 @@
-"""Who a council is: its identity, a persona over it, the task instructions. Their shapes, limits and change.
+"""The charter of a council: its identity, a persona, the task instructions. Their shapes, limits and change.
 
-Knows nothing of files, models or tokenizers: whoever loads hands in the data, whoever counts hands in a counter.
-The identity is frozen and hashed (rules 7.1). ``change`` says who may change it, ``persona`` what a
-persona may not say. An identity may name the hashes of its ``approved_personas``; then no other persona is used.
+Knows nothing of files, models or tokenizers: data and token counters are arguments. The identity is frozen and hashed
+(rules 7.1). ``change`` says who may change it, and ``persona`` what a persona may not say. If an identity lists
+``approved_personas``, only personas with these hashes can be used.
 
-All three may stand together in one table, as GCP 3 and 5 show them:
+All three may be in one table, as GCP 3 and 5 show them:
 
     [identity]
     traits = ["truthfulness", "curiosity"]
@@ -16,7 +16,7 @@ All three may stand together in one table, as GCP 3 and 5 show them:
     text = "Find what is wrong with the plan …"
     stage = "refine"
 
-What is left out is the default below; keys that this version does not know are kept and written back.
+A missing part has the default below. Unknown keys are kept and written back.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ from council.protocol.values import FrozenDict, kind_of, plain, quoted
 Stage = Literal["plan", "refine", "observe", "act", "verify"]
 Counter = Callable[[str], int]
 
-# rules 2.1. At 4,096 tokens without a frame, everything full: 245, 115, 64, 2,203, 1,469.
+# rules 2.1. At 4,096 tokens without a frame, with all fields full: 245, 115, 64, 2,203, 1,469.
 IDENTITY_TOKENS_MAX, IDENTITY_PERCENT = 256, 6
 PERSONA_TOKENS_MAX, PERSONA_PERCENT = 128, 3
 INSTRUCTION_TOKENS_MAX = 64
 HISTORY_PERCENT = 60
 
-# Far more than fits the tokens above; these keep what is read, walked and hashed small.
+# Far more than fits into the tokens above. These limits keep the work on a charter small.
 LINES_MAX = 64
 LINE_CHARS_MAX = 1_000
 TEXT_CHARS_MAX = 4_000
-# Settings of programs, and what other versions write; all of a persona's are held against the refused phrases.
+# Settings of programs, and fields of other versions. All of a persona's are searched for refused phrases.
 OPTIONS_MAX, OPTIONS_CHARS_MAX = 1_000, 50_000
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _line(text: str) -> str:
-    """One line that is seen as it is: it stands in every prompt, and is compared by its words."""
+    """One line without invisible characters: it is in every prompt, and is compared by its words."""
     if "\n" in text or not text.strip():
         raise PydanticCustomError("line", "must be one line, and not a blank one")
     return _check_visible(text)
@@ -82,7 +82,7 @@ def _check_visible(text: str) -> str:
 
 
 def _day(value: object) -> object:
-    """A date, or its text; TOML gives the one, JSON the other."""
+    """A date, or its text: TOML has dates, and JSON has texts."""
     no_date = PydanticCustomError("date", "must be a date, like 2026-11-21")
     if isinstance(value, str) and _DATE.fullmatch(value):
         try:
@@ -106,7 +106,7 @@ Day = Annotated[date, BeforeValidator(_day), PlainSerializer(date.isoformat, ret
 
 
 class _Open(Model):
-    """A model that keeps what it does not know: ``more``, written back beside its own fields."""
+    """A model that keeps unknown fields in ``more``, and writes them back beside its own."""
 
     more: Options = EMPTY
 
@@ -129,7 +129,7 @@ class _Open(Model):
         return cls.checked(data)
 
     def data(self) -> dict[str, Any]:
-        """What ``build`` reads, as JSON has it; what is not set, or empty, is left out."""
+        """The data for ``build``, as JSON values. Unset and empty fields are left out."""
         shown = {name: _data(getattr(self, name)) for name in type(self).model_fields if name != "more"}
         return {
             **plain(self.more),
@@ -137,7 +137,7 @@ class _Open(Model):
         }
 
     def canonical(self) -> bytes:
-        """The bytes that are hashed: JSON in UTF-8, keys in order, nothing between, as a packet's are."""
+        """The hashed bytes: JSON in UTF-8, keys in order, no spaces, as for a packet."""
         return canonical_json(self.data()).encode()
 
     def content_hash(self) -> str:
@@ -156,10 +156,11 @@ def _data(value: Any) -> Any:
 
 
 class Identity(_Open):
-    """What holds whatever the persona and the task are (GCP 3.1). Loaded once; its hash is on the record.
+    """What applies with every persona and task (GCP 3.1). Loaded once; its hash is on the record.
 
-    ``approved_personas`` are the hashes of the personas that may be used; without it any that holds no refused
-    phrase. They are under the identity's own hash, so only a change of the identity approves another.
+    ``approved_personas`` are the hashes of the personas that may be used. Without it, any persona without a refused
+    phrase may be used. The identity's hash covers the list, so only a change of the identity approves another
+    persona.
     """
 
     traits: Lines = ()
@@ -169,7 +170,7 @@ class Identity(_Open):
     ) = None
 
     def prompt(self) -> str:
-        """As a model is shown it: each core rule word for word, on a line of its own."""
+        """The text for a model: each core rule word for word, on its own line."""
         head = [f"Traits: {', '.join(self.traits)}."] if self.traits else []
         return "\n".join(
             [*head, "Core rules, which nothing below overrules:", *(f"- {rule}" for rule in self.core_rules)]
@@ -177,9 +178,9 @@ class Identity(_Open):
 
 
 class Persona(_Open):
-    """A tone over the identity, for a session or a project, that never overrules it (GCP 3.2, 3.3).
+    """A tone over the identity, for a session or a project. It never overrules the identity (GCP 3.2, 3.3).
 
-    It may add layers of context, roles to play, and tools to ask for; having a tool's name permits nothing.
+    It may add layers of context, roles to play, and names of tools, which permit nothing.
     """
 
     tone: Annotated[str, Length(LINE_CHARS_MAX), AfterValidator(_check_visible)] = ""
@@ -191,7 +192,7 @@ class Persona(_Open):
     options: Options = EMPTY
 
     def prompt(self) -> str:
-        """As a model is shown it; nothing where nothing is set. Options and tools are for programs."""
+        """The text for a model; empty if nothing is set. Options and tools are for programs."""
         lines = [f"Tone: {self.tone}"] if self.tone else []
         lines += [f"Style: {self.style_notes}"] if self.style_notes else []
         for head, layers in (
@@ -204,7 +205,7 @@ class Persona(_Open):
 
 
 class TaskInstruction(_Open):
-    """What a stage is told to do, in at most 64 tokens (GCP 5.1). ``key`` is its name in the table."""
+    """A stage's instruction, of at most 64 tokens (GCP 5.1). ``key`` is its name in the table."""
 
     key: Key
     text: Annotated[Text, Field(min_length=1)]
@@ -222,7 +223,7 @@ DEFAULT_IDENTITY = Identity(
         "Protect private data at all costs",
     ),
 )
-# rules 3.1, GCP 5.2. They name blocks; how a marker is written, the frame says (markers.marker_head).
+# rules 3.1, GCP 5.2. They name blocks; the prompt's frame says how a marker is written (markers.marker_head).
 _INITIAL: tuple[tuple[str, Stage, str], ...] = (
     (
         "initial_planning",
@@ -257,7 +258,7 @@ INITIAL_INSTRUCTIONS = tuple(
 
 
 def _instructions(value: object) -> object:
-    """Those of a table over those that exist, which keep their stages; in the order of their keys."""
+    """A table's instructions over the defaults, which keep their stages; sorted by key."""
     if not isinstance(value, Mapping):
         return value
     found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
@@ -281,7 +282,7 @@ def _instructions(value: object) -> object:
 
 
 class Charter(_Open):
-    """An identity, a persona under it, and the task instructions, as they are loaded.
+    """An identity, a persona, and the task instructions, as they are loaded.
 
     Building one raises Refused as ``check_persona`` does.
     """
@@ -294,7 +295,7 @@ class Charter(_Open):
 
     @classmethod
     def build(cls, data: Mapping[str, Any]) -> Self:
-        """The charter of this data; its instructions may be called TASK_INSTRUCTIONS, as GCP 5.1 writes them."""
+        """The charter of this data. Its instructions may be named TASK_INSTRUCTIONS, as in GCP 5.1."""
         if isinstance(data, Mapping) and "TASK_INSTRUCTIONS" in data:
             if "task_instructions" in data:
                 raise EnvelopeError.at(
@@ -310,7 +311,7 @@ class Charter(_Open):
         return self
 
     def data(self) -> dict[str, Any]:
-        """As GCP 5.1 has it, the instructions in a table by their keys."""
+        """The data in the form of GCP 5.1, with the instructions in a table by their keys."""
         table = {
             one.key: {name: at for name, at in one.data().items() if name != "key"}
             for one in self.task_instructions
@@ -324,9 +325,9 @@ class Charter(_Open):
 def check_persona(persona: Persona, identity: Identity) -> None:
     """Raises Refused for a persona with a refused phrase, and for one that the identity does not approve.
 
-    The code of the first is ``persona_overrides``, and ``contradictions`` lists the phrases; that of the second is
-    ``persona_not_approved``, with the hash ``found`` and those ``expected``. The empty persona, which ships, needs
-    no approval.
+    The code of the first is ``persona_overrides``, and ``contradictions`` lists the phrases. The code of the second
+    is ``persona_not_approved``, with the hash ``found`` and those ``expected``. The empty persona, which is built in,
+    needs no approval.
     """
     phrases = contradictions(_texts(persona))
     if phrases:
@@ -354,7 +355,7 @@ def check_persona(persona: Persona, identity: Identity) -> None:
 
 
 def _texts(persona: Persona) -> Iterator[tuple[str, str]]:
-    """Every text of a persona with its place; a program's setting is read as its path and its value."""
+    """Every text of a persona with its place. An option is read as its path and its value."""
     for name in ("tone", "style_notes"):
         yield name, getattr(persona, name)
     for name in ("constraints", "context_layers", "role_layers"):
@@ -382,7 +383,7 @@ def _leaves(where: str, said: str, value: object) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a field takes of the tokens, and its limit."""
+    """The tokens of a field, and its limit."""
 
     field: str
     tokens: int
@@ -399,20 +400,21 @@ def identity_limit(mtu: int) -> int:
 
 
 def persona_limit(remains: int) -> int:
-    """Of what frame and identity leave, after their actual use."""
+    """The limit within what the frame and the identity leave, by their actual use."""
     return min(PERSONA_TOKENS_MAX, max(0, remains) * PERSONA_PERCENT // 100)
 
 
 def history_limit(remains: int) -> int:
-    """Of what all fields before it leave."""
+    """The limit within what all fields before it leave."""
     return max(0, remains) * HISTORY_PERCENT // 100
 
 
 def check_limits(charter: Charter, count: Counter, *, mtu: int, frame_tokens: int = 0) -> tuple[Share, ...]:
-    """The shares of identity and persona, by the tokenizer that will read them, ``count``.
+    """The shares of identity and persona, by ``count``, the tokenizer that will read them.
 
-    One that is over its limit is shortened in each prompt (rules 2.4, 2.5). Raises TokenBudgetError for what may not
-    be: a frame that fills the MTU, core rules that do not fit, an instruction over its 64 tokens or its own limit.
+    One above its limit is shortened in each prompt (rules 2.4, 2.5). Raises TokenBudgetError for what may not be
+    shortened: a frame that fills the MTU, core rules that do not fit, an instruction above 64 tokens or its own
+    limit.
     """
     if frame_tokens >= mtu:
         raise _over(

@@ -1,11 +1,12 @@
-"""The phrases that a persona may not hold: a short table of patterns, each with what it says (rules 7.1).
+"""The phrases that a persona may not hold: a short table of patterns with explanations (rules 7.1).
 
-A persona is a tone; it has no need to speak of the council's rules. The table lists the usual ways to set them aside,
-in English. It knows no meaning: a paraphrase, another language or letters that only look alike go through, and an
-innocent sentence may be refused. An identity that names its ``approved_personas`` decides which persona is used.
+A persona is a tone, and need not mention the council's rules. The table lists the usual English ways to set them
+aside. It knows no meaning: a paraphrase, another language or similar letters pass, and an innocent sentence may be
+refused. An identity that lists its ``approved_personas`` decides which persona is used.
 
-A text is compared in one form: without letter case, accents and invisible characters, each run of blanks, quotes,
-hyphens and underscores as one blank. Every repetition in a pattern is bounded, so the time grows with the text alone.
+Texts are compared in one form: without letter case, accents and invisible characters, and with each run of blanks,
+quotes, hyphens and underscores as one blank. Every repetition in a pattern is bounded, so the time grows only with
+the text.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from council.protocol.values import quoted
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """``words``, in the text at ``where`` of a persona, are a refused phrase; ``why`` says what they do."""
+    """``words``, in the text at ``where`` of a persona, are a refused phrase. ``why`` is its effect."""
 
     where: str
     words: str
@@ -34,10 +35,10 @@ class Contradiction:
         )
 
 
-# Parts of the patterns. Right behind one of these words a phrase says the opposite, and goes through.
+# Parts of the patterns. Directly after one of these words a phrase means the opposite, and passes.
 _OPPOSITE = ("never", "never ever", "not", "cannot", "avoid", "avoids", "without", "refuse to", "refuses to")
 _UNLESS_NOT = "".join(rf"(?<!\b{word} )" for word in _OPPOSITE)
-# What may stand between two words of a phrase: up to three words, none of which turns it round.
+# The text between two words of a phrase: up to three words, none of which reverses the meaning.
 _WORDS = r"(?:(?!(?:no|not|never|nothing|nobody|none|into)\b)\w{1,20} ){0,3}"
 _RULES = (
     r"(?:rules?|laws?|instructions?|guidelines?|directives?|polic(?:y|ies)|principles?|identity|prompts?|"
@@ -54,7 +55,7 @@ _SECRETS = (
 _OBEYS = r"(?:obey|listen|answer|serve|trust|follow)s? (?:to )?"
 _MASTER = r"(?:me|us|him|her|them|(?:the|your|its|this) (?:users?|owner|operator|persona|master))\b(?! s\b)"
 
-# What a phrase does, and the pattern that finds it in what ``_plain`` gives.
+# The effect of a phrase, and the pattern that finds it in the result of ``_plain``.
 _REFUSED = {
     "sets the rules aside": (
         rf"{_UNLESS_NOT}(?:ignor|disregard|forget|overrid|overrul|overwrit|bypass|circumvent|sidestep|evad|suspend|"
@@ -159,14 +160,14 @@ _NOT = re.compile(r"n['’]t(?![a-z])")
 
 def _plain(text: str) -> str:
     """The text in the form that the patterns compare."""
-    seen = without_unseen(" ".join(text.split()))  # first split: some line ends are unseen too
+    seen = without_unseen(" ".join(text.split()))  # split first, because some line ends are invisible too
     letters = unicodedata.normalize("NFKD", seen).casefold()
     letters = "".join(char for char in letters if unicodedata.category(char) != "Mn")
     return _BLANKS.sub(" ", _NOT.sub(" not", letters)).strip()
 
 
 def contradictions(texts: Iterable[tuple[str, str]]) -> tuple[Contradiction, ...]:
-    """The refused phrases in ``texts``, each given with where it stands; of one pattern and text the first."""
+    """The refused phrases in ``texts``, pairs of place and text; for each pattern and text, the first."""
     return tuple(
         Contradiction(where, found[0], why)
         for where, text in texts

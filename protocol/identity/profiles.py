@@ -1,6 +1,6 @@
-"""Seats' profiles, as the control-packet document's config.json writes them.
+"""Seats' profiles in the form of the control-packet document's config.json.
 
-Knows their fields and takes the parsed data; knows no files, and not which profile is which seat's.
+Knows their fields, and takes parsed data. Knows no files, and not which seat uses which profile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from council.protocol.values import freeze, items_of, kind_of, quoted
 
 
 def _unset(value: object) -> object:
-    # The programs of that document save what was never set as 0, or as an empty name.
+    # The programs of that document write unset values as 0, or as an empty name.
     return None if value in (0, "") and not isinstance(value, bool) else value
 
 
@@ -29,7 +29,7 @@ Model = Annotated[Word | None, BeforeValidator(_unset)]
 
 
 class SeatProfile(Section):
-    """How a seat's model is asked; None where the profile leaves it open. Unknown keys are kept."""
+    """How a seat's model is called; None if the profile does not say. Unknown keys are kept."""
 
     model: Model = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -42,14 +42,14 @@ class SeatProfile(Section):
 
 @dataclass(frozen=True, slots=True)
 class ImportedProfiles:
-    """What a config.json gave; ``ignored`` names its keys that are not for us, in order."""
+    """The profiles of a config.json. ``ignored`` lists its keys that we do not use, in order."""
 
     profiles: Mapping[str, SeatProfile]
     default: SeatProfile
     ignored: tuple[str, ...]
 
     def profile(self, name: str) -> SeatProfile:
-        """The profile of this name, else the default."""
+        """The profile of this name, or the default."""
         return self.profiles.get(name, self.default)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from council.agents.mind import BudgetClient, Case, Cost, Observation, Opinion, Stream
-from council.agents.seat import host as seats
 from council.agents.seat import observed_cases, threads
 from council.agents.seat.observed_cases import GAP, LOOK_CHARS, STAGES_MAX, ObservedCases
 from council.agents.seat.plan_stream import HALTS_MAX, OBSERVATIONS_MAX
@@ -46,7 +45,7 @@ def look(found: ObservedCases, now_s: float = 1.0, halts: str = "") -> Stream | 
         return None
     heard, _ = due
     stream = heard.begin_observation()
-    heard.looked(heard.round, whole=heard.is_whole, interrupt=halts and halts in stream.text)
+    heard.looked(interrupt=halts and halts in stream.text)
     found.finish(heard)
     return stream
 
@@ -304,7 +303,7 @@ def test_a_plain_observe_may_block_and_a_mind_without_one_hears_nothing() -> Non
         deaf = Bench(lambda case: Opinion.yes("fine"))
         await hears(deaf, deaf.proposal(), told(deaf))
         assert await deaf.seat.exchange([]) == (False, [])
-        assert not deaf.host._hearing._kept  # nor does it keep what it might hear of
+        assert not deaf.host._observed._kept  # nor does it keep what it might hear of
 
     run(scenario())
 
@@ -403,7 +402,7 @@ def test_an_observer_is_shown_what_it_has_voted_on_and_casts_no_second_ballot() 
 
 def test_looks_that_hang_cost_no_ballot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: they count with the reviews that hang, and a seat that watched for a while votes no more."""
-    monkeypatch.setattr(seats, "LOOKS_HUNG_MAX", 1)
+    monkeypatch.setattr(threads, "LOOKS_HUNG_MAX", 1)
     monkeypatch.setattr(threads, "HUNG_THREADS_MAX", 1)
     hangs = threading.Event()
 

@@ -62,7 +62,7 @@ def test_a_call_is_asked_for_granted_made_and_settled() -> None:
         settled, ballot = await hears(bench, bench.info("granted", call=asked.msg_id), want=2)
         assert facts(settled) == ("settle", {"call": asked.msg_id, "tokens": 120, "microusd": 7})
         assert ballot.type == "VOTE"
-        assert bench.host.busy_with() is None
+        assert bench.host._work.oldest() is None
         assert await bench.seat.exchange([]) == (False, [])
 
     run(scenario())

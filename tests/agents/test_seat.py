@@ -17,7 +17,7 @@ import pytest
 
 from council.agents.messaging import seat_messages
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot, Turn, as_mind
-from council.agents.seat import host as seat_module
+from council.agents.seat import heartbeat, outgoing
 from council.agents.seat.host import SeatHost
 from council.agents.seat.remote import RemoteSeat
 from council.agents.seat.threads import HUNG_THREADS_MAX
@@ -128,7 +128,7 @@ def asked(mind: Any, budget_s: float = 5.0, **options: Any) -> Envelope:
     async def scenario() -> Envelope:
         bench = Bench(mind, **options)
         answer = await bench.ask(bench.proposal(left_s=budget_s))
-        assert bench.host.busy_with() is None
+        assert bench.host._work.oldest() is None
         return answer
 
     return run(scenario())
@@ -388,7 +388,7 @@ def test_a_hanging_plain_mind_costs_its_ballot_at_the_deadline() -> None:
         bench = Bench(mind)
         assert "did not answer within 0.1 s" in fault_of(await bench.ask(bench.proposal(left_s=0.1)))
         free.set()
-        await until(lambda: bench.host._threads.hung == 0)
+        await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
         assert await bench.seat.exchange([]) == (False, [])  # what came after all is not a second word
 
     run(scenario())
@@ -436,7 +436,7 @@ def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
         text = fault_of(await bench.ask(bench.proposal(left_s=LONG_S)))
         assert f"{HUNG_THREADS_MAX} earlier reviews of this mind still hang" in text
         free.set()
-        await until(lambda: bench.host._threads.hung == 0)
+        await until(lambda: bench.host._work._run.__self__._threads.hung == 0)
         assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
 
     run(scenario())
@@ -454,17 +454,17 @@ def test_a_review_that_ends_as_its_time_does_is_not_counted_as_hung() -> None:
         bench = Bench(mind)
         await bench.seat.exchange([bench.info("withdraw")])  # nothing to withdraw
         waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: bench.host.busy_with() == "aaaaaaaa")
-        task = next(iter(bench.host._work.values())).task
+        await until(lambda: bench.host._work.oldest() == "aaaaaaaa")
+        task = next(iter(bench.host._work._items.values())).task
         assert task is not None
         loop = asyncio.get_running_loop()
         done.set()
         # The loop does not turn until the thread has handed its result over; then both fall into one turn.
         while any(thread.name == "council-lite" for thread in threading.enumerate()):
             pass  # that the loop stands still is the point
-        loop.call_soon(bench.host._give_up, next(iter(bench.host._work.values())))
+        loop.call_soon(bench.host._work._give_up, next(iter(bench.host._work._items.values())))
         await asyncio.gather(task, return_exceptions=True)
-        assert bench.host._threads.hung == 0
+        assert bench.host._work._run.__self__._threads.hung == 0
         waiting.cancel()
 
     run(scenario())
@@ -482,7 +482,7 @@ def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
         bench = Bench(mind)
         (first,) = await bench.calls([bench.proposal(summary="slow"), bench.proposal("bbbbbbbb")])
         assert bench.opened(first).parent_id == "bbbbbbbb"
-        assert bench.host.busy_with() == "aaaaaaaa"
+        assert bench.host._work.oldest() == "aaaaaaaa"
         free.set()
         (second,) = await bench.calls([])
         assert bench.opened(second).parent_id == "aaaaaaaa"
@@ -730,9 +730,9 @@ def test_withdrawn_work_is_given_up_in_silence() -> None:
     async def scenario() -> None:
         bench = Bench(mind)
         waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal(left_s=0.2)]))
-        await until(lambda: bench.host.busy_with())
+        await until(lambda: bench.host._work.oldest())
         await bench.seat.exchange([bench.info("withdraw")])
-        assert bench.host.busy_with() is None
+        assert bench.host._work.oldest() is None
         await waiting
         await until(lambda: ended)
         await asyncio.sleep(0.25)  # past its deadline: nothing may come of that either
@@ -743,7 +743,7 @@ def test_withdrawn_work_is_given_up_in_silence() -> None:
 
 def test_what_is_remembered_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fails where ballots with long reasons may fill the memory as long as they are few."""
-    monkeypatch.setattr(seat_module, "REMEMBERED_BYTES_MAX", 30_000)
+    monkeypatch.setattr(outgoing, "REMEMBERED_BYTES_MAX", 30_000)
 
     async def mind(case: Case) -> Opinion:
         return Opinion.yes("r" * (10_000 if case.proposal_id < "00000005" else 10))
@@ -752,11 +752,11 @@ def test_what_is_remembered_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPa
         bench = Bench(mind)
         for n in range(9):
             await bench.calls([bench.proposal(f"{n:08x}")])
-        kept = bench.host._said
+        kept = bench.host._sent._kept
         assert list(kept) == [(f"{n:08x}", "ballot") for n in range(3, 9)]
-        assert bench.host._said_bytes == sum(map(len, kept.values())) <= 30_000
+        assert bench.host._sent._bytes == sum(map(len, kept.values())) <= 30_000
         await bench.calls([bench.info("ask_again", "00000008", bench.about("00000008"))])
-        assert bench.host._said_bytes == sum(map(len, kept.values()))
+        assert bench.host._sent._bytes == sum(map(len, kept.values()))
 
     run(scenario())
 
@@ -772,9 +772,9 @@ def test_what_is_said_again_is_remembered_once() -> None:
         await bench.calls([bench.proposal()], want=2)
         for _ in range(3):
             await bench.calls([bench.info("ask_again", about=bench.about())], want=2)
-        kept = bench.host._said
+        kept = bench.host._sent._kept
         assert set(kept) == {("aaaaaaaa", "ballot"), ("aaaaaaaa", "escalation")}
-        assert bench.host._said_bytes == sum(map(len, kept.values()))
+        assert bench.host._sent._bytes == sum(map(len, kept.values()))
 
     run(scenario())
 
@@ -808,7 +808,7 @@ def test_a_call_that_is_nonsense_costs_the_ballot_and_says_nothing_else(why: Any
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seat_module, "REMEMBERED_MAX", 3)
+    monkeypatch.setattr(outgoing, "REMEMBERED_MAX", 3)
     calls: list[str] = []
 
     async def mind(case: Case) -> Opinion:
@@ -819,14 +819,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench(mind)
         for n in range(5):
             await bench.calls([bench.proposal(f"{n:08x}")])
-        assert len(bench.host._said) == 3
+        assert len(bench.host._sent._kept) == 3
         await bench.calls([bench.proposal("00000004")])
         assert len(calls) == 5
         await bench.calls([bench.proposal("00000000")])
         assert len(calls) == 6
 
     run(scenario())
-    assert seat_module.REMEMBERED_MAX == 3
+    assert outgoing.REMEMBERED_MAX == 3
 
 
 # Rulings
@@ -993,7 +993,7 @@ def test_beats_come_between_nine_tenths_and_the_whole_interval(monkeypatch: pyte
         pauses.append(seconds)
         await asyncio.sleep(0)
 
-    monkeypatch.setattr(seat_module, "_pause", pause)
+    monkeypatch.setattr(heartbeat, "_pause", pause)
     beats(Bench(agree, heartbeat_s=30.0).host, 200)
     assert len(pauses) == 200
     assert 27.0 <= min(pauses) <= max(pauses) <= 30.0
@@ -1073,9 +1073,9 @@ def test_close_gives_up_all_work() -> None:
 
         bench = Bench(mind)
         call = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: bench.host.busy_with())
+        await until(lambda: bench.host._work.oldest())
         bench.host.close()
-        assert not bench.host.busy_with()
+        assert not bench.host._work.oldest()
         assert not bench.host.is_busy()
         call.cancel()
 
@@ -1101,7 +1101,7 @@ def test_a_seat_that_comes_back_late_is_told_how_much_time_is_really_left() -> N
 
 def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation: what is decided early without a slow seat piles up in it until the time budgets are over."""
-    from council.agents.seat import host as module
+    from council.agents.seat import workload as module
 
     monkeypatch.setattr(module, "BACKLOG_MAX", 3)
     monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 1_000)
@@ -1122,7 +1122,7 @@ def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.Monk
         _, found = await bench.seat.exchange([*done, long, longer])
         assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
         bench.host.close()
-        assert bench.host._weight == 0
+        assert bench.host._work._weight == 0
 
     run(scenario())
 

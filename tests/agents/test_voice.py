@@ -281,7 +281,7 @@ def test_a_seat_says_what_its_mind_says_and_tells_it_of_a_halt() -> None:
         ballot = said[2].content
         assert isinstance(ballot, Vote)
         assert ballot.reason == "that deletes all, so I thought again"
-        assert not bench.host._voice._speeches
+        assert not bench.host._stream._speeches
         late = bench.info("interrupt", text="too late", observer="prime", round=number + 2)
         assert await bench.seat.exchange([late]) == (False, [])
         attending.cancel()

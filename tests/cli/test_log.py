@@ -28,9 +28,8 @@ from council.cli.report import UsageFault
 from council.journal import history, packets
 from council.journal.entries import DAMAGED, wanted
 from council.journal.packets import Packer
-from council.journal.record import KINDS
 from council.journal.store import PacketStore
-from council.runtime.feed import EVENT_KINDS
+from council.kinds.table import BY_KIND
 from tests.cases import each
 from tests.cli.conftest import Chair, Cli, council_of
 from tests.journal.journals import NAME, begun, fill, life, nothing
@@ -226,7 +225,7 @@ def test_each_record_is_one_line_of_a_terminal(lived: Lived) -> None:
         assert row.plain.index(render.kind(entry)) == 17  # in a column
 
 
-@each("kind", sorted({*KINDS.values(), *EVENT_KINDS.values(), DAMAGED}))
+@each("kind", sorted(BY_KIND))
 def test_every_kind_has_words(kind: str) -> None:
     """Mutation: a kind that is told as its data."""
     act = {

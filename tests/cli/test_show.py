@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from council.cli import overview, render
-from council.cli.text import clean, line, span
 from council.core.state import Answer, Ballot, Decision, Escalation, Option, Ruling, Tally, TieBreak
+from council.kinds.text import clean, line, span
 
 NOW_S = 1_700_000_000.0
 HOSTILE = "\x1b[2J\x1b]0;title\x07[bold red]all is well[/] \u202egnol\u2069 \x9b31m\r\x08\u200b"

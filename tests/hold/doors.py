@@ -23,11 +23,11 @@ from council.config.charter_files import charter_files_of, resolve_charter
 from council.core.state import Account, Answer, Option, TieBreak
 from council.core.state import Ruling as PrimesRuling
 from council.journal.checkpoint import SIGNATURE_BYTES
+from council.kinds.identity import kept_identity
 from council.protocol import codec, signing
 from council.protocol.errors import CouncilError
 from council.protocol.identity.charter import Identity
 from council.runtime.build import rules_of as _rules_of
-from council.runtime.identity import kept_identity
 from tests.cli.conftest import Lent, entry
 
 __all__ = ["Account", "Answer", "Option", "PrimesRuling", "TieBreak"]  # what fields of public values are

@@ -19,8 +19,9 @@ from council.journal.chain import content_hash
 from council.journal.entries import DAMAGED, Asked, Entry, HistoryPage, wanted
 from council.journal.memory import MemoryJournal
 from council.journal.packets import agent_of
-from council.journal.record import KINDS, Record
+from council.journal.record import Record
 from council.journal.store import PacketStore
+from council.kinds.table import JOURNALED
 from council.protocol.envelope import Proposal
 from council.protocol.errors import CallerError, PositionLost, Refused, StoreCorrupt, UnknownJournal
 from council.runtime.questions import AskHistory, from_bytes, to_bytes
@@ -80,7 +81,7 @@ def test_every_record_comes_once_as_it_was_kept(
     rows = {row.position: row for row in store.records(NAME)}
     for entry in every(store):
         record, row = records[entry.position - 1], rows[entry.position]
-        assert (entry.kind, entry.at_s) == (KINDS[type(record.event)], record.moment.wall_s)
+        assert (entry.kind, entry.at_s) == (JOURNALED[type(record.event)].kind, record.moment.wall_s)
         assert entry.data == plain(record.event)
         assert entry.decisions == decisions_of(record)
         assert (entry.row_hash, entry.previous_hash) == (row.row_hash.hex(), row.previous_hash.hex())

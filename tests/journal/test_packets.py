@@ -32,14 +32,15 @@ from council.journal.packets import (
     packet_id,
     unpacked,
 )
-from council.journal.record import KINDS, Record, mark_of
+from council.journal.record import Record, mark_of
 from council.journal.rows import Prepared
 from council.journal.store import PacketStore
+from council.kinds.incoming import PROPOSAL_BYTES_MAX
+from council.kinds.table import JOURNALED
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import StoreCorrupt
 from council.protocol.packet import PACKET_BYTES_MAX, PARENTS_MAX, PacketEnvelope
-from council.runtime.event_reader import PROPOSAL_BYTES_MAX
 from tests.examples import tried
 from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, key_of
 
@@ -126,7 +127,7 @@ def read_back(row: Prepared, record: Record) -> None:
     assert type(kept.record.moment.uptime_s) is float
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=KINDS.values())
+@pytest.mark.parametrize("kind", JOURNALED, ids=[row.kind for row in JOURNALED.values()])
 @settings(max_examples=tried(12), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_bytes_are_those_of_the_document_for_every_kind_of_event(
@@ -141,7 +142,7 @@ def test_the_bytes_are_those_of_the_document_for_every_kind_of_event(
     decisions = [e.decision for e in record.effects if isinstance(e, do.AnnounceDecision)]
     escalations = [e.escalation for e in record.effects if isinstance(e, do.AnnounceEscalation)]
     assert (list(kept.decisions), list(kept.escalations)) == (decisions, escalations)
-    assert packet.packet_type == PREFIX + KINDS[kind]
+    assert packet.packet_type == PREFIX + JOURNALED[kind].kind
     assert set(packet.tags) == {f"decision:{decision.outcome}" for decision in decisions}
     about = about_of(record.event)
     assert packet.thread_id == (uuid_of(about) if about is not None else None)
@@ -156,7 +157,7 @@ def test_a_council_with_something_of_everything_is_kept_as_the_document_has_it(s
     for row, record in zip(rows, hand.records, strict=True):
         held_to_the_document(row)
         read_back(row, record)
-    assert len({KINDS[type(record.event)] for record in hand.records}) >= 9
+    assert len({JOURNALED[type(record.event)].kind for record in hand.records}) >= 9
     epoch, head = store.begin_epoch(NAME, "a test")
     store.append_rows(NAME, epoch, rows, head)
     for row in rows:

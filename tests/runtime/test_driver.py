@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from council.core import events as ev
 from council.core.state import REASON_TOLD_MAX, REASONS_MAX
+from council.kinds.incoming import PROPOSAL_BYTES_MAX
 from council.protocol import codec, signing
 from council.protocol.envelope import REASON_CHARS_MAX
 from council.protocol.errors import (
@@ -26,7 +27,7 @@ from council.protocol.values import plain
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
 from council.runtime.driver import Driver
-from council.runtime.event_reader import PARTS, PROPOSAL_BYTES_MAX
+from council.runtime.event_reader import PARTS
 from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
 from council.runtime.outbox import SHOWN_REASON_MAX
 from council.runtime.status import status as status_of

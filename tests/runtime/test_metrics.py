@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from council.core.state import Budget, Caps
+from council.kinds.phrases import decided_by
 from council.runtime.driver import Driver
-from council.runtime.feed import decided_by
 from council.telemetry import metrics
 from council.telemetry.metrics import METRICS, Meter, Registry
 from tests.runtime.harness import Hand

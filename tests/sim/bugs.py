@@ -154,15 +154,15 @@ BUGS = (
     ),
     Bug(
         "anybody answers for a human",
-        "runtime.event_reader:_info",
-        'speaker != "any" and role != speaker',
-        "False",
+        "runtime.event_reader:event_of",
+        'if kind and speaker not in ("any", role):',
+        "if False:",
     ),
     Bug("any seat rules", "core.ballots:ruled", "ruling.seat != state.rules.prime", "False"),
     Bug(
         "any part goes with any message",
         "runtime.event_reader:event_of",
-        "envelope.role not in PART_OF.get(envelope.type, (envelope.role,))",
+        "said is not None and said.parts and envelope.role not in said.parts",
         "False",
     ),
     Bug(

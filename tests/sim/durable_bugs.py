@@ -326,9 +326,9 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a record has no escalation",
-        "journal.packets:_came_to",
-        "escalations.append(effect.escalation)",
-        "pass",
+        "journal.record:came_to",
+        "isinstance(effect, do.AnnounceEscalation)",
+        "False",
     ),
     Bug(
         "packets are named by place",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,9 @@ def _found(bug: Bug) -> FunctionType:
 def planted(bug: Bug) -> Iterator[None]:
     """Has the council run with the bug. Its function is changed in place, whoever imported it."""
     function = _found(bug)
-    source = textwrap.dedent(inspect.getsource(function))
+    source = re.sub(
+        r"\A@.*\n", "", textwrap.dedent(inspect.getsource(function))
+    )  # else it is entered in a table
     found = source.count(bug.line)
     assert found == 1, f"{bug.name}: {function.__qualname__} holds {bug.line!r} {found} times, expected once"
     names: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 
 from council.cli.report import UsageFault
-from council.cli.text import count, line
+from council.kinds.text import count, line
 
 # The council takes 768 KiB sealed (reading.PROPOSAL_BYTES_MAX); this leaves room for the envelope around it.
 CHANGE_BYTES_MAX = 760 * 2**10

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from council.cli.report import INTERRUPTED, TERMINATED, Interrupted, Report
-from council.cli.text import clean, line, span
+from council.kinds.text import clean, line, span
 from council.protocol.errors import CouncilError, PositionLost
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Ballots:
                 self._line("", f"{self._stage}: {line(detail, 300)}", "yellow")
 
     def _ballot(self, ballot: Mapping[str, Any], *, late: bool) -> None:
-        from council.cli.render import VOTE_STYLES, certainty
+        from council.cli.render import VOTE_STYLES
+        from council.kinds.phrases import certainty
 
         how = certainty(ballot["confidence"], ballot["risk_level"])
         said = f"{'late: ' if late else ''}{how}: {line(ballot['reason'], 300)}"

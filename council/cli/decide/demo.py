@@ -8,7 +8,7 @@ from council.cli.decide import changes
 from council.cli.decide.deliberate import deliberate
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
-from council.cli.text import line
+from council.kinds.text import line
 
 
 def run(where: Where, report: Report) -> int:

@@ -138,7 +138,7 @@ def _rendered(found: Estimate) -> RenderableType:
     from rich.text import Text
 
     from council.cli.render import DIM, table
-    from council.cli.text import line
+    from council.kinds.text import line
 
     about: list[RenderableType] = [_about(seat) for seat in found.seats]
     if not any(seat.mind == "model" for seat in found.seats):
@@ -188,7 +188,7 @@ def _about(seat: SeatCost) -> Text:
     from rich.text import Text
 
     from council.cli.render import DIM
-    from council.cli.text import line
+    from council.kinds.text import line
 
     if seat.mind != "model":
         said = (

@@ -12,7 +12,7 @@ import typer
 
 from council.cli.options import EXIT_CODES, Json
 from council.cli.report import DONE, REJECTED, Report, UsageFault
-from council.cli.text import line
+from council.kinds.text import line
 
 app = typer.Typer(help="Check the file of a Ray cluster before ray up.", no_args_is_help=True)
 

@@ -23,9 +23,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from council.cli import reach
 from council.cli.report import Interrupted, Report
-from council.cli.text import clean, span
 from council.cluster import known
 from council.config.settings import CouncilConfig
+from council.kinds.text import clean, span
 from council.protocol.errors import ConfigError, CouncilError, NameTaken, OperatorError, Unreachable
 
 if TYPE_CHECKING:

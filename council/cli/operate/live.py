@@ -22,7 +22,7 @@ from rich.text import Text
 
 from council.cli import overview, render
 from council.cli.report import DONE, Report
-from council.cli.text import line
+from council.kinds.text import line
 from council.protocol.errors import CouncilDied, CouncilError, PositionLost
 
 if TYPE_CHECKING:

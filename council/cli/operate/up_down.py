@@ -80,7 +80,7 @@ def down(
 
 
 def _confirm_down(name: str, config: Path | None, report: Report) -> None:
-    from council.cli.text import count
+    from council.kinds.text import count
     from council.protocol.errors import CouncilError
 
     try:

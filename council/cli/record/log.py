@@ -15,7 +15,7 @@ from council.cli.reach import Where
 from council.cli.record.sources import HistorySource, Name, reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault, judged
-from council.cli.text import count
+from council.kinds.text import count
 
 if TYPE_CHECKING:
     from council.journal.entries import Asked, Entry

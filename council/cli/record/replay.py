@@ -11,7 +11,7 @@ from council.cli.reach import Where, waiting
 from council.cli.record.sources import Name
 from council.cli.record.store import Url, opened
 from council.cli.report import REJECTED, Report, judged
-from council.cli.text import clean, count, line
+from council.kinds.text import clean, count, line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

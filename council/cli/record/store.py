@@ -14,8 +14,8 @@ import typer
 from council.cli.options import EXIT_CODES, Config, Json
 from council.cli.reach import Where
 from council.cli.report import DONE, Report, Unwritable, UsageFault, judged
-from council.cli.text import count
 from council.config.files import whole
+from council.kinds.text import count
 
 if TYPE_CHECKING:
     from council.journal.store import PacketStore, StoreInfo

@@ -102,17 +102,14 @@ def _again(
     records: Iterator[StoredRecord], position: int
 ) -> tuple[tuple[Decision, ...], tuple[Escalation, ...]]:
     """What the record at ``position`` came to, by the core."""
-    from council.core import effects as do
+    from council.journal.record import came_to
     from council.runtime.replay import Replay
 
     replay = Replay()
     for kept in records:
         effects = replay.replay(kept)
         if kept.record.position == position:
-            return (
-                tuple(each.decision for each in effects if isinstance(each, do.AnnounceDecision)),
-                tuple(each.escalation for each in effects if isinstance(each, do.AnnounceEscalation)),
-            )
+            return came_to(effects)
     return (), ()
 
 

@@ -18,9 +18,9 @@ from rich.tree import Tree
 
 from council.cli import render
 from council.cli.render import DIM, text
-from council.cli.text import clean, count, line, span
 from council.core.state import Spend, plain
 from council.journal.entries import Entry
+from council.kinds.text import clean, count, line, span
 from council.protocol.envelope import Proposal
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from council.cli.reach import Where
 from council.cli.record.sources import Name
 from council.cli.record.store import Url, apart, opened
 from council.cli.report import DONE, Report, UsageFault, judged
-from council.cli.text import clean, count, line
+from council.kinds.text import clean, count, line
 
 if TYPE_CHECKING:
     from council.journal.checkpoint import Checkpoint

@@ -25,7 +25,7 @@ import typer
 from council.cli import reach
 from council.cli.options import Address, Config, Json, Name
 from council.cli.report import DONE, REJECTED, Report
-from council.cli.text import line, span
+from council.kinds.text import line, span
 from council.protocol.errors import ConfigError, CouncilError
 
 if TYPE_CHECKING:

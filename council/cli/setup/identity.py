@@ -14,7 +14,7 @@ from council.cli.reach import Where, opened
 from council.cli.record.sources import reading
 from council.cli.record.store import Url
 from council.cli.report import DONE, REJECTED, Report, UsageFault
-from council.cli.text import clean, line, span
+from council.kinds.text import clean, line, span
 from council.protocol.errors import Refused
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def propose_change(
     the identity in force (council identity show --journal) withdraws it.
     """
     from council.config.charter_files import charter_files_of, read_identity, refuse_identity
-    from council.runtime.identity import of_text
+    from council.kinds.identity import of_text
 
     if (file is None) == (rollback is None):
         raise UsageFault("give the FILE with the new identity, or --rollback HASH")

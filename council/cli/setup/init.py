@@ -205,7 +205,7 @@ def _report(report: Report, path: Path, found: Surroundings, loaded: Loaded) -> 
 
     from council.cli.render import facts
     from council.cli.setup import starter
-    from council.cli.text import line
+    from council.kinds.text import line
 
     rows = facts(())
     for server in found.servers:

@@ -26,9 +26,9 @@ from council.agents.prompting.prompt import Message, Prompt
 from council.agents.prompting.tokens import counter_for
 from council.cli.setup import servers
 from council.cli.setup.servers import Listing
-from council.cli.text import line, span
 from council.config.build_minds import build_mind
 from council.config.settings import SeatConfig, did_you_mean
+from council.kinds.text import line, span
 from council.protocol.errors import CouncilError, ModelError, Unreachable
 
 Finding = tuple[str, str, str]

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from council.agents.llm.endpoint import is_loopback
-from council.cli.text import line
+from council.kinds.text import line
 from council.protocol.errors import Unreachable
 
 # Where they listen unless told otherwise.

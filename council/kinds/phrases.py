@@ -1,0 +1,150 @@
+"""Says in a phrase what happened, where a template can't. What it says may hold anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from council.core.state import Decision, Spend
+from council.kinds.row import Data, Phrase
+from council.kinds.text import count, line
+
+ID_SHOWN = 8
+
+
+def certainty(confidence: float, risk_level: str) -> str:
+    """How confident a ballot or a ruling is, and the risk that it sees, where that is not low."""
+    return f"{confidence:.2f}{_risk(risk_level)}"
+
+
+def _risk(risk_level: str) -> str:
+    return "" if risk_level == "low" else f", {risk_level} risk"
+
+
+def ended(data: Data) -> str:
+    """The one word for how a proposal stands."""
+    return str(data["decision"]["outcome"] or data["decision"]["standing"])
+
+
+def decided_by(decision: Decision) -> str:
+    """What decided: a human, Prime's ruling or tie-break, an early majority, all ballots that came, or nobody."""
+    if decision.answer is not None:
+        return "human"
+    if decision.outcome in ("deferred", "cancelled"):
+        return "nobody"
+    if decision.ruling is not None:
+        return "ruling"
+    if decision.tie_break is not None:
+        return "tie_break"
+    return "early" if decision.early else "all_ballots"
+
+
+def proposal(data: Data) -> Phrase:
+    what = data["what"]
+    revises = f"revises {what['supersedes'][:ID_SHOWN]}: " if what["supersedes"] else ""
+    return Phrase(f"{revises}{line(what['summary'], 200)} ({what['proposer']}{_risk(what['risk_level'])})")
+
+
+def ballot(data: Data) -> Phrase:
+    return _judged(data["ballot"], data["ballot"]["vote"], "late: " if data.get("late") else "")
+
+
+def ruling(data: Data) -> Phrase:
+    return _judged(data["ruling"], data["ruling"]["ruling"])
+
+
+def _judged(act: Data, chosen: str, late: str = "") -> Phrase:
+    how = certainty(act["confidence"], act["risk_level"])
+    return Phrase(f"{late}{act['seat']} {chosen} {how}", act["reason"])
+
+
+def answer(data: Data) -> Phrase:
+    answer = data["answer"]
+    return Phrase(f"{answer['human']} {'approves' if answer['approve'] else 'rejects'}", answer["reason"])
+
+
+def observation(data: Data) -> Phrase:
+    halts = "calls a halt on" if data["interrupt"] else "observes"
+    stage = f"'s {data['stage']}" if data.get("stage") else ""
+    return Phrase(f"{data['observer']} {halts} {data['stream']}{stage}", data["text"])
+
+
+def failure(data: Data) -> Phrase:
+    again = ", and is asked again" if data.get("retrying") else ""
+    return Phrase(f"{data['seat']} gives no {data['task']}{again}", data["why"] + _shortened(data))
+
+
+def outcome(data: Data) -> Phrase:
+    """What was told of one step of an approved action."""
+    report = data["report"]
+    well = {"act": "ran it", "verify": "verified it", "revert": "reverted it"}
+    badly = {"act": "ran it, and it failed", "verify": "could not verify it", "revert": "could not revert it"}
+    return Phrase(f"{report['sender']} {(well if report['ok'] else badly)[report['stage']]}", report["text"])
+
+
+def call(data: Data) -> Phrase:
+    call = data["call"]
+    asked = f"{call['seat']} asks for a call to {_model(data)} for its {call['task']}"
+    return Phrase(asked, f"at worst {_cost(call['worst'])}{_shortened(data)}")
+
+
+def settlement(data: Data) -> Phrase:
+    used, error = data["used"], data["error"]
+    spent = "usage unknown" if used is None else _cost(used)
+    return Phrase(f"{data['seat']} settles a call", f"{spent}; failed ({error})" if error else spent)
+
+
+def spending(data: Data) -> Phrase:
+    call = data["call"]
+    unknown = " (as reserved: its usage is unknown)" if data["assumed"] else ""
+    failed = f", and failed ({data['error']})" if data["error"] else ""
+    spent = f"{call['seat']} spent {_cost(data['spent'])} on {_model(data)}"
+    return Phrase(f"{spent} for its {call['task']}{failed}{unknown}")
+
+
+def overrun(data: Data) -> Phrase:
+    return Phrase(f"{data['call']['seat']} shortened what {_model(data)} is shown", _steps(data["overruns"]))
+
+
+def denial(data: Data) -> Phrase:
+    return Phrase(f"{data['call']['seat']} may not call {_model(data)}", data["why"])
+
+
+def identity_change(data: Data) -> Phrase:
+    """Who changed the identity, or withdrew what had been changed."""
+    change = data["change"]
+    before, after = change["before"], change["after"]["hash"]
+    does = f"changes the identity {before[:ID_SHOWN]} to {after[:ID_SHOWN]}"
+    if before == after:
+        does = "withdraws the change of the identity"
+    return Phrase(f"{change['human']} {does}", f"{change['why']}; {change['reason']}")
+
+
+def start(data: Data) -> Phrase:
+    if "rules" not in data:
+        return Phrase(f"the coordinator started anew, with {count(data['open'], 'open proposal')}")
+    rules = data["rules"]
+    seats = f"{count(len(rules['seats']), 'seat')}, quorum {rules['quorum']}"
+    seats += f", identity {rules['identity']['hash'][:ID_SHOWN]}" if rules["identity"]["hash"] else ""
+    return Phrase(f"coordinator of epoch {data['epoch']}", f"{seats}; {data['council_id']}")
+
+
+def _model(data: Data) -> str:
+    return line(data["call"]["model"], 80)
+
+
+def _cost(spend: Mapping[str, Any]) -> str:
+    return str(Spend(spend["tokens"], spend["microusd"]))
+
+
+def _shortened(data: Data) -> str:
+    """What was done to make the prompt fit, where anything was; older records tell nothing of it."""
+    found = data.get("overruns")
+    return f"; shortened: {_steps(found)}" if found else ""
+
+
+def _steps(overruns: Sequence[Data]) -> str:
+    """What was done to make a prompt fit, in words (rules 2.4)."""
+    return ", ".join(
+        f"{one['field']} {one['before']:,} → {one['after']:,} ({one['how']})" for one in overruns
+    )
