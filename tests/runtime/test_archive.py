@@ -18,7 +18,7 @@ from council import Council
 from council.core.state import Decision
 from council.journal import snapshots
 from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
-from council.runtime import archive
+from council.runtime import archive, read_back
 from council.runtime.hash_index import BUCKETS, HashIndex, key_of
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.patience import HANG_S
@@ -524,5 +524,37 @@ def test_what_a_seat_says_of_an_old_decision_is_taken_in_once_it_is_read(
             await until(lambda: (living.driver.refused.total(), living.driver.position) != seen)
             assert failed
             assert living.driver.archive.holds(OLD)
+
+    run(scenario())
+
+
+def test_late_messages_of_seats_are_few_keep_their_order_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: a task for each, or an end that does not wait for it."""
+    monkeypatch.setattr(read_back, "WAITING_MAX", 2)
+
+    async def scenario() -> None:
+        kept, gate, heard = Kept(decided=lambda position: gate.wait(HANG_S) and b""), threading.Event(), []
+        proposal_id, _ = kept.propose()
+        for _ in range(2):
+            kept.snapshot()
+            kept.propose()
+        away = kept.hand.driver.away(proposal_id)
+
+        def receive(sealed: bytes) -> Any:
+            heard.append(sealed)
+            return away if sealed == b"1" else None
+
+        late = read_back.ReadBack(kept.hand.driver, receive)
+        late.receive_later(b"1")
+        await until(lambda: heard)
+        for sealed in (b"2", b"3", b"4"):
+            late.receive_later(sealed)
+        gate.set()  # what is read is no part: that message is dropped, and the next two are received
+        await until(lambda: len(heard) == 3)
+        assert heard == [b"1", b"2", b"3"]
+        late.receive_later(b"1")
+        await late.end()
+        assert late._task is not None
+        assert late._task.done()
 
     run(scenario())
