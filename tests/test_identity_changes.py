@@ -24,6 +24,7 @@ from council.protocol.envelope import Envelope
 from council.protocol.errors import ConfigError, EnvelopeError, NotEnrolled, Refused
 from council.protocol.identity.charter import Identity
 from council.runtime.replay import Replay
+from tests.patience import HANG_S
 
 FIRST = Identity(core_rules=("Protect private data at all costs",))
 SECOND = Identity(core_rules=("Protect private data at all costs", "Never invent facts"))
@@ -136,7 +137,7 @@ def test_a_launch_with_another_identity_is_refused(launch: Any, tmp_path: Path) 
         launch(SECOND)
     assert caught.value.code == "identity_changed"
     council = launch(FIRST)  # nothing is broken by it, and its journal is free
-    assert council.propose("Go on", timeout_s=30)
+    assert council.propose("Go on", timeout_s=HANG_S)
 
 
 def test_the_persona_changes_freely(launch: Any, tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_what_is_no_identity_is_refused(launch: Any, identity: Any, field: str) 
     )
     with pytest.raises(EnvelopeError, match=field):
         handle_of(council).wait(session.act(envelope))
-    assert council.propose("Go on", timeout_s=30)  # the council lives
+    assert council.propose("Go on", timeout_s=HANG_S)  # the council lives
 
 
 # An emergency: the creator and Prime together
@@ -341,7 +342,7 @@ def test_the_seats_are_asked_about_the_very_identity_that_is_named(launch: Any, 
 def test_a_vote_on_something_else_is_no_agreement(launch: Any) -> None:
     """Mutation: any decision that Prime voted yes on will do."""
     council = launch(FIRST)
-    decision = council.propose("Have a rest", timeout_s=30, wait_for="all")
+    decision = council.propose("Have a rest", timeout_s=HANG_S, wait_for="all")
     refusal = refused(council, SECOND, emergency="patch", agreed=decision.proposal_id)
     assert "about something else" in refusal.message
     asked = ask(council, FIRST.content_hash(), SECOND, "a hole")
@@ -402,7 +403,7 @@ def test_the_same_bytes_again_are_acknowledged_and_change_nothing_for_ever(
     changed(council, THIRD)
     assert exchanged(council, first) == [told]
     assert identity_of(council)["change"]["after"]["hash"] == THIRD.content_hash()
-    assert council.propose("Go on", timeout_s=30)
+    assert council.propose("Go on", timeout_s=HANG_S)
     assert len(list(council.history(types=["identity_change"]))) == 2
     if store == "durable":
         council = launch(FIRST)  # from a snapshot

@@ -150,6 +150,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
+def within(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """The nodes of a tree, listed once for all the rules that go over them."""
+    return tuple(ast.walk(tree))
+
+
 def package_of(path: Path) -> str:
     """The package whose module this is, under the name it is imported by."""
     parts = path.relative_to(ROOT).parent.parts
@@ -158,7 +164,7 @@ def package_of(path: Path) -> str:
 
 def imports_in(tree: ast.AST, package: str) -> Iterator[str]:
     """Every name that is imported anywhere in it, in full: ``from a import b`` is ``a.b``."""
-    for node in ast.walk(tree):
+    for node in within(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -198,7 +204,7 @@ def offences(paths: list[Path], wrong: Callable[[str], bool]) -> list[str]:
 def impurities(tree: ast.AST) -> list[str]:
     """What a pure module does that it may not, apart from imports."""
     found = []
-    for node in ast.walk(tree):
+    for node in within(tree):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
@@ -213,7 +219,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 def too_large(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Each class and function above a limit, by its name, and what it has too much of."""
-    for node in ast.walk(tree):
+    for node in within(tree):
         if isinstance(node, FUNCTIONS):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -241,7 +247,7 @@ def fields_of(node: ast.ClassDef) -> set[str]:
 
 def own_attributes(tree: ast.AST) -> Iterator[ast.Attribute]:
     """Each ``self.name`` and ``cls.name``."""
-    for node in ast.walk(tree):
+    for node in within(tree):
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
                 yield node
@@ -254,7 +260,7 @@ def is_private(name: str) -> bool:
 def private_names(tree: ast.AST) -> set[str]:
     """The private names that a module or a class defines."""
     found = {each.attr for each in own_attributes(tree) if isinstance(each.ctx, ast.Store)}
-    for node in ast.walk(tree):
+    for node in within(tree):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -265,10 +271,10 @@ def private_names(tree: ast.AST) -> set[str]:
 def foreign_private(tree: ast.AST) -> list[str]:
     """The private names of others that a module imports, or uses as attributes."""
     own = private_names(tree)
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} - own
+    used = {node.attr for node in within(tree) if isinstance(node, ast.Attribute)} - own
     imported = {
         part
-        for node in ast.walk(tree)
+        for node in within(tree)
         if isinstance(node, ast.ImportFrom)
         for part in (*(node.module or "").split("."), *(alias.name for alias in node.names))
     }
@@ -277,7 +283,7 @@ def foreign_private(tree: ast.AST) -> list[str]:
 
 def overridden_private(tree: ast.AST, defined: dict[str, ast.ClassDef]) -> list[str]:
     """The private names of a base class in another module that a class here defines anew."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in within(tree) if isinstance(node, ast.ClassDef)]
     here = {node.name for node in classes}
     bases = [(node, ast.unparse(base)) for node in classes for base in node.bases]
     return [
@@ -305,7 +311,7 @@ def is_duration(node: ast.AST) -> bool:
 
 def clock_asserts(tree: ast.AST) -> list[int]:
     """The lines of asserts that compare how long something took, or what a clock of this machine shows."""
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and is_duration(node.value)]
+    assigned = [node for node in within(tree) if isinstance(node, ast.Assign) and is_duration(node.value)]
     durations = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
 
     def tells(node: ast.AST) -> bool:
@@ -313,7 +319,7 @@ def clock_asserts(tree: ast.AST) -> list[int]:
             return node.id in durations
         return is_duration(node) or (is_clock(node) and node.func.attr in CLOCKS)  # type: ignore[attr-defined]
 
-    compared = (node for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    compared = (node for node in within(tree) if isinstance(node, ast.Assert))
     return [
         node.lineno
         for node in compared
@@ -324,7 +330,7 @@ def clock_asserts(tree: ast.AST) -> list[int]:
 
 
 def sleeps(tree: ast.AST) -> list[int]:
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node.func for node in within(tree) if isinstance(node, ast.Call))
     return [func.lineno for func in calls if ast.unparse(func) == "time.sleep"]
 
 
@@ -443,7 +449,7 @@ def test_a_private_name_is_used_in_its_own_module_alone() -> None:
     defined = {
         node.name: node
         for path in sources()
-        for node in ast.walk(tree_of(path))
+        for node in within(tree_of(path))
         if isinstance(node, ast.ClassDef)
     }
     assert [

@@ -18,6 +18,7 @@ from council.api.run_approved import Performance, run, run_async
 from council.core.state import Decision, Tally
 from council.protocol.errors import CallerError, CouncilDied, Refused
 from tests.cases import each
+from tests.patience import HANG_S
 from tests.runtime.harness import run as looped
 
 
@@ -28,7 +29,7 @@ def obeys(case: Case) -> Opinion:
 @pytest.fixture
 def council() -> Iterator[Council]:
     seats = [SeatConfig(name=name, mind=obeys) for name in ("prime", "lite", "codemind")]
-    with Council.inline(seats=seats, call_timeout_s=5.0) as made:
+    with Council.inline(seats=seats, call_timeout_s=HANG_S) as made:
         yield made
 
 

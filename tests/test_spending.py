@@ -70,7 +70,7 @@ def test_a_decision_tells_what_it_cost_and_status_what_all_of_them_did() -> None
 
 def test_what_does_not_fit_is_not_called_and_costs_the_ballot() -> None:
     with council_of(*three(), proposal_tokens_max=2_000) as council:
-        decision = council.propose("a change", wait_for="all", timeout_s=10)
+        decision = council.propose("a change", wait_for="all", timeout_s=HANG_S)
         assert decision.outcome == "approved"
         ((seat, why),) = decision.missing
         assert "of the 2,000 that this proposal may spend" in why
@@ -182,10 +182,10 @@ def test_a_question_that_cannot_be_read_is_answered() -> None:
             return Opinion.yes("it was granted")
 
     with council_of(Garbler(), *three()[1:]) as council:
-        decision = council.propose("a change", wait_for="all", timeout_s=10)
+        decision = council.propose("a change", wait_for="all", timeout_s=HANG_S)
         ((seat, why),) = decision.missing
         assert (seat, "content.data.overruns" in why) == ("prime", True)
-        assert decision.seconds < 5
+        assert decision.seconds < HANG_S
 
 
 def test_dollars_are_never_rounded_up() -> None:

@@ -116,7 +116,7 @@ def test_a_proposal_is_one_trace_from_the_agent_to_its_models(told: InMemorySpan
         }
         running = Council.inline(seats=told_of, observer="none", traces="global")
         with running as council, agents_span() as around:
-            decision = council.propose(f"Delete {SECRET}", SECRET, wait_for="all", timeout_s=30)
+            decision = council.propose(f"Delete {SECRET}", SECRET, wait_for="all", timeout_s=HANG_S)
     assert decision.outcome == "approved"
     spans = told.get_finished_spans()
     by_name = found(told)
@@ -169,7 +169,7 @@ def test_the_decisions_span_tells_what_was_announced(told: InMemorySpanExporter)
     with Council.inline(
         seats=seats(lite=refuses, codemind=raises), traces="global", humans={"ada": "kept"}
     ) as council:
-        waiting = council.propose("Delete it", timeout_s=30)
+        waiting = council.propose("Delete it", timeout_s=HANG_S)
         assert waiting.escalation_id is not None
         assert "council.decide" not in found(told)  # what waits for a human is not decided
         decision = council.answer(waiting.escalation_id, approve=False, human="ada")

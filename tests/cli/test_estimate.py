@@ -75,7 +75,7 @@ def reserved(
     with Stub(scripts) as stub:
         seats = {seat: {"model": seat, "base_url": stub.base_url, "tokenizer": "qwen3"} for seat in SEATS}
         with Council.inline(seats=seats, observer="lite") as council:
-            given: dict[str, Any] = {"risk": risk, "history": turns, "wait_for": "all", "timeout_s": 20}
+            given: dict[str, Any] = {"risk": risk, "history": turns, "wait_for": "all", "timeout_s": HANG_S}
             council.propose("Delete the old index", body, **given)
             spent = [each.data["call"] for each in council.events(follow=False) if each.kind == "spending"]
     asked: dict[tuple[str, str], list[int]] = {}

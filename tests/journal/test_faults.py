@@ -464,7 +464,7 @@ def test_a_migration_that_fails_leaves_nothing(
 
 
 def test_many_open_a_new_store_at_once(address: str, opened: Open) -> None:
-    code = "import sys; from council.journal.store import PacketStore; PacketStore.open(sys.argv[1], timeout_s=30.0)"
+    code = "import sys; from council.journal.store import PacketStore; PacketStore.open(sys.argv[1], timeout_s=300.0)"
     started = [
         subprocess.Popen([sys.executable, "-c", code, address], cwd=ROOT, stdout=subprocess.DEVNULL)
         for _ in range(4)

@@ -157,8 +157,8 @@ def test_a_name_that_cannot_be_kept_is_refused(store: PacketStore, name: str) ->
 
 def test_one_takes_over_while_the_other_writes(address: str, opened: Open) -> None:
     """Whatever the old one was told is kept stands below what the new one was told it begins at."""
-    old = opened(address, timeout_s=30.0)
-    new = opened(address, timeout_s=30.0)
+    old = opened(address, timeout_s=HANG_S)
+    new = opened(address, timeout_s=HANG_S)
     epoch, start = old.begin_epoch("council", "old")
     told: list[Head] = [start]
     fenced, over = threading.Event(), threading.Event()
@@ -326,7 +326,7 @@ WRITER = """
 import sys
 from council.journal.store import PacketStore
 from tests.journal.packets import append, several
-store = PacketStore.open(sys.argv[1], timeout_s=30.0)
+store = PacketStore.open(sys.argv[1], timeout_s=300.0)
 epoch, head = store.begin_epoch("council", "victim")
 print("ready", flush=True)
 while True:
@@ -353,7 +353,7 @@ def test_a_writer_that_is_killed_leaves_whole_transactions(address: str, opened:
             os.kill(victim.pid, signal.SIGKILL)
             said = heard + [line for line in victim.stdout if line.endswith("\n")]
         acknowledged = max([acknowledged, *map(int, said)])
-        rows = every(opened(address, timeout_s=30.0))
+        rows = every(opened(address, timeout_s=HANG_S))
         assert len(rows) >= acknowledged
         assert len(rows) % 40 == 0
         assert [row.position for row in rows] == list(range(1, len(rows) + 1))
@@ -387,4 +387,4 @@ def test_a_writer_that_stopped_inside_does_not_block_for_ever(
             assert caught.value.timeout_s == 0.3
         finally:
             os.kill(victim.pid, signal.SIGKILL)
-    assert opened(address, timeout_s=30.0).begin_epoch("council", "me")[0] == 1
+    assert opened(address, timeout_s=HANG_S).begin_epoch("council", "me")[0] == 1

@@ -176,7 +176,7 @@ def test_it_is_read_only_and_says_how_far_it_is(kept: Kept, opened: Open) -> Non
 
 
 def test_it_sees_one_moment_while_the_council_writes(address: str, opened: Open) -> None:
-    writer, reader = opened(address, timeout_s=30.0), opened(address, read_only=True, timeout_s=30.0)
+    writer, reader = opened(address, timeout_s=HANG_S), opened(address, read_only=True, timeout_s=HANG_S)
     epoch, start = writer.begin_epoch("council", "me")
     over, written = threading.Event(), threading.Event()
 

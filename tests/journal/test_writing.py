@@ -181,7 +181,7 @@ def test_many_writers_of_the_same_packets_write_each_once(
     address: str, opened: Callable[..., PacketStore]
 ) -> None:
     """Each thread has a store of its own, as processes have; what one loses to another is looked at again."""
-    stores = [opened(address, timeout_s=30.0) for _ in range(4)]
+    stores = [opened(address, timeout_s=HANG_S) for _ in range(4)]
     statuses: list[str] = []
 
     def write(store: PacketStore, start: int) -> None:

@@ -30,6 +30,7 @@ from council.protocol.errors import MindError, ModelError
 from tests.cases import each
 from tests.models.minds import CASE, Account, Pauses, PlainPrompts
 from tests.models.stub import Call, Entry, Stub, ballot, endless, raw, resets, says
+from tests.patience import HANG_S
 
 KEY = "sk-of-this-seat-0123456789"
 CLAUDE = "claude-haiku-4-5"
@@ -334,7 +335,7 @@ def test_a_council_may_have_seats_of_several_kinds() -> None:
         }
         seats["lite"] = {"base_url": theirs.base_url, "api_key_env": "SEATS_KEY", **ANTHROPICS}
         with Council.inline(seats=seats) as council:
-            decision = council.propose("Delete the old index", wait_for="all", timeout_s=20)
+            decision = council.propose("Delete the old index", wait_for="all", timeout_s=HANG_S)
         asked = theirs.requests[0].body["output_config"]["format"]["schema"]["properties"]
     assert not decision.missing
     # The whole of the answer's schema, in words that this provider knows.

@@ -14,6 +14,7 @@ from council.agents.llm import calls
 from council.protocol.errors import Refused, TokenBudgetError
 from council.runtime.prompt_capacity import PromptCapacities
 from tests.models.stub import Stub, ballot, says
+from tests.patience import HANG_S
 
 SEATS = ("prime", "lite", "codemind")
 LONG = "All of this is to be read. " * 1_500
@@ -82,7 +83,7 @@ def test_what_was_taken_in_before_is_answered_again(monkeypatch: pytest.MonkeyPa
 def test_where_a_seat_takes_it_the_others_ballots_are_lost_and_say_why() -> None:
     static = {"mind": "council.agents.lite:Lite"}
     with council(lite=static, codemind={"mind": "council.agents.codemind:CodeMind"}) as (running, stub):
-        decision = running.propose("Read this", LONG, wait_for="all", timeout_s=20)
+        decision = running.propose("Read this", LONG, wait_for="all", timeout_s=HANG_S)
         assert stub.requests == []
         assert {each.seat for each in decision.ballots} == {"lite", "codemind"}
         assert decision.degraded

@@ -348,7 +348,7 @@ def test_back_pressure_is_a_clear_refusal_and_closing_leaves_nothing_running(
     name: str, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    council = launch(name, open_max=5)
+    council = launch(name, seats=seats()[:2], open_max=5)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(council.propose_many, [f"prime: wait {gate}; lite: wait {gate}"] * 20)
         try:
@@ -532,7 +532,7 @@ def test_a_council_is_launched_beside_the_callers_loop_with_a_users_own_minds(
     async def scenario() -> None:
         async def let_in() -> None:
             while not begun(gate):  # noqa: ASYNC110 - it is another process
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01)
             gate.touch()
 
         letting_in = asyncio.ensure_future(let_in())
@@ -558,7 +558,7 @@ def opening() -> bool:
 
 def test_a_launch_that_is_cancelled_leaves_no_council(name: str) -> None:
     async def scenario() -> None:
-        launching = asyncio.ensure_future(AsyncCouncil.launch(name=name, **patient())._open())
+        launching = asyncio.ensure_future(AsyncCouncil.launch(name=name, **patient(seats=seats()[:2]))._open())
         while not opening():  # noqa: ASYNC110 - it is a thread
             await asyncio.sleep(0.01)
         launching.cancel()
@@ -599,7 +599,7 @@ def test_a_coordinator_that_was_restarted_tries_again_where_ray_fails_it(
 
 def test_a_pool_is_joined_by_its_name_and_knows_its_size(name: str) -> None:
     with (
-        CouncilPool.launch(2, name=name, seats=seats()) as pool,
+        CouncilPool.launch(2, name=name, seats=seats()[:2]) as pool,
         CouncilPool.connect(name=name, sender="guest") as other,
     ):
         assert (other.name, len(other.councils)) == (name, 2)

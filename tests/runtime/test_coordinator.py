@@ -716,15 +716,17 @@ def test_one_clients_oversized_refusal_does_not_hurt_another() -> None:
 
 def test_the_timer_brings_the_deadline() -> None:
     async def scenario() -> None:
-        async with Bench({"prime": Chair, "lite": hang, "codemind": hang}) as bench:
+        time_s = asyncio.get_running_loop().time
+        clock = Clock(uptime=time_s, wall=lambda: WALL_0 + time_s())
+        async with Bench({"prime": Chair, "lite": hang, "codemind": hang}, clock=clock) as bench:
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(time_budget_s=1.0))
             assert isinstance(told, Told)
             assert (told.decision.standing, told.decision.final) == ("escalated", False)
-            assert 0.99 <= told.decision.seconds < 5.0
+            assert told.decision.seconds == pytest.approx(1.0, abs=0.01)
             assert set(dict(told.decision.missing)) == {"lite", "codemind"}
 
-    run(scenario())
+    run(scenario(), in_virtual_time=True)
 
 
 def test_an_earlier_deadline_moves_the_timer_up() -> None:
