@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--only codec import inline ray durable thinking sight cluster] [--scale 0.1]``."""
+"""``python -m benchmarks [--only codec import inline ray durable growth thinking sight cluster] [--scale 0.1]``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import cluster, durable, pure, running, sight, thinking
+from benchmarks import cluster, durable, growth, pure, running, sight, thinking
 from benchmarks.measure import Row, show
 
 GROUPS: dict[str, Callable[[float], list[Row]]] = {
@@ -15,6 +15,7 @@ GROUPS: dict[str, Callable[[float], list[Row]]] = {
     "inline": running.inline_rows,
     "ray": running.ray_rows,
     "durable": durable.durable_rows,
+    "growth": growth.growth_rows,
     "thinking": thinking.thinking_rows,
     "sight": sight.sight_rows,
     "cluster": cluster.cluster_rows,

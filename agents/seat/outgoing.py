@@ -14,10 +14,10 @@ from council.agents.seat.threads import short
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 
-# A council has fewer proposals open, so a seat reviews none of them twice.
-REMEMBERED_MAX = 10_000
-# A ballot has some hundred bytes, and up to a megabyte with a model's control packet: ten times the usual sum.
-REMEMBERED_BYTES_MAX = 64 * 2**20
+# A council has half as many proposals open by default, so a seat reviews none of them twice.
+REMEMBERED_MAX = 4_000
+# A ballot has some hundred bytes, and up to a megabyte with a model's control packet: four times the usual sum.
+REMEMBERED_BYTES_MAX = 8 * 2**20
 RULINGS = get_args(RulingWord)
 
 

@@ -132,6 +132,7 @@ async def start(config: CouncilConfig, traces: Traces | None = None) -> InlineCo
                 system_clock(),
                 humans=humans,
                 events_kept=config.events_kept,
+                decisions_kept=config.decisions_kept,
                 in_process=True,
                 fitting=fitting_of(config),
             )

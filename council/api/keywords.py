@@ -75,6 +75,7 @@ class Settings(ClientSettings, total=False):
     open_max: int | None
     escalations_max: int | None
     events_kept: int | None
+    decisions_kept: int | None
     proposal_tokens_max: int | None
     proposal_usd_max: float | None
     seat_tokens_max: int | None

@@ -232,6 +232,7 @@ class CoordinatorActor:
                 system_clock(),
                 humans=keys.humans,
                 events_kept=config.events_kept,
+                decisions_kept=config.decisions_kept,
                 fitting=fitting_of(config),
             )
 

@@ -267,12 +267,17 @@ class CouncilConfig(BaseModel):
     sole_seat: Literal["never", "allow-low-risk"] = fields.key(
         "never", "whether one active seat may decide low risk alone (1.11)", "'never' or 'allow-low-risk'"
     )
-    # What these three count is held in memory, at up to some 10 kB for a proposal and 1 kB for an event.
+    # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
         2000, 1, 100_000, "how many proposals may be open before new ones are refused"
     )
     escalations_max: int = fields.whole(10_000, 1, 100_000, "how many escalations may await a human")
-    events_kept: int = fields.whole(100_000, 1, 1_000_000, "how many past events can be read again")
+    events_kept: int = fields.whole(
+        100_000, 1, 1_000_000, "how many past events can be read again, while they fit 8 MiB"
+    )
+    decisions_kept: int = fields.whole(
+        10_000, 1, 1_000_000, "how many of its newest decisions a council without a store keeps"
+    )
     # rules 2.6: reserved before each model call, at its worst; over the council's life but for a proposal's
     proposal_tokens_max: int | None = fields.cap(
         "tokens", "the most tokens that models may use on one proposal (2.6)"

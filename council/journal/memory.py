@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import Record, Restorable, Snapshot
-from council.protocol.errors import StoreError
+from council.protocol.errors import InternalError, StoreError
 
 # The bytes of envelopes that are kept: a proposal may hold most of a megabyte.
 MEMORY_BYTES_MAX = 64 * 2**20
@@ -22,6 +22,7 @@ class MemoryJournal:
     durable = False
     trouble: StoreError | None = None
     unsigned: str | None = None
+    snapshot_kept = 0
 
     def __init__(self, kept_max: int = 20_000, bytes_max: int = MEMORY_BYTES_MAX) -> None:
         self.records: deque[Record] = deque()
@@ -44,6 +45,9 @@ class MemoryJournal:
 
     def keep(self, snapshot: Snapshot) -> None:
         """Does nothing: no snapshot is ever due."""
+
+    def decided(self, position: int) -> bytes:
+        raise InternalError(f"a snapshot at {position} was asked for, and none is kept in memory")
 
     def tend(self) -> None:
         """Does nothing: there is no upkeep."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ from council.protocol.packet import (
 # for word, the first one always; of the rest the outcome, for the whole follows from the record by replay.
 OUTCOME_BYTES_MAX = 256 * 2**10
 # Packets whose place in their line is remembered: those that ballots on open proposals derive from.
-LINES_KEPT = 50_000
+LINES_KEPT = 12_000
 
 # The packet types of the council's own; ``council.`` keeps them apart from those of users.
 PREFIX = "council."
@@ -45,7 +45,7 @@ DOMAIN = "council"
 _AGENTS = ("seat", "observer", "human", "proposer", "sender")
 
 
-class Descent(NamedTuple):
+class Descent(Value, frozen=True):
     """Where a packet stands in its line of descent (rules 4.3)."""
 
     generation: int
@@ -90,7 +90,7 @@ _decode = msgspec.json.Decoder(StoredPacket[_Payload]).decode
 _ALIKE = re.compile("[0-9a-f]{4}")  # what a packet's id has of its message's: the moment
 
 
-@lru_cache(10_000)  # a proposal's is asked for with each of its ballots
+@lru_cache(4_000)  # a proposal's is asked for with each of its ballots
 def packet_id(council_id: str, what: str) -> str:
     """The id of the packet of an envelope, by its message id, or of a record without one, by ``#position``.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -86,11 +86,15 @@ def diverged(record: Record, why: str) -> ReplayDiverged:
 
 
 class Snapshot(NamedTuple):
-    """What records up to ``position`` come to: ``base`` replaces the one before, ``more`` is added to it."""
+    """What records up to ``position`` come to: ``base`` replaces the one before, ``added`` is added to it.
+
+    ``added`` has positions behind the one before, in order, the last of them ``position``. At each stand a part
+    ``more``, which a start reads, and the proposals that were decided up to there, for whoever looks one up.
+    """
 
     position: int
     base: bytes
-    more: bytes
+    added: Mapping[int, tuple[bytes, bytes]]
 
 
 class Restorable(Protocol):
@@ -100,7 +104,7 @@ class Restorable(Protocol):
         self,
         position: int,
         base: bytes,
-        mores: Sequence[bytes],
+        mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
     ) -> None:
         """Goes on from snapshots; ``envelopes`` gives those of the messages of these ids."""
@@ -116,6 +120,7 @@ class Journal(Protocol):
     that nobody waits for may wait for others to be written with it; ``durable`` whether what it keeps outlives it.
     ``unsigned`` is why it has no checkpoint of late, where one was due.
     ``commits`` are the last ones that nobody has looked at yet: how many records, in how many seconds.
+    ``snapshot_kept`` is the position of the newest snapshot that is kept, 0 where none is.
     """
 
     epoch: int
@@ -123,6 +128,9 @@ class Journal(Protocol):
     durable: bool
     trouble: StoreError | None
     commits: deque[tuple[int, float]]
+
+    @property
+    def snapshot_kept(self) -> int: ...
 
     @property
     def unsigned(self) -> str | None: ...
@@ -141,6 +149,9 @@ class Journal(Protocol):
 
     def keep(self, snapshot: Snapshot) -> None:
         """Takes a snapshot of what all records handed in so far come to."""
+
+    def decided(self, position: int) -> bytes:
+        """The decided proposals that a snapshot added at ``position``. Blocks, in any thread; raises StoreError."""
 
     def tend(self) -> None:
         """Called now and then: whatever is due at a time."""

@@ -158,7 +158,8 @@ epochs = Table(
     Column("by", Text, nullable=False),
 )
 
-# Records that a start need not replay. They may be removed at any time.
+# Records that a start need not replay, and decisions that have left memory. They may be removed while no coordinator
+# runs.
 snapshots = Table(
     "snapshots",
     metadata,

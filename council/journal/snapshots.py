@@ -6,7 +6,7 @@ warning, and its records are replayed instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from council.journal.engines import Database
 from council.journal.record import Snapshot
 from council.journal.rows import fenced, standing
 from council.journal.schema import snapshots
-from council.protocol.errors import JournalCorrupt
+from council.protocol.errors import JournalCorrupt, StoreCorrupt
 
 log = get_logger("council.journal")
 
@@ -30,11 +30,14 @@ _DOMAIN = b"council-runtime snapshot v1\0"
 
 
 class UsableSnapshot(NamedTuple):
-    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there."""
+    """A snapshot that can be used: where it stands, its parts, and the peaks of the tree up to there.
+
+    ``mores`` have the position of each; they are without the decided proposals.
+    """
 
     head: Head
     base: bytes
-    mores: tuple[bytes, ...]
+    mores: list[tuple[int, bytes]]
     peaks: tuple[bytes, ...]
 
 
@@ -50,6 +53,7 @@ class _SignedBase(msgspec.Struct):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_SignedBase)
+_PAIR = msgspec.msgpack.Decoder(tuple[bytes, bytes])
 
 
 class SnapshotStore:
@@ -60,34 +64,38 @@ class SnapshotStore:
         self._database = database
         self._journal = journal
         self._signer = signer
-        self._kept_to = 0
+        self.kept_to = 0
         self._link = GENESIS
+        self._hashes: dict[int, bytes] = {}  # of each ``more``, by its position
         # A decision that is in no ``more`` could be made again: what could not be kept goes with the next one.
-        self._waiting: list[tuple[int, bytes]] = []
+        self._waiting: list[Snapshot] = []
 
     def keep(self, snapshot: Snapshot, epoch: int, head: Head, peaks: tuple[bytes, ...]) -> None:
         """Keeps one, which belongs to ``head``. Raises StoreError, EpochFenced; then it is kept with the next."""
-        if head.position == self._kept_to:  # nothing came since, as where a start was refused
+        if head.position == self.kept_to:  # nothing came since, as where a start was refused
             return
-        self._waiting.append((snapshot.position, snapshot.more))
-        link = self._link
-        for _, more in self._waiting:
-            link = _linked(link, more)
+        self._waiting.append(snapshot)
+        rows, hashes, link = [], {}, self._link
+        for position, pair in (each for waiting in self._waiting for each in waiting.added.items()):
+            rows.append(_row(self._journal, position, "more", _ENCODER.encode(pair)))
+            hashes[position] = sha256(rows[-1]["content"]).digest()
+            link = _linked(link, hashes[position])
         content = _ENCODER.encode(_SignedBase(head.position, head.row_hash, peaks, link, snapshot.base))
         signed = self._signer.signature(self._signed_bytes(content)) + content
         c = snapshots.c
-        rows = [_row(self._journal, at, "more", more) for at, more in self._waiting]
         rows.append(_row(self._journal, head.position, "base", signed))
         with self._database.write(f"journal:{self._journal}") as connection:
             newest, _ = standing(connection, self._journal)
             if newest != epoch:
                 raise fenced(self._database.where, self._journal, epoch, newest)
             # Those behind were passed over, or are of one that was; bases before the last are never read.
-            old = or_(c.position > self._kept_to, and_(c.part == "base", c.position < self._kept_to))
+            old = or_(c.position > self.kept_to, and_(c.part == "base", c.position < self.kept_to))
             connection.execute(delete(snapshots).where(c.journal == self._journal, old))
             connection.execute(insert(snapshots), rows)
-        self._kept_to, self._link = head.position, link
+        self._hashes |= hashes
+        self._link = link
         self._waiting = []
+        self.kept_to = head.position
 
     def due(self, position: int) -> bool:
         """Whether the last snapshot is so old that one as of ``position`` saves a restart enough time."""
@@ -121,39 +129,51 @@ class SnapshotStore:
     def newest(self, row_hash: Callable[[int], bytes | None]) -> UsableSnapshot | None:
         """The newest that is signed by this journal's key and fits its chain; ``row_hash`` gives a row's."""
         c = snapshots.c
-        wanted = select(c.position, c.content).where(c.journal == self._journal).order_by(c.position)
+        wanted = select(c.position, c.part, c.content).where(c.journal == self._journal)
+        bases, mores, links, link = [], [], {}, GENESIS
+        self._hashes = {}
         with self._database.read() as connection:
-            mores = self._whole(connection.execute(wanted.where(c.part == "more")))
-            bases = self._whole(connection.execute(wanted.where(c.part == "base")))[::-1]
-        links, link = {}, GENESIS
-        for position, more in mores:
-            link = links[position] = _linked(link, more)
-        for position, signed in bases:
+            # One row in memory at a time: all that was ever decided stands in these.
+            rows = connection.execution_options(yield_per=1).execute(wanted.order_by(c.position, c.part))
+            for position, part, content in rows:
+                if type(position) is not int or type(content) is not bytes:  # as SQLite may keep it
+                    self.pass_over(position, "its position is no number, or its content no bytes")
+                elif part == "base":
+                    bases.append((position, content))
+                else:
+                    self._hashes[position] = sha256(content).digest()
+                    link = links[position] = _linked(link, self._hashes[position])
+                    mores.append((position, _pair(content)[0]))
+        for position, signed in reversed(bases):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too
                 why = "it is not signed by this journal's key, or does not fit its chain"
             elif links.get(position) != base.link:
                 why = "a part of it is missing, or was changed"
             else:
-                self._kept_to, self._link = position, base.link
-                parts = tuple(more for at, more in mores if at <= position)
-                return UsableSnapshot(Head(position, base.row_hash), base.base, parts, base.peaks)
+                self.kept_to, self._link = position, base.link
+                used = [more for more in mores if more[0] <= position]
+                return UsableSnapshot(Head(position, base.row_hash), base.base, used, base.peaks)
             self.pass_over(position, why)
         return None
 
-    def _whole(self, rows: Iterable[Any]) -> list[tuple[int, bytes]]:
-        """Rows of a position and a content; one of something else, as SQLite may keep it, is passed over."""
-        found = []
-        for position, content in rows:
-            if type(position) is int and type(content) is bytes:
-                found.append((position, content))
-            else:
-                self.pass_over(position, "its position is no number, or its content no bytes")
-        return found
+    def decided(self, position: int) -> bytes:
+        """See ``Journal.decided``. Raises StoreCorrupt where it is not as it was."""
+        c = snapshots.c
+        wanted = select(c.content).where(c.journal == self._journal, c.position == position, c.part == "more")
+        with self._database.read() as connection:
+            content = connection.execute(wanted).scalar()
+        if type(content) is not bytes or sha256(content).digest() != self._hashes.get(position):
+            raise StoreCorrupt(
+                f"old decisions can't be read back: the snapshot of record {position} in {self._database.where} is "
+                "gone or was changed; start the council again, which then reads the journal's records instead",
+                position=position,
+            )
+        return _pair(content)[1]
 
     def pass_over(self, position: int, why: str) -> None:
         """That one is not used, nor any before: what is kept next stands for itself."""
-        self._kept_to, self._link = 0, GENESIS
+        self.kept_to, self._link = 0, GENESIS
         log.warning("snapshot passed over", journal=self._journal, position=position, why=why)
 
     def _read(self, signed: Any) -> _SignedBase | None:
@@ -171,9 +191,17 @@ class SnapshotStore:
         return _DOMAIN + self._journal.encode() + b"\0" + sha256(content).digest()
 
 
-def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, object]:
+def _row(journal: str, position: int, part: str, content: bytes) -> dict[str, Any]:
     return {"journal": journal, "position": position, "part": part, "content": content}
 
 
-def _linked(link: bytes, more: bytes) -> bytes:
-    return sha256(link + sha256(more).digest()).digest()
+def _pair(content: bytes) -> tuple[bytes, bytes]:
+    """The part ``more`` and the decided proposals; both are in all of one of version 2."""
+    try:
+        return _PAIR.decode(content)
+    except msgspec.MsgspecError:
+        return content, content
+
+
+def _linked(link: bytes, hashed: bytes) -> bytes:
+    return sha256(link + hashed).digest()

@@ -218,6 +218,15 @@ class DurableJournal:
         with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
             self._snapshots.keep(snapshot, self.epoch, self._chain.head, self._chain.tree.peaks)
 
+    @property
+    def snapshot_kept(self) -> int:
+        """The position of the newest snapshot that is kept."""
+        return self._snapshots.kept_to
+
+    def decided(self, position: int) -> bytes:
+        """See ``Journal.decided``."""
+        return self._snapshots.decided(position)
+
     @contextlib.contextmanager
     def _logged(self, what: str) -> Iterator[None]:
         """What fails within it, and nobody waits for, is told by the log alone."""

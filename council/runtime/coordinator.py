@@ -19,7 +19,7 @@ from council.agents.messaging.logs import get_logger
 from council.agents.messaging.mailbox import Mailbox, Reply
 from council.agents.messaging.timer import Timer
 from council.core.state import Decision, Escalation, Rules
-from council.core.step import WALL_CHECK_S
+from council.core.step import WALL_CHECK_S, next_deadline
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.record import PASSING, Journal
 from council.protocol import signing
@@ -33,6 +33,7 @@ from council.protocol.errors import (
     StoreError,
 )
 from council.runtime import messages
+from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
 from council.runtime.driver import Driver
 from council.runtime.durable_state import escalations
@@ -45,6 +46,7 @@ from council.runtime.questions import (
     AskStatus,
     Question,
 )
+from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
@@ -94,13 +96,13 @@ class Coordinator:
         *,
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
+        decisions_kept: int = 10_000,
         in_process: bool = False,
         fitting: Fitting | None = None,
     ) -> None:
         self.council_id = council_id
         self._fitting = fitting
         self._in_process = in_process
-        self._transport = transport
         self._journal = journal
         self._rules = rules
         self._driver = Driver(
@@ -111,16 +113,24 @@ class Coordinator:
             new_id=new_id,
             humans=humans,
             events_kept=events_kept,
+            decided=journal.decided if journal.durable else None,
+            decisions_kept=max(decisions_kept, rules.open_max),
         )
         journal.recover(self._driver)
         self._clock = clock.going_on(self._driver.state.uptime_s)
         self._seats = Supervision(
-            self._driver, transport, self._clock, settle=self._settle, kept=self._until_kept
+            self._driver,
+            transport,
+            self._clock,
+            receive=self._receive,
+            settle=self._settle,
+            kept=self._until_kept,
         )
         self._sessions: dict[str, _Session] = {}
         self._feed_waiters: set[asyncio.Future[None]] = set()
         self._commit = Commit(self._driver.position, journal.linger_s)
         self._appending: asyncio.Task[None] | None = None
+        self._read_back = ReadBack(self._driver, self._receive_late)
         self._timer = Timer(self._wake)
         self._broken: CouncilError | None = None
 
@@ -142,10 +152,10 @@ class Coordinator:
         self._timer.cancel()
         if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
+        await self._read_back.end()
         await self._seats.end()
         if self._appending is not None:
             await asyncio.wait([self._appending])
-        await self._transport.close()
         for session in self._sessions.values():
             session.mailbox.release()
         self._wake_feed()
@@ -190,22 +200,60 @@ class Coordinator:
                 unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
-            known.seen_s, now = self._clock.uptime(), self._clock.now()
-            for sealed in batch:
-                self._driver.receive(sealed, now, session, unfit.get(sealed))
-                if len(self._driver.to_seats) >= HAND_ON_AT:
-                    self._settle()  # the seats begin while the rest is read
+            known.seen_s = self._clock.uptime()
+            await self._take_in(batch, session, unfit)
             self._settle()
         reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
         known.seen_s = self._clock.uptime()
         self._refuse_if_broken()
         return reply
 
+    async def _take_in(
+        self, batch: Sequence[bytes], session: str, unfit: Mapping[bytes, CouncilError]
+    ) -> None:
+        """Has the driver receive these, and says why of those that can't be taken in."""
+        now = self._clock.now()
+        for sealed in batch:
+            trouble = self._journal.trouble
+            while trouble is None and (away := self._driver.receive(sealed, now, session, unfit.get(sealed))):
+                self._settle()  # for what stands before it: the read takes a while, and may be cancelled
+                try:
+                    await self._take_back(away)
+                    trouble = self._journal.trouble  # it may have begun meanwhile
+                except StoreError as error:
+                    trouble = error
+                now = self._clock.now()
+            if trouble is not None:
+                self._notify_sessions((session,), failure(sealed, trouble))
+            if len(self._driver.to_seats) >= HAND_ON_AT:
+                self._settle()  # the seats begin while the rest is read
+
+    async def _take_back(self, away: Away) -> None:
+        """Has a decided proposal in memory again. Raises StoreError, and why the council ended."""
+        try:
+            await self._read_back.take_back(away)
+        except CouncilError:
+            self._refuse_if_broken()  # whoever ends closes the store
+            raise
+        self._refuse_if_broken()
+
+    def _receive(self, items: Sequence[bytes]) -> None:
+        """Takes what a seat sent."""
+        now = self._clock.now()
+        for sealed in items:
+            if self._driver.receive(sealed, now) is not None:
+                self._read_back.receive_later(sealed)
+        self._settle()
+
+    def _receive_late(self, sealed: bytes) -> Away | None:
+        away = self._driver.receive(sealed, self._clock.now())
+        self._settle()
+        return away
+
     async def hear(self, sealed: bytes) -> None:
         """Takes one sealed envelope that a seat sends of its own accord: a heartbeat."""
         self._refuse_if_broken()
-        self._driver.receive(sealed, self._clock.now())
-        self._settle()
+        self._receive((sealed,))
         self._journal.tend()  # also where nothing else happens
 
     async def ask(self, question: Question[T]) -> T:
@@ -249,10 +297,15 @@ class Coordinator:
         While nothing can be kept: as it is kept. Raises the store's error where it stands otherwise since.
         """
         self._refuse_if_broken()
-        decision = self._driver.decision(proposal_id)
+        decision = await self._decision(proposal_id)
         if (trouble := await self._until_durable_or_error()) is not None:
-            decision = self._driver.kept.decision(proposal_id, self._driver.decision(proposal_id), trouble)
+            decision = self._driver.kept.decision(proposal_id, await self._decision(proposal_id), trouble)
         return decision
+
+    async def _decision(self, proposal_id: str) -> Decision | None:
+        while away := self._driver.away(proposal_id):
+            await self._take_back(away)
+        return self._driver.decision(proposal_id)
 
     async def escalations(self) -> list[Escalation]:
         """The escalations that wait for a human; while nothing can be kept, those that are."""
@@ -366,6 +419,7 @@ class Coordinator:
     def _publish_durable(self, position: int, now: float) -> None:
         self._commit.written(position, now)
         self._driver.saved(position)
+        self._driver.let_go(self._journal.snapshot_kept)
         self._deliver()
 
     def _check_stall(self) -> None:
@@ -414,7 +468,7 @@ class Coordinator:
         if self._broken is not None:
             return
         uptime_s, wall_s = self._clock.now()
-        wake_s = self._driver.deadlines().wake_at(uptime_s, wall_s) - uptime_s
+        wake_s = next_deadline(self._driver.state).wake_at(uptime_s, wall_s) - uptime_s
         self._timer.set(min(asyncio.get_running_loop().time() + max(wake_s, 0.0), self._commit.next_due))
 
     def _wake(self) -> None:

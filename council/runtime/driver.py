@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -18,21 +19,23 @@ from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
 from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, new_council
-from council.core.step import Deadlines, next_deadline, next_due, step
+from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.kinds.identity import judged
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
 from council.protocol.metadata import Metadata
+from council.runtime.archive import Archive, Away, named_in
 from council.runtime.durable_state import DurableState, escalations
 from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders, Watchers
-from council.runtime.snapshot import Archive, More, base_of, based, more_of, newer, packed, state_of
+from council.runtime.snapshot import base_of, based, more_of, newer, packed, state_of
 from council.runtime.streams import Relay
+from council.runtime.used_ids import UsedIds
 
 # Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
@@ -55,7 +58,7 @@ class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
     ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
-    answer; ``new_id`` gives message ids.
+    answer; ``new_id`` gives message ids. ``decided`` and ``decisions_kept`` are those of ``Archive``.
     """
 
     def __init__(
@@ -68,10 +71,12 @@ class Driver:
         new_id: Callable[[], str],
         humans: Mapping[str, bytes] = MappingProxyType({}),
         events_kept: int = 20_000,
+        decided: Callable[[int], bytes] | None = None,
+        decisions_kept: int | None = None,
     ) -> None:
         self.council_id = council_id
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
-        self.state.closed = Archive()
+        self.archive = self.state.closed = Archive(decided, decisions_kept)
         self.senders = Senders(council_id, keys, humans)
         self.keyring, self.roles = self.senders.keyring, self.senders.roles
         self.feed = Feed(events_kept)
@@ -90,8 +95,8 @@ class Driver:
         self._outbox = Outbox(new_id, self._payloads)
         self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
-        self._ids: dict[str, str] = {}
-        self._in_snapshots = (0, 0)
+        self._ids = UsedIds(snapshots=decided is not None)
+        self._in_snapshots = 0
         self._refusals = Flood(now[0])
         self._watchers = Watchers()
         self._owed: Counter[str] = Counter()
@@ -104,11 +109,10 @@ class Driver:
 
     def _newest_state(self) -> DurableState:
         """How the council stands by the newest record."""
-        assert isinstance(self.state.closed, Archive)
         return DurableState(
             self.position,
             dict(self.state.open),
-            self.state.closed.frozen(),
+            self.archive.frozen(),
             dict(self.counts),
             dict(self.ways),
             self.state.identity_change,
@@ -128,7 +132,9 @@ class Driver:
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
             self.state = new_council(event.rules, moment)
-            self.state.closed = Archive()
+            self.state.closed = self.archive
+        while (away := self._first_away(event)) is not None:
+            self.take_back(away, self.archive.fetch(away))
         self._woken_at = now = moment.uptime_s, moment.wall_s
         try:
             self.state, effects = step(self.state, event, moment)
@@ -140,7 +146,7 @@ class Driver:
         self._position = moment.position
         self._note(record)
         if record.msg_id is not None and record.sealed is not None:
-            self._ids[record.msg_id] = digest(record.sealed)
+            self._ids.add(record.msg_id, digest(record.sealed))
         for effect in effects:
             if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
                 self._announce_effect(told, now)
@@ -148,10 +154,9 @@ class Driver:
     def snapshot(self) -> Snapshot:
         """What this council is, all records handed out; see ``restore``."""
         assert not self.unsaved
-        state, ids, proposers = self.state, self._ids, self.senders.proposers
-        assert isinstance(state.closed, Archive)
+        proposers = self.senders.proposers
         base = based(
-            state,
+            self.state,
             council_id=self.council_id,
             announced=self._announced,
             refusals=self._refusals.now(),
@@ -159,34 +164,39 @@ class Driver:
             ways=dict(self.ways),
             refused=dict(self.refused),
         )
-        ids_seen, proposers_seen = self._in_snapshots
-        more = More(state.closed.pack(), newer(ids, ids_seen), newer(proposers, proposers_seen))
-        self._in_snapshots = len(ids), len(proposers)
-        return packed(self._position, base, more)
+        parts = self.archive.new_parts(self._position)
+        seen, self._in_snapshots = self._in_snapshots, len(proposers)
+        return packed(self._position, base, parts, self._ids.take_new(), newer(proposers, seen))
 
     def restore(
         self,
         position: int,
         base: bytes,
-        mores: Iterable[bytes],
+        mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
     ) -> None:
-        """Goes on from snapshots: the newest's ``base``, and what each of them adds, in order.
+        """Goes on from snapshots: the newest's ``base``, and what each of them adds, with its position, in order.
 
         ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
         more. Raises StoreCorrupt where a part can't be read, and is then as before.
         """
-        now, archive, added = base_of(base), Archive(), [more_of(more) for more in mores]
+        now, archive, ids = base_of(base), self.archive.empty(), UsedIds(snapshots=True)
         sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
         if len(sealed) < len(now.open):
             raise StoreCorrupt(f"of {len(now.open)} open proposals, the envelopes of {len(sealed)} are kept")
-        for more in added:
-            archive.add(more.closed)
-            self._ids |= more.ids
-            for name, mark in more.proposers.items():
-                self.senders.proposed(name, mark)
-        self._in_snapshots = len(self._ids), len(self.senders.proposers)
-        self.state = state_of(now, archive)
+        proposers: dict[str, bytes] = {}
+        for at, packed_more in mores:
+            more = more_of(packed_more)
+            archive.restore(at, more.decided)
+            ids.restore(more.ids)
+            proposers |= more.proposers
+        for granted in now.calls:
+            if (away := archive.away(granted.call.proposal_id)) is not None:
+                archive.take_back(away, archive.fetch(away), now.calls)
+        for name, mark in proposers.items():
+            self.senders.proposed(name, mark)
+        self._in_snapshots = len(self.senders.proposers)
+        self.state, self.archive, self._ids = state_of(now, archive), archive, ids
         self._position = position
         self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
         self.feed.position = self._announced = now.announced
@@ -221,10 +231,11 @@ class Driver:
         now: tuple[float, float],
         session: str | None = None,
         unfit: CouncilError | None = None,
-    ) -> None:
+    ) -> Away | None:
         """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
 
-        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2).
+        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2). Gives a decided
+        proposal that it names and that is away: then nothing was done, and it is to be taken back first.
         """
         if now != self._woken_at:  # the envelopes of one call share a moment
             self.wake(now)
@@ -234,10 +245,12 @@ class Driver:
             sender, msg_id = envelope.sender, envelope.msg_id
             if is_piece(envelope, self.roles.get(sender)):
                 self._pass_on(envelope)
-                return
+                return None
             identity = digest(sealed)
             event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
             self._refuse_early(event, sender, msg_id, identity, unfit)
+            if (away := self._first_away(event)) is not None:
+                return away
             before = self._position
             if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
                 self.ignored["the same change of the identity again"] += 1
@@ -245,14 +258,17 @@ class Driver:
                 event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
                 self._step(event, now, sealed, session, msg_id)
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
-                self._ids[msg_id] = identity
+                self._ids.add(msg_id, identity)
                 if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
                     self._trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
-            if self._was_unreadable_ballot(error, now, sealed):
-                return
+            if (ballot := unreadable(error, sealed)) is not None:  # its seat is asked once more (rules 1.2)
+                with suppress(Refused):
+                    if (away := self._first_away(ballot)) is None:
+                        self._step(ballot, now, sealed)
+                    return away
             if isinstance(error, EnvelopeError):
                 sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
             self._refuse(error, sender, msg_id, now, sealed, session)
@@ -260,12 +276,28 @@ class Driver:
                 denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
                 self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
                 self._urgent_at = self._position
-            return
-        if isinstance(event, ev.ProposalSubmitted):  # its answer is the decision
-            if session is not None and event.what.proposal_id in self.state.open:
-                self._watchers.add(event.what.proposal_id, session)
-        elif session is not None:
+            return None
+        if session is not None:
+            self._acknowledge(event, sealed, session)
+        return None
+
+    def _acknowledge(self, event: ev.Event, sealed: bytes, session: str) -> None:
+        if not isinstance(event, ev.ProposalSubmitted):
             self._reply(session, Acknowledged(reference(sealed)))
+        elif event.what.proposal_id in self.state.open:  # its answer is the decision
+            self._watchers.add(event.what.proposal_id, session)
+
+    def _first_away(self, event: ev.Event) -> Away | None:
+        """A decided proposal to take back before this event. Raises Refused for one that is forgotten."""
+        return next(filter(None, map(self.away, named_in(event))), None)
+
+    def away(self, proposal_id: str) -> Away | None:
+        """Where a decided proposal is that is to be taken back before it is looked up; see ``Archive.away``."""
+        return None if proposal_id in self.state.open else self.archive.away(proposal_id)
+
+    def take_back(self, away: Away, closed: bytes) -> None:
+        """Has a decided proposal in memory again: ``closed`` is what ``Archive.fetch`` gave."""
+        self.archive.take_back(away, closed, self.state.calls.values())
 
     def _pass_on(self, envelope: Envelope) -> None:
         """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
@@ -294,7 +326,7 @@ class Driver:
         submitted = isinstance(event, ev.ProposalSubmitted)
         if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
             return
-        if self._ids.get(msg_id, identity) != identity:
+        if self._ids.differs(msg_id, identity):
             raise Refused(
                 f"{sender} used the id {msg_id}, which another message of this council has, or one that was "
                 "refused: give each message an id of its own",
@@ -318,9 +350,6 @@ class Driver:
     def boot(self, name: str) -> int:
         """The number of the run that a seat is in, for its heartbeats to name."""
         return self.state.seats[name].boot
-
-    def deadlines(self) -> Deadlines:
-        return next_deadline(self.state)
 
     def _step(
         self,
@@ -372,6 +401,7 @@ class Driver:
     def _note(self, record: Record) -> None:
         """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
         event = record.event
+        self.archive.advance(record.position)
         if isinstance(event, ev.ProposalSubmitted):
             assert record.sealed is not None
             assert record.key_mark is not None
@@ -382,7 +412,7 @@ class Driver:
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
             if event.code == "identity_refused":  # for good, also once it has what it lacked
-                self._ids.setdefault(event.msg_id, "")
+                self._ids.add(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
 
@@ -401,16 +431,6 @@ class Driver:
         )
         if session is not None:
             self._reply(session, failure(sealed, error))
-
-    def _was_unreadable_ballot(self, error: CouncilError, now: tuple[float, float], sealed: bytes) -> bool:
-        """An authentic VOTE that can't be read: its seat is asked once more (rules 1.2)."""
-        if (event := unreadable(error, sealed)) is None:
-            return False
-        try:
-            self._step(event, now, sealed)
-        except Refused:
-            return False
-        return True
 
     # What leaves
 
@@ -453,6 +473,11 @@ class Driver:
                 self._announce_effect(held.effect, held.now)
             if held.reply is not None:
                 self._pay(*held.reply)
+        self.archive.forget(position, self.state.calls.values())
+
+    def let_go(self, kept_to: int) -> None:
+        """The snapshot at ``kept_to`` is in the store, and all up to there is told; see ``Archive.let_go``."""
+        self.archive.let_go(kept_to, self.state.calls.values())
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
@@ -465,7 +490,7 @@ class Driver:
                 self._payloads.pop(decision.proposal_id, None)
                 self._relay.end(decision.proposal_id)
                 self._watchers.end(decision.proposal_id)
-                proposer = self.state.closed[decision.proposal_id].proposer
+                proposer = self.archive[decision.proposal_id].proposer
                 if proposer in self._leaving:
                     self.retire(proposer)
             case do.AnnounceEscalation(_, standing):
@@ -503,7 +528,8 @@ class Driver:
     def decision(self, proposal_id: str) -> Decision | None:
         """The decision on a proposal or how it stands with a human; None while it is deliberated.
 
-        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``.
+        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``. One that is
+        away is to be taken back first (``away``).
         """
         return how_it_stands(self.state, proposal_id)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from council.core.proposals import stands
 from council.core.state import Decision, Escalation, IdentityChange, Proposal
 from council.protocol.errors import StoreError
-from council.runtime.snapshot import Earlier
+from council.runtime.archive import Earlier
 
 
 class DurableState(NamedTuple):

@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable
 from itertools import compress, islice
 from typing import Any
 
+import msgspec
+
 from council.core import effects as do
 from council.core.state import plain
 from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
+_ENCODER = msgspec.msgpack.Encoder()
 # What is counted of decisions beside their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
+# Announcements that are kept have so many bytes at most, and each so many beside its own.
+BYTES_MAX, EVENT_BYTES = 8 * 2**20, 150
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200
 
@@ -65,23 +70,34 @@ class Flood:
 
 
 class Feed:
-    """The last ``kept_max`` announcements; ``position`` is the number of the newest, counted from 1."""
+    """The last ``kept_max`` announcements, packed, while these have few bytes; the newest in any case.
 
-    def __init__(self, kept_max: int) -> None:
+    ``position`` is the number of the newest, counted from 1.
+    """
+
+    def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.position = 0
-        self._kept: deque[tuple[float, do.Effect]] = deque(maxlen=kept_max)
-        self._half = (kept_max + 1) // 2
+        self._kept: deque[tuple[float, type[do.Effect], bytes]] = deque()
+        self._kept_max, self._bytes_max = kept_max, bytes_max
+        self._bytes = self._new = self._new_bytes = 0
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
         self.watchers: list[Callable[[], None]] = []
 
     def newest(self, count: int) -> list[tuple[float, do.Effect]]:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
-        return [*islice(reversed(self._kept), count)][::-1]
+        newest = islice(reversed(self._kept), count)
+        return [(at, msgspec.msgpack.decode(packed, type=of)) for at, of, packed in newest][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
-        self._kept.append((wall_s, effect))
-        if self.position % self._half == 0:
+        packed = _ENCODER.encode(effect)
+        self._kept.append((wall_s, type(effect), packed))
+        self._bytes += len(packed) + EVENT_BYTES
+        while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
+            self._bytes -= len(self._kept.popleft()[2]) + EVENT_BYTES
+        self._new, self._new_bytes = self._new + 1, self._new_bytes + len(packed) + EVENT_BYTES
+        if 2 * self._new >= self._kept_max or 2 * self._new_bytes >= self._bytes_max:
+            self._new = self._new_bytes = 0
             for look in self.watchers:
                 look()
 
@@ -107,7 +123,7 @@ class Feed:
         first = position + 1 - oldest
         found = []
         for index in range(first, min(first + limit, len(self._kept))):
-            wall_s, effect = self._kept[index]
-            kind = ANNOUNCED[type(effect)].kind
-            found.append({"position": oldest + index, "at": wall_s, "kind": kind, "data": plain(effect)})
+            wall_s, of, packed = self._kept[index]
+            data = plain(msgspec.msgpack.decode(packed, type=of))
+            found.append({"position": oldest + index, "at": wall_s, "kind": ANNOUNCED[of].kind, "data": data})
         return found

@@ -13,10 +13,7 @@ from council.core.step import step
 from council.journal.packets import StoredRecord
 from council.journal.record import came_to, diverged, mark_of
 from council.protocol.errors import CouncilError, Refused
-from council.runtime.snapshot import Archive
-
-# Decided proposals are packed after so many records, so that a long journal fits in memory.
-PACK_EACH = 5_000
+from council.runtime.archive import Archive
 
 
 class Replay:
@@ -58,8 +55,9 @@ def stepped(state: CouncilState | None, event: ev.Event, now: Moment) -> tuple[C
 
 
 def pack(state: CouncilState, count: int) -> None:
-    if count % PACK_EACH == 0 and isinstance(state.closed, Archive):
-        state.closed.pack()
+    """Packs what is decided, so that a long journal fits in memory; ``count`` is that of the records so far."""
+    if isinstance(state.closed, Archive):
+        state.closed.advance(count)
 
 
 def _difference(kept: StoredRecord, effects: Effects) -> str:

@@ -1,22 +1,25 @@
 """A council's memory as bytes, and back: what a coordinator that starts needs not replay. Knows nothing of where.
 
-A snapshot has two parts. ``base`` is what is open and counted, and replaces the one before; ``more`` is what
-was decided and said since the one before, and is added to it. So each costs the same, however long the
-journal is. Payloads of open proposals are in neither: their records have them.
+``base`` is what is open and counted, and replaces the one before. ``more`` says which proposals were decided and
+which ids were used since the one before, and is added to it. Beside ``more`` stand these proposals, to be read when
+one is looked up (``archive``). So each snapshot costs the same, however long the journal is. Payloads of open
+proposals are in none: their records have them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, MutableMapping
 from itertools import islice
 from typing import TypeVar
 
 import msgspec
 
-from council.core.state import Account, Closed, CouncilState, Granted, IdentityChange, Proposal, Rules, Seat
+from council.core.state import Account, CouncilState, Granted, IdentityChange, Proposal, Rules, Seat
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
+from council.runtime.archive import Archive, Decided
+from council.runtime.hash_index import keys_of
+from council.runtime.used_ids import entries_of
 
 T = TypeVar("T")
 
@@ -45,93 +48,48 @@ class Base(msgspec.Struct):
 
 
 class More(msgspec.Struct):
-    """What has come since the last one, and is added: decided proposals, used ids, names that are taken."""
+    """What has come since the last one, and is added: decided proposals, used ids, names that are taken.
+
+    ``decided`` are the keys of the proposals that stand beside it; ``ids`` is as of ``UsedIds``.
+    """
+
+    version: int
+    decided: bytes
+    ids: bytes
+    proposers: dict[str, bytes]
+
+
+class _MoreOf2(msgspec.Struct):
+    """``More`` of version 2, which holds the decided proposals itself."""
 
     closed: dict[str, bytes]
     ids: dict[str, str]
     proposers: dict[str, bytes]
 
 
-VERSION = 2
+class _Versioned(msgspec.Struct):
+    version: int = 2
+
+
+VERSION = 3
 
 _ENCODER = msgspec.msgpack.Encoder()
 _BASE = msgspec.msgpack.Decoder(Base)
+_VERSIONED = msgspec.msgpack.Decoder(_Versioned)
 _MORE = msgspec.msgpack.Decoder(More)
-_CLOSED = msgspec.msgpack.Decoder(Closed)
+_MORE_OF_2 = msgspec.msgpack.Decoder(_MoreOf2)
 
 
-class Archive(MutableMapping[str, Closed]):
-    """The decided proposals: those since the last snapshot as they are, the older ones packed."""
-
-    def __init__(self) -> None:
-        self._fresh: dict[str, Closed] = {}
-        self._packed: dict[str, bytes] = {}
-        self._earlier: Earlier | None = None
-
-    def __getitem__(self, proposal_id: str) -> Closed:
-        fresh = self._fresh.get(proposal_id)
-        return fresh if fresh is not None else _CLOSED.decode(self._packed[proposal_id])
-
-    def __contains__(self, proposal_id: object) -> bool:
-        return proposal_id in self._fresh or proposal_id in self._packed
-
-    def get(self, proposal_id: str, default: Closed | None = None) -> Closed | None:  # type: ignore[override]
-        # Looked for with every ballot, and mostly not there: without the exception that the mixin would raise.
-        found = self._fresh.get(proposal_id)
-        if found is not None:
-            return found
-        packed = self._packed.get(proposal_id)
-        return default if packed is None else _CLOSED.decode(packed)
-
-    def __setitem__(self, proposal_id: str, closed: Closed) -> None:
-        if self._earlier is not None:
-            self._earlier.was.setdefault(proposal_id, self.get(proposal_id))
-        self._fresh[proposal_id] = closed
-
-    def __delitem__(self, proposal_id: str) -> None:
-        raise TypeError("a decision is never forgotten")
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._packed
-        yield from (each for each in self._fresh if each not in self._packed)
-
-    def __len__(self) -> int:
-        return len(self._packed) + sum(each not in self._packed for each in self._fresh)
-
-    def frozen(self) -> Earlier:
-        """How it is now, which stays so; costs what changes until the next one."""
-        earlier = Earlier(self)
-        if self._earlier is not None:
-            self._earlier.then = earlier
-        self._earlier = earlier
-        return earlier
-
-    def pack(self) -> dict[str, bytes]:
-        """Packs what is new or changed since the last time, and gives it."""
-        packed = {proposal_id: _ENCODER.encode(closed) for proposal_id, closed in self._fresh.items()}
-        self._packed |= packed
-        self._fresh.clear()
-        return packed
-
-    def add(self, packed: dict[str, bytes]) -> None:
-        """Takes in what an earlier ``pack`` gave; later ones win."""
-        self._packed |= packed
-
-
-class Earlier:
-    """An archive as it was: what has changed ``was`` so, and all else is as it is ``then``, a while later."""
-
-    def __init__(self, now: Archive) -> None:
-        self.was: dict[str, Closed | None] = {}
-        self.then: Archive | Earlier = now
-
-    def get(self, proposal_id: str) -> Closed | None:
-        return self.was[proposal_id] if proposal_id in self.was else self.then.get(proposal_id)
-
-
-def packed(position: int, base: Base, more: More) -> Snapshot:
-    """A snapshot of these parts."""
-    return Snapshot(position, _ENCODER.encode(base), _ENCODER.encode(more))
+def packed(
+    position: int, base: Base, parts: dict[int, dict[str, bytes]], ids: bytes, proposers: dict[str, bytes]
+) -> Snapshot:
+    """A snapshot; ``parts`` are the decided proposals, packed, by the position of their part and their id."""
+    added = {}
+    for at, closed in (parts | {position: parts.get(position, {})}).items():
+        last = at == position
+        more = More(VERSION, keys_of(closed), ids if last else b"", proposers if last else {})
+        added[at] = _ENCODER.encode(more), _ENCODER.encode(Decided(closed))
+    return Snapshot(position, _ENCODER.encode(base), added)
 
 
 def newer(values: dict[str, T], seen: int) -> dict[str, T]:
@@ -173,15 +131,19 @@ def based(
 
 
 def base_of(packed: bytes) -> Base:
-    """Raises StoreCorrupt for what is none of this version's."""
+    """Raises StoreCorrupt for what is of no version that this one knows."""
     base = _read(_BASE, packed)
-    if base.version != VERSION:
-        raise StoreCorrupt(f"a snapshot is of version {base.version}, this package knows {VERSION}")
+    if base.version not in (2, VERSION):
+        raise StoreCorrupt(f"a snapshot is of version {base.version}, this package knows 2 and {VERSION}")
     return base
 
 
 def more_of(packed: bytes) -> More:
-    return _read(_MORE, packed)
+    """Raises StoreCorrupt for what is of no version that this one knows."""
+    if _read(_VERSIONED, packed).version == VERSION:
+        return _read(_MORE, packed)
+    before = _read(_MORE_OF_2, packed)
+    return More(VERSION, keys_of(before.closed), entries_of(before.ids), before.proposers)
 
 
 def _read(decoder: msgspec.msgpack.Decoder[T], packed: bytes) -> T:

@@ -24,7 +24,10 @@ REVIVE_FIRST_S, REVIVE_LAST_S = 0.05, 30.0
 
 
 class Supervision:
-    """The seats of one coordinator, on its event loop. ``kept`` returns once the record of a position is kept."""
+    """The seats of one coordinator, on its event loop.
+
+    ``receive`` takes messages of seats. ``kept`` returns once the record of a position is kept.
+    """
 
     def __init__(
         self,
@@ -32,12 +35,14 @@ class Supervision:
         transport: Transport,
         clock: Clock,
         *,
+        receive: Callable[[Sequence[bytes]], None],
         settle: Callable[[], None],
         kept: Callable[[int], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._transport = transport
         self._clock = clock
+        self._receive = receive
         self._settle = settle
         self._kept = kept
         self._links: dict[str, Link] = {}
@@ -67,9 +72,10 @@ class Supervision:
             link.drop()
 
     async def end(self) -> None:
-        """Like ``give_up``, but returns after all tasks have ended."""
+        """Like ``give_up``, but returns after all tasks have ended, and the seats too."""
         self.give_up()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._transport.close()
 
     def send(self) -> None:
         """Sends the driver's messages for seats."""
@@ -88,12 +94,8 @@ class Supervision:
 
     def _heard(self, items: Sequence[bytes]) -> None:
         """Takes messages of seats. After the end it drops them, because they could not be kept."""
-        if not items or self._over:
-            return
-        now = self._clock.now()
-        for sealed in items:
-            self._driver.receive(sealed, now)
-        self._settle()
+        if items and not self._over:
+            self._receive(items)
 
     def _unreachable(self, seat: str, error: Exception) -> None:
         self._lose(seat, f"it can't be reached: {first_line(error)}")

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from council.journal import snapshots as snapshot_store
+from council.runtime.snapshot import more_of
 from tests.hold import doors, story
 
 FOLDER = Path(__file__).parent
@@ -88,9 +90,16 @@ def snapshots(file: Path) -> list[Any]:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT position, part, content FROM snapshots ORDER BY 1, 2").fetchall()
     return [
-        (position, part, _in_order(doors.snapshot_in(content) if part == "base" else content))
+        (position, part, _in_order(doors.snapshot_in(content)) if part == "base" else _more(content))
         for position, part, content in rows
     ]
+
+
+def _more(content: bytes) -> tuple[Any, ...]:
+    """What a snapshot adds, alike of the version that the journal was kept by (2) and of this one."""
+    packed, decided = snapshot_store._pair(content)
+    more = more_of(packed)
+    return more.decided, more.ids, more.proposers, _in_order(msgspec.msgpack.decode(decided)["closed"])
 
 
 def _in_order(value: Any) -> Any:

@@ -65,7 +65,7 @@ def fill(address: str) -> dict[str, str]:
     write(journal, first.records)
     run(journal.close(snapshot=first.driver.snapshot))
     journal = opened()
-    second, ids = story.second_epoch(first, ids, journal.recover)
+    second, ids = story.second_epoch(first, ids, journal)
     write(journal, second.records)
     run(journal.close(snapshot=second.driver.snapshot))
     with PacketStore.open(address) as store:

@@ -31,6 +31,7 @@ GIVEN = {
     "OPEN_MAX": "10",
     "ESCALATIONS_MAX": "20",
     "EVENTS_KEPT": "30",
+    "DECISIONS_KEPT": "40",
     "PROPOSAL_TOKENS_MAX": "1000",
     "PROPOSAL_USD_MAX": "1",
     "SEAT_TOKENS_MAX": "2000",

@@ -5,7 +5,6 @@ Clocks, ids and keys are fixed, so that the same story always gives the same rec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -60,8 +59,8 @@ PACKETS: list[dict[str, Any]] = [
 class Council(Drawn):
     """The council in hand, and what its seats and people do."""
 
-    def __init__(self, identity: Any = None) -> None:
-        rules = doors.rules_of(SETTINGS)
+    def __init__(self, identity: Any = None, **options: Any) -> None:
+        rules = doors.rules_of(SETTINGS) | options
         if identity is not None:
             rules["identity"] = identity
         super().__init__(rules.pop("seats"), **rules)
@@ -211,12 +210,10 @@ def first_epoch() -> tuple[Council, dict[str, str]]:
     return hand, ids
 
 
-def second_epoch(
-    before: Council, ids: dict[str, str], recover: Callable[[Any], None]
-) -> tuple[Council, dict[str, str]]:
-    """The next coordinator, which ``recover`` hands what the first kept; its charter has the new identity."""
-    hand, ids = Council(doors.identity_with(CORE_RULE)), dict(ids)
-    recover(hand.driver)
+def second_epoch(before: Council, ids: dict[str, str], journal: Any) -> tuple[Council, dict[str, str]]:
+    """The next coordinator, which ``journal`` hands what the first kept; its charter has the new identity."""
+    hand, ids = Council(doors.identity_with(CORE_RULE), decided=journal.decided), dict(ids)
+    journal.recover(hand.driver)
     hand.ids, hand.t, hand.wall = before.ids, before.t + 5.0, before.wall + 3_600.0
     hand.driver.begin(2, hand.rules, hand.now)
     hand.save()

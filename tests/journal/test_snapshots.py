@@ -124,6 +124,8 @@ DAMAGE = {
     "a base of another place": "UPDATE snapshots SET content = (SELECT content FROM snapshots AS s WHERE "
     "s.part = 'base' AND s.position = {before}) WHERE part = 'base' AND position = {last}",
     "a part that was changed": "UPDATE snapshots SET content = x'00' WHERE part = 'more' AND position={last}",
+    "decisions that were changed": "UPDATE snapshots SET content = substr(content, 1, length(content) - 1) "
+    "WHERE part = 'more' AND position = {first}",
     "a part that is gone": "DELETE FROM snapshots WHERE part = 'more' AND position = {before}",
     "the first part is gone": "DELETE FROM snapshots WHERE part = 'more' AND position = {first}",
     "parts that changed places": "UPDATE snapshots SET content = (SELECT content FROM snapshots AS s WHERE "
@@ -146,6 +148,29 @@ def test_what_is_damaged_is_passed_over_and_healed_by_the_next(damage: str, tmp_
     assert passed_over(logs) or "gone" in damage or "no base" in damage
     hand.propose(summary="one more")
     written(address, hand, [len(hand.records)])
+    with capture_logs() as logs:
+        assert whole(recovered(address, hand.rules)) == whole(hand.driver)
+    assert passed_over(logs) == []
+
+
+def test_what_is_no_snapshot_does_not_take_those_before_with_it(tmp_path: Any) -> None:
+    """Mutation: pass it over once a good one is found, and the start after the next forgets old decisions."""
+    hand = years(3, proposals=20)
+    address, count = str(tmp_path / "store.db"), len(hand.records)
+    written(address, hand, [count // 2])
+    connection = raw(address)
+    for statement in (  # a table that takes anything, as SQLite has them
+        "CREATE TABLE other AS SELECT * FROM snapshots",
+        "DROP TABLE snapshots",
+        "ALTER TABLE other RENAME TO snapshots",
+        f"INSERT INTO snapshots VALUES ('{NAME}', 'nowhere', 'more', 'no bytes')",
+    ):
+        connection.execute(statement)
+    connection.close()
+    written(address, hand, [])  # a start, which finds it
+    hand.propose(summary="one more")
+    written(address, hand, [len(hand.records)])
+    assert [part for _, part in parts(address)].count("more") == 2
     with capture_logs() as logs:
         assert whole(recovered(address, hand.rules)) == whole(hand.driver)
     assert passed_over(logs) == []
@@ -200,7 +225,7 @@ def test_one_that_another_version_wrote_is_passed_over(tmp_path: Any) -> None:
         keeper = snapshots.SnapshotStore(journal._store.database, NAME, Signer(KEY))
         assert keeper.newest(journal._chain.row_hash) is None
         # An empty map, with no field of ours, and a part that is none: the next one stands without both.
-        journal.keep(Snapshot(count, b"\x80", b"\x80"))
+        journal.keep(Snapshot(count, b"\x80", {count: (b"\x80", b"")}))
     for _ in range(2):
         with capture_logs() as logs:
             assert whole(recovered(address, hand.rules)) == whole(hand.driver)
@@ -269,10 +294,12 @@ def test_one_is_due_after_so_many_records(address: str, monkeypatch: pytest.Monk
     with journal_of(address) as journal:
         assert not journal.snapshot_due(9)
         assert journal.snapshot_due(10)
-        journal.keep(Snapshot(10, b"", b""))
+        journal.keep(Snapshot(10, b"", {10: (b"", b"")}))
         assert not journal.snapshot_due(19)
         assert journal.snapshot_due(20)
-        journal.keep(Snapshot(20, bytes(30_000), b""))  # a large one weighs as much as thirty records
+        journal.keep(
+            Snapshot(20, bytes(30_000), {20: (b"", b"")})
+        )  # a large one weighs as much as thirty records
         assert not journal.snapshot_due(49)
         assert journal.snapshot_due(50)
 

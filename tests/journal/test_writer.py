@@ -302,7 +302,7 @@ def test_what_nobody_waits_for_and_fails_is_told(address: str, monkeypatch: pyte
     monkeypatch.setattr(journal._snapshots, "keep", broken)
     monkeypatch.setattr(journal._store, "append_rows", broken)
     with capture_logs() as logs:
-        journal.keep(Snapshot(3, b"", b""))
+        journal.keep(Snapshot(3, b"", {3: (b"", b"")}))
         run(journal.close(hand.records[3:]))
     assert [(entry["event"], entry["why"]) for entry in logs] == [
         ("no snapshot", "broken"),

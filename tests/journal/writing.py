@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from council.core.state import CouncilState
+from council.journal.packets import unpacked
 from council.journal.record import Record
 from council.journal.store import PacketStore
 from council.journal.writer import DurableJournal
+from council.runtime.archive import named_in
 from council.runtime.driver import Driver
 from tests.journal.conftest import raw
-from tests.runtime.harness import COUNCIL_ID, WALL_0, key_of, run
+from tests.runtime.harness import COUNCIL_ID, WALL_0, key_of, none_decided, run
+from tests.sim.compare import entries
 
 NAME = "test"
 KEY = bytes(range(32))
@@ -41,7 +44,7 @@ def write(journal: DurableJournal, records: Sequence[Record]) -> None:
     run(appended())
 
 
-def fresh(rules: Any) -> Driver:
+def fresh(rules: Any, decided: Callable[[int], bytes] = none_decided) -> Driver:
     """A driver that knows nothing yet."""
     ids = iter(range(1, 10**9))
     driver = Driver(
@@ -51,16 +54,21 @@ def fresh(rules: Any) -> Driver:
         (0.0, WALL_0),
         new_id=lambda: f"{next(ids):016x}",
         humans={"ada": key_of("ada")},
+        decided=decided,
     )
     driver.join("client", "proposer", key_of("client"))
     return driver
 
 
 def recovered(address: str, rules: Any, **options: Any) -> Driver:
-    """What a coordinator that starts now would know."""
-    driver = fresh(rules)
+    """What a coordinator that starts now would know, and what it can read back."""
     with journal_of(address, **options) as journal:
+        driver = fresh(rules, journal.decided)
         journal.recover(driver)
+        for row in journal._store.records(NAME, 0, 10_000):
+            for proposal_id in named_in(unpacked(row.content, row.position).record.event):
+                if (away := driver.away(proposal_id)) is not None:
+                    driver.take_back(away, driver.archive.fetch(away))
     return driver
 
 
@@ -80,7 +88,7 @@ def whole(driver: Driver) -> dict[str, Any]:
             {(p.escalation.expires_wall_s, each) for each, p in state.open.items() if p.escalation}
             - set(state.wall_timers)
         ),
-        "ids": driver._ids,
+        "ids": entries(driver._ids),
         "proposers": driver.senders.proposers,
         "payloads": {each: driver._payloads[each] for each in state.open},
         "counts": {name: count for name, count in driver.counts.items() if count},

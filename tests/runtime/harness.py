@@ -62,6 +62,11 @@ def greeting(name: str, key: bytes | None = None, council_id: str = COUNCIL_ID) 
     return signing.greeting(key or key_of(name), council_id, name)
 
 
+def none_decided(part: int) -> bytes:
+    """The parts of a store whose snapshots nobody keeps."""
+    raise AssertionError(f"part {part} was asked for, and no snapshot was kept")
+
+
 class CalledTransport(InlineTransport):
     """Seats that are called as those elsewhere are: letters are sealed, and each call may fail or take its time."""
 
@@ -83,7 +88,15 @@ class CalledTransport(InlineTransport):
 class Hand:
     """A driver, its seats' and clients' pens, and its journal. ``client`` has joined, ``ada`` may answer."""
 
-    def __init__(self, seats: Iterable[str] = THREE, *, events_kept: int = 20_000, **rules: Any) -> None:
+    def __init__(
+        self,
+        seats: Iterable[str] = THREE,
+        *,
+        events_kept: int = 20_000,
+        decided: Callable[[int], bytes] | None = none_decided,
+        decisions_kept: int | None = None,
+        **rules: Any,
+    ) -> None:
         rules.setdefault("prime", "prime")
         self.t = 0.0
         self.wall = WALL_0
@@ -98,6 +111,8 @@ class Hand:
             new_id=self.new_id,
             humans={"ada": key_of("ada")},
             events_kept=events_kept,
+            decided=decided,
+            decisions_kept=decisions_kept,
         )
         self.driver.join("client", "proposer", key_of("client"))
         self.records: list[Any] = []

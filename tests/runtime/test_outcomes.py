@@ -105,7 +105,13 @@ def test_what_was_told_outlives_the_coordinator(by_snapshot: bool) -> None:
     hand.receive(act, "s1")
     second = hand.driver.snapshot()
     if by_snapshot:
-        other.driver.restore(second.position, second.base, [first.more, second.more], lambda ids: {})
+        added = dict(first.added) | dict(second.added)
+        mores = [(at, more) for at, (more, _) in added.items()]
+        other = Hand(decided=lambda position: added[position][1])
+        other.driver.restore(second.position, second.base, mores, lambda ids: {})
+        away = other.driver.away(proposal_id)
+        assert away == (proposal_id, second.position)
+        other.driver.take_back(away, other.driver.archive.fetch(away))
     else:
         for record in hand.records:
             other.driver.replay(record)

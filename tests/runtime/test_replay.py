@@ -12,7 +12,7 @@ from council.core import events as ev
 from council.journal import packets
 from council.journal.packets import StoredRecord
 from council.protocol.errors import CallerError, ReplayDiverged
-from council.runtime import replay
+from council.runtime import archive
 from council.runtime.replay import Replay
 from council.runtime.whatif import End, WhatIfChange, WhatIfResult, what_if
 from tests.journal.journals import begun, kept, life
@@ -82,7 +82,7 @@ def years(seed: int, *, proposals: int = 40) -> Hand:
 
 
 def test_a_journal_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "PACK_EACH", 7)
+    monkeypatch.setattr(archive, "PART_MAX", 7)
     hand, _ = life()
     found = replayed(kept(hand.records))
     assert (found.records, found.decisions, found.escalations) == (len(hand.records), 6, 2)

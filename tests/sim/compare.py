@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from council.core.state import Closed
 from tests.sim.oracle import SILENCE_S, Case, Oracle
 from tests.sim.truth import Violation
 
@@ -153,13 +158,13 @@ def live(driver: Any, shadow: Any, *, all_of_it: bool = False) -> None:
     """The council as it runs is what a replay of its journal comes to; heartbeats are in none (rules 1.10)."""
     same(_known(driver), _known(shadow), "the council that runs")
     if all_of_it:
-        same(_ended(driver), _ended(shadow), "the council that ran")
+        same(_ended(driver, shadow), _ended(shadow, shadow), "the council that ran")
 
 
 def recovered(driver: Any, shadow: Any) -> None:
     """A council that has recovered, from a snapshot or not, is what a replay of the whole journal comes to."""
     same(_known(driver), _known(shadow), "a council that has recovered")
-    same(_ended(driver), _ended(shadow), "a council that has recovered")
+    same(_ended(driver, shadow), _ended(shadow, shadow), "a council that has recovered")
     hold("4.6", driver.feed.position == shadow.feed.position, "its feed goes on at another number")
     for pid in driver.state.open:
         hold("4.6", driver._payloads[pid] == shadow._payloads[pid], f"it has other bytes of {pid}")
@@ -202,9 +207,23 @@ def _known(driver: Any) -> dict[str, Any]:
     }
 
 
-def _ended(driver: Any) -> dict[str, Any]:
-    closed = driver.state.closed
-    return {"closed": dict(closed), "how many": len(closed), "ids": driver._ids}
+def _ended(driver: Any, shadow: Any) -> dict[str, Any]:
+    closed = whole(driver, shadow.state.closed).closed
+    return {"closed": closed, "ids": entries(driver._ids)}
+
+
+def entries(used: Any) -> set[bytes]:
+    """The ids that are used up, each with what it is used for; snapshots may hold one twice."""
+    size = used._index._size
+    return {bytes(each[at : at + size]) for each in used._index._buckets for at in range(0, len(each), size)}
+
+
+def whole(driver: Any, pids: Iterable[str]) -> Any:
+    """The state of a council with those decided proposals that are on disk alone."""
+    closed = dict(driver.archive)
+    for away in filter(None, map(driver.archive.away, pids)):
+        closed[away.proposal_id] = msgspec.msgpack.decode(driver.archive.fetch(away), type=Closed)
+    return replace(driver.state, closed=closed)
 
 
 def words(oracle: Oracle, told: Any, kept: Any, by: str) -> None:

@@ -98,6 +98,12 @@ class Disk:
             missing = {self._names.get(each) for each in wanted} - {name, *parents}
             hold("4.3", not missing, f"record {position} decides and does not derive from {missing}")
 
+    def decided(self, part: int) -> bytes:
+        """A part of the decided proposals, as a snapshot has it."""
+        found = [each.added[part][1] for each, _ in self.snapshots if part in each.added]
+        hold("1.12", len(found) == 1, f"a decision left memory for part {part}, which is not kept")
+        return found[0]
+
     def lines(self, ids: Collection[str]) -> dict[str, Descent]:
         """Where packets that are kept stand in their lines."""
         return {each: Descent(*self._lines[each]) for each in ids if each in self._lines}

@@ -90,7 +90,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "what came later to a decision is told before it is kept",
-        "runtime.snapshot:Archive.__setitem__",
+        "runtime.archive:Archive.__setitem__",
         "self._earlier.was.setdefault(proposal_id, self.get(proposal_id))",
         "pass",
     ),
@@ -129,7 +129,7 @@ DURABLE_BUGS = (
     Bug(
         "a replay forgets ids",
         "runtime.driver:Driver.replay",
-        "self._ids[record.msg_id] = digest(record.sealed)",
+        "self._ids.add(record.msg_id, digest(record.sealed))",
         "pass",
     ),
     Bug("a replay notes nothing", "runtime.driver:Driver.replay", "self._note(record)", "pass"),
@@ -176,20 +176,20 @@ DURABLE_BUGS = (
     Bug(
         "a snapshot leaves out decisions",
         "runtime.driver:Driver.snapshot",
-        "More(state.closed.pack(),",
-        "More({},",
+        "self.archive.new_parts(self._position)",
+        "{}",
     ),
-    Bug("a snapshot leaves out ids", "runtime.driver:Driver.snapshot", "newer(ids, ids_seen)", "{}"),
+    Bug("a snapshot leaves out ids", "runtime.driver:Driver.snapshot", "self._ids.take_new()", "b''"),
     Bug(
         "a snapshot skips an id",
         "runtime.driver:Driver.snapshot",
-        "self._in_snapshots = len(ids)",
-        "self._in_snapshots = len(ids) + 1",
+        "self._ids.take_new()",
+        "self._ids.take_new()[:-28]",
     ),
     Bug(
         "a snapshot leaves out names",
         "runtime.driver:Driver.snapshot",
-        "newer(proposers, proposers_seen)",
+        "newer(proposers, seen)",
         "{}",
     ),
     Bug(
@@ -201,14 +201,53 @@ DURABLE_BUGS = (
     Bug(
         "the newest snapshot alone",
         "runtime.driver:Driver.restore",
-        "archive.add(more.closed)",
-        "archive._packed = dict(more.closed)",
+        "archive.restore(at, more.decided)",
+        "archive = self.archive.empty()\n        archive.restore(at, more.decided)",
     ),
     Bug(
         "snapshots in the wrong order",
         "runtime.driver:Driver.restore",
-        "for more in added:",
-        "for more in added[::-1]:",
+        "for at, packed_more in mores:",
+        "for at, packed_more in [*mores][::-1]:",
+    ),
+    # What is decided and on disk leaves memory.
+    Bug(
+        "what leaves memory is forgotten",
+        "runtime.archive:Archive._release",
+        "self._away.put(key_of(proposal_id), name.to_bytes(_NAME_BYTES))",
+        "pass",
+    ),
+    Bug(
+        "what leaves memory is not on disk yet",
+        "runtime.driver:Driver.let_go",
+        "self.archive.let_go(kept_to,",
+        "self.archive.let_go(self._position + 1,",
+    ),
+    Bug(
+        "what is away counts as unknown",
+        "runtime.archive:Archive.away",
+        "self.holds(proposal_id) or",
+        "True or",
+    ),
+    Bug(
+        "a duplicate is not looked for on disk",
+        "runtime.driver:Driver.receive",
+        "if (away := self._first_away(event)) is not None:",
+        "if not isinstance(event, ev.ProposalSubmitted) and (away := self._first_away(event)) is not None:",
+    ),
+    Bug(
+        "a decision leaves memory while a call for it is under way",
+        "runtime.driver:Driver.let_go",
+        "self.state.calls.values()",
+        "()",
+        "tests/runtime/test_archive.py::test_a_decision_stays_in_memory_while_a_call_for_it_is_under_way",
+    ),
+    Bug(
+        "a decision is read from an earlier snapshot",
+        "runtime.archive:Archive._release",
+        "else part",
+        "else part if proposal_id not in self._away else int.from_bytes(self._away.get(proposal_id))",
+        "tests/runtime/test_archive.py::test_a_report_on_an_old_decision_is_taken_once_and_outlives_the_next_snapshots",
     ),
     Bug(
         "a restored flood begins anew", "runtime.driver:Driver.restore", "Flood(*now.refusals)", "Flood(0.0)"
@@ -217,8 +256,8 @@ DURABLE_BUGS = (
     Bug(
         "the next snapshot repeats nothing",
         "runtime.driver:Driver.restore",
-        "self._in_snapshots = len(self._ids), len(",
-        "self._in_snapshots = 10**6, len(",
+        "self._in_snapshots = len(self.senders.proposers)",
+        "self._in_snapshots = 10**6",
     ),
     Bug("restored timers are not armed", "runtime.snapshot:state_of", "_arm(state, proposal)", "pass"),
     Bug(
@@ -236,28 +275,28 @@ DURABLE_BUGS = (
     Bug("a restored epoch is the first", "runtime.snapshot:state_of", "epoch=base.epoch", "epoch=0"),
     Bug(
         "packed decisions are not found",
-        "runtime.snapshot:Archive.get",
+        "runtime.archive:Archive.get",
         "self._packed.get(proposal_id)",
         "None",
     ),
     Bug(
         "packed decisions are not there",
-        "runtime.snapshot:Archive.__contains__",
+        "runtime.archive:Archive.holds",
         " or proposal_id in self._packed",
         "",
     ),
     Bug(
         "a late ballot does not reach the archive",
-        "runtime.snapshot:Archive.__setitem__",
+        "runtime.archive:Archive.__setitem__",
         "self._fresh[proposal_id] = closed",
         "proposal_id in self or self._fresh.update({proposal_id: closed})",
     ),
     Bug(
         "what became of an action does not reach the archive",
-        "runtime.snapshot:Archive.__setitem__",
+        "runtime.archive:Archive.__setitem__",
         "self._fresh[proposal_id] = closed",
         "self._fresh[proposal_id] = (\n"
-        "        closed if proposal_id not in self._packed else _CLOSED.decode(self._packed[proposal_id])\n"
+        "        closed if proposal_id not in self._packed else _CLOSED.decode(self._packed[proposal_id][1])\n"
         "    )",
     ),
     Bug(
@@ -478,8 +517,8 @@ STORE_BUGS = (
     Bug(
         "a snapshot that was not kept is forgotten",
         "journal.snapshots:SnapshotStore.keep",
-        "self._waiting.append((snapshot.position, snapshot.more))",
-        "self._waiting = [(snapshot.position, snapshot.more)]",
+        "self._waiting.append(snapshot)",
+        "self._waiting = [snapshot]",
         "tests/sim/test_real_store.py::test_a_snapshot_that_could_not_be_kept_goes_with_the_next",
     ),
 )

@@ -53,6 +53,9 @@ class Life:
     gone: bool = False
     frozen: bool = False
     writing: Writing | None = None
+    waiting: list[tuple[Snapshot, float]] = field(
+        default_factory=list
+    )  # snapshots that are kept with the next
     idle_s: float = 0.0  # since when it writes nothing
     troubled: bool = False  # it found no room on the disk
     stalled: set[str] = field(default_factory=set)  # the sessions that it told so

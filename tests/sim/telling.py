@@ -38,6 +38,7 @@ class Telling:
     fires: Callable[..., bool]
     tell: Callable[..., None]
     _ask_humans: Callable[..., None]
+    _take_back: Callable[..., None]
     _act_on: Callable[[str], None]
 
     def _poll(self, life: Life) -> None:
@@ -46,6 +47,8 @@ class Telling:
         if not self.oracle.cases or not self.fires("poll", f"{life.number}/{position}"):
             return
         pid = pick(sorted(self.oracle.cases), self.plan.seed, "asks for", position)
+        if (away := life.driver.away(pid)) is not None:
+            self._take_back(life.driver, away)
         told = life.driver.decision(pid)
         self._none_hears_more(life, pid, told)
         if told is not None or life.driver.unsaved:  # rules 4.7: it is told once the newest record is kept

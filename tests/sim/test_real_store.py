@@ -47,8 +47,8 @@ class OnStore(World):
 
     def _recovered(self, start: int, epoch: int) -> None:
         if start == self._starts:
-            driver = self._driver(0.0)
             journal = self.journals[epoch]
+            driver = self._driver(0.0, journal.decided)
             journal.recover(driver)
             compare.recovered(driver, self.shadow)
             found = journal._snapshots.newest(journal._chain.row_hash)
@@ -118,7 +118,7 @@ def test_a_simulated_council_on_a_real_store(seed: int, tmp_path: Path) -> None:
         newest = council.open()
         rows = newest._store.records("sim", 0, 10_000)
         assert rows == council.disk.rows
-        driver = council._driver(0.0)
+        driver = council._driver(0.0, newest.decided)
         newest.recover(driver)
         compare.recovered(driver, council.shadow)
         assert newest._chain.tree.size == len(rows)
@@ -169,7 +169,8 @@ def test_who_was_replaced_keeps_no_snapshot(council: OnStore) -> None:
 
 def test_a_full_disk_is_waited_for(council: OnStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is lost, and nothing is written twice."""
-    journal, driver = council.open(), council._driver(0.0)
+    journal = council.open()
+    driver = council._driver(0.0, journal.decided)
     journal.recover(driver)
     real, tries = journal._store.append_rows, []
 
@@ -189,7 +190,8 @@ def test_a_full_disk_is_waited_for(council: OnStore, monkeypatch: pytest.MonkeyP
 def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     council: OnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal, driver = council.open(), council._driver(0.0)
+    journal = council.open()
+    driver = council._driver(0.0, journal.decided)
     monkeypatch.setattr(journal._snapshots, "newest", lambda row_hash: None)
     journal.recover(driver)
     monkeypatch.undo()
@@ -202,8 +204,9 @@ def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     monkeypatch.undo()
     begun(council, journal, driver)
     journal._executor.submit(journal._keep, driver.snapshot()).result()
-    by_snapshot, by_records = council._driver(0.0), council._driver(0.0)
-    council.open().recover(by_snapshot)
+    newer = council.open()
+    by_snapshot, by_records = council._driver(0.0, newer.decided), council._driver(0.0)
+    newer.recover(by_snapshot)
     assert not by_snapshot.feed.newest(1)  # nothing was replayed
     other = council.open()
     monkeypatch.setattr(other._snapshots, "newest", lambda row_hash: None)

@@ -186,22 +186,23 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         life = self.life
         assert life is not None
         driver = life.driver
-        compare.state(self.oracle, driver.state, self.t, all_of_it=True)
+        state = compare.whole(driver, self.oracle.cases)
+        compare.state(self.oracle, state, self.t, all_of_it=True)
         if self._own_checks:
-            check(driver.state)
+            check(state)
         compare.live(driver, self.shadow, all_of_it=True)
         for owed in life.owed:
             compare.hold("1.9", owed in life.answered, f"{owed[0]} is owed the decision on {owed[1]}")
         for session in (*self.plan.clients, *self.plan.humans):
             compare.hold("1.12", not driver.owes(session), f"{session} is owed something for ever")
         for pid, case in self.oracle.cases.items():  # the same bytes again get the same decision (rules 1.12)
-            driver.receive(case.said.sealed, self._now(life), "again")
+            self._receive(driver, case.said, self._now(life), "again")
             driver.saved(driver.position)
             compare.hold("1.12", bool(driver.to_sessions), f"a retry of {pid} is not answered")
             _, message = driver.to_sessions.popleft()
             compare.hold("1.12", isinstance(message, Told), f"a retry of {pid} gets {message}")
             compare.words(self.oracle, message.decision, driver.decision(pid), "a retry was")
-        compare.recovered(self._recover(self._starts + 1), self.shadow)
+        self._recover(self._starts + 1)
         compare.kept_for_good(self.oracle.told, self.acknowledged, self.shadow.state.closed)
 
     def _schedule(self) -> None:

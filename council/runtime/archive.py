@@ -1,0 +1,245 @@
+"""The decided proposals of a council: the newest in memory, the others in its store.
+
+Once decided, a proposal is seldom looked up: by the same proposal again, by a report, by a late ballot. So it moves:
+
+1. *fresh*: as the core made it;
+2. *packed*: as bytes. All that are packed together are a part, named by the position of the newest record. The next
+   snapshot writes the part to the store;
+3. *away*: in the store alone, once a later snapshot is there too. Memory has a hash of its id, and the part's name.
+
+Without a store the oldest are *forgotten* instead: memory has the hashes of their ids.
+
+The core sees a map of all decisions, and does no I/O. A step looks up decided proposals only under the ids that its
+event names (``named_in``). So a shell that is about to step asks ``away`` for each of these, has ``fetch`` read what
+is away, and hands that to ``take_back``. A replay therefore has the same effects, whatever was in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from council.core import events as ev
+from council.core.state import Closed, Granted
+from council.protocol.errors import InternalError, Refused, StoreCorrupt
+from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of
+
+# A part has so many decided proposals at most: reading one of them back decodes its part.
+PART_MAX = 1_000
+# Of what is read back, so many stay in memory at most.
+TAKEN_BACK_MAX = 1_000
+# The name of a part; 0 for what is forgotten.
+_NAME_BYTES = 6
+FORGOTTEN = 0
+
+
+class Away(NamedTuple):
+    """A decided proposal that is not in memory, and the part that holds it."""
+
+    proposal_id: str
+    part: int
+
+
+class Decided(msgspec.Struct):
+    """A part as the store has it: decided proposals by id, each packed by itself."""
+
+    closed: dict[str, bytes]
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_CLOSED = msgspec.msgpack.Decoder(Closed)
+_DECIDED = msgspec.msgpack.Decoder(Decided)
+
+
+def named_in(event: ev.Event) -> tuple[str, ...]:
+    """The decided proposals that a step may look up for this event, beside those with a call under way.
+
+    For all other events the core asks at most whether a proposal is decided, which memory knows.
+    """
+    match event:
+        case ev.ProposalSubmitted(what):
+            return (what.proposal_id,) if what.supersedes is None else (what.proposal_id, what.supersedes)
+        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act) | ev.ActionReported(act):
+            return (act.proposal_id,)
+        case ev.BallotUnreadable() | ev.EscalationRaised() | ev.ProposalCancelled():
+            return (event.proposal_id,)
+        case ev.IdentityChanged(change):
+            return (change.agreed,)
+        case _:
+            return ()
+
+
+class Archive(MutableMapping[str, Closed]):
+    """Decided proposals by id. Iteration and length are of what is in memory.
+
+    ``read`` gives a part as the store has it: it blocks, may run in any thread, and raises StoreError. Without it, so
+    without a store, ``kept_max`` decided proposals are kept; None for all.
+    """
+
+    def __init__(self, read: Callable[[int], bytes] | None = None, kept_max: int | None = None) -> None:
+        self._read, self._kept_max = read, kept_max
+        self._fresh: dict[str, Closed] = {}
+        self._packed: dict[str, tuple[int, bytes]] = {}
+        self._new_parts: dict[int, dict[str, bytes]] = {}
+        self._away = HashIndex(_NAME_BYTES)
+        self._taken_back = self._kept_to = self._old = 0
+        self._earlier: Earlier | None = None
+
+    # As the core sees it
+
+    def __getitem__(self, proposal_id: str) -> Closed:
+        found = self.get(proposal_id)
+        if found is None:
+            raise KeyError(proposal_id)
+        return found
+
+    def __contains__(self, proposal_id: object) -> bool:
+        return isinstance(proposal_id, str) and (self.holds(proposal_id) or proposal_id in self._away)
+
+    def get(self, proposal_id: str, default: Closed | None = None) -> Closed | None:  # type: ignore[override]
+        """Raises InternalError for one that is away: taken for unknown, it could be decided anew."""
+        fresh = self._fresh.get(proposal_id)
+        if fresh is not None:
+            return fresh
+        packed = self._packed.get(proposal_id)
+        if packed is not None:
+            return _CLOSED.decode(packed[1])
+        if proposal_id in self._away:
+            raise InternalError(f"{proposal_id} is decided, and was not taken back before it was looked up")
+        return default
+
+    def __setitem__(self, proposal_id: str, closed: Closed) -> None:
+        if self._earlier is not None:
+            self._earlier.was.setdefault(proposal_id, self.get(proposal_id))
+        self._fresh[proposal_id] = closed
+
+    def __delitem__(self, proposal_id: str) -> None:
+        raise TypeError("a decision is never forgotten")
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._packed
+        yield from (each for each in self._fresh if each not in self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed.keys() | self._fresh.keys())
+
+    def frozen(self) -> Earlier:
+        """How it is now, which stays so; costs what changes until the next one."""
+        earlier = Earlier(self)
+        if self._earlier is not None:
+            self._earlier.then = earlier
+        self._earlier = earlier
+        return earlier
+
+    # To the store
+
+    def advance(self, position: int) -> None:
+        """The record at ``position`` is the newest: packs what is fresh, if that is enough for a part."""
+        if len(self._fresh) >= PART_MAX:
+            self._pack(position)
+
+    def _pack(self, position: int) -> None:
+        packed = {proposal_id: _ENCODER.encode(closed) for proposal_id, closed in self._fresh.items()}
+        self._fresh.clear()
+        for proposal_id, closed in packed.items():
+            self._packed.pop(proposal_id, None)  # the newest stand last
+            self._packed[proposal_id] = position, closed
+        if packed and self._read is not None:
+            self._new_parts.setdefault(position, {}).update(packed)
+
+    def new_parts(self, position: int) -> dict[int, dict[str, bytes]]:
+        """The parts since the last time, for a snapshot of all records up to ``position``."""
+        self._pack(position)
+        parts, self._new_parts = self._new_parts, {}
+        return parts
+
+    def let_go(self, kept_to: int, calls: Iterable[Granted]) -> None:
+        """A snapshot at ``kept_to`` is in the store: releases the parts of those before it.
+
+        What a call in ``calls`` is for stays in memory, because its cost is added to the decision.
+        """
+        if kept_to > self._kept_to:
+            self._old, self._kept_to = self._kept_to, kept_to
+            self._release_old(calls)
+
+    def _release_old(self, calls: Iterable[Granted]) -> None:
+        self._taken_back = 0
+        self._release([each for each, (part, _) in self._packed.items() if part <= self._old], calls)
+
+    def forget(self, told_to: int, calls: Iterable[Granted]) -> None:
+        """Without a store: forgets the oldest above ``kept_max``, of those up to ``told_to``; ``calls`` as above."""
+        if self._kept_max is not None and (above := len(self._packed) - self._kept_max) > 0:
+            oldest = islice(self._packed.items(), above)
+            self._release([each for each, (part, _) in oldest if part <= told_to], calls)
+
+    def _release(self, proposal_ids: Iterable[str], calls: Iterable[Granted]) -> None:
+        needed = {granted.call.proposal_id for granted in calls}
+        for proposal_id in proposal_ids:
+            if proposal_id not in needed:
+                part, _ = self._packed.pop(proposal_id)
+                name = FORGOTTEN if self._read is None else part
+                self._away.put(key_of(proposal_id), name.to_bytes(_NAME_BYTES))
+
+    # And back
+
+    def empty(self) -> Archive:
+        """Another one on the same store, which knows of nothing."""
+        return Archive(self._read, self._kept_max)
+
+    def restore(self, part: int, keys: bytes) -> None:
+        """The proposals with these keys are in that part of the store; of one that is in two, the last one counts."""
+        name = part.to_bytes(_NAME_BYTES)
+        each = (keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES))
+        self._away.add(b"".join(key + name for key in each))
+        self._old = self._kept_to = part
+
+    def holds(self, proposal_id: str) -> bool:
+        """Whether a decided proposal is in memory."""
+        return proposal_id in self._fresh or proposal_id in self._packed
+
+    def away(self, proposal_id: str) -> Away | None:
+        """Where a decided proposal is that is not in memory; None where it is, or was never decided.
+
+        Raises Refused where it is forgotten.
+        """
+        if self.holds(proposal_id) or (name := self._away.get(proposal_id)) is None:
+            return None
+        part = int.from_bytes(name)
+        if part == FORGOTTEN:
+            raise Refused(
+                f"{proposal_id} was decided, and its decision is kept no more: without a store the newest "
+                f"{self._kept_max:,} are (decisions_kept)",
+                code="forgotten",
+                proposal_id=proposal_id,
+            )
+        return Away(proposal_id, part)
+
+    def fetch(self, away: Away) -> bytes:
+        """What the store has of it, for ``take_back``. Blocks; may run in any thread. Raises StoreError."""
+        assert self._read is not None
+        try:
+            return _DECIDED.decode(self._read(away.part)).closed[away.proposal_id]
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise StoreCorrupt(f"the decision on {away.proposal_id} can't be read back: {error}") from error
+
+    def take_back(self, away: Away, closed: bytes, calls: Iterable[Granted]) -> None:
+        """Has what was fetched in memory, until a snapshot or many others come; ``calls`` as in ``let_go``."""
+        if self._taken_back >= TAKEN_BACK_MAX:
+            self._release_old(calls)
+        if not self.holds(away.proposal_id):  # or somebody else took it back, and it may have changed since
+            self._packed[away.proposal_id] = away.part, closed
+            self._taken_back += 1
+
+
+class Earlier:
+    """An archive as it was: what has changed ``was`` so, and all else is as it is ``then``, a while later."""
+
+    def __init__(self, now: Archive) -> None:
+        self.was: dict[str, Closed | None] = {}
+        self.then: Archive | Earlier = now
+
+    def get(self, proposal_id: str) -> Closed | None:
+        return self.was[proposal_id] if proposal_id in self.was else self.then.get(proposal_id)
