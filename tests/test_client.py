@@ -648,7 +648,9 @@ def test_where_nobody_is_enrolled_nobody_answers(tmp_path: Path) -> None:
 def test_a_council_gets_a_key_that_is_worth_nothing_in_another() -> None:
     """rules 1.14; mutation: a human's one key, given to each council, lets one answer in the other."""
     with council_of() as one, council_of() as other:
-        mine, theirs = (handle_of(council).port._driver.keyring.key("ada") for council in (one, other))  # type: ignore[attr-defined]
+        mine, theirs = (
+            handle_of(council).port._driver.senders.keyring.key("ada") for council in (one, other)
+        )  # type: ignore[attr-defined]
         assert len({mine, theirs, human_key("ada")}) == 3
         assert mine == council_key("ada", "kept", one.status()["council_id"])
 

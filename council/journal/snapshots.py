@@ -140,10 +140,12 @@ class SnapshotStore:
                     self.pass_over(position, "its position is no number, or its content no bytes")
                 elif part == "base":
                     bases.append((position, content))
-                else:
+                elif part == "more":
                     self._hashes[position] = sha256(content).digest()
                     link = links[position] = _linked(link, self._hashes[position])
                     mores.append((position, _pair(content)[0]))
+                else:
+                    self.pass_over(position, f"its part is {part!r}, expected base or more")
         for position, signed in reversed(bases):
             base = self._read(signed)
             if base is None or row_hash(position) != base.row_hash:  # which is over its position, too

@@ -24,6 +24,7 @@ import msgspec
 
 from council.core import events as ev
 from council.core.state import Closed, Granted
+from council.kinds.row import fact
 from council.protocol.errors import InternalError, Refused, StoreCorrupt
 from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of
 
@@ -54,22 +55,17 @@ _CLOSED = msgspec.msgpack.Decoder(Closed)
 _DECIDED = msgspec.msgpack.Decoder(Decided)
 
 
-def named_in(event: ev.Event) -> tuple[str, ...]:
-    """The decided proposals that a step may look up for this event, beside those with a call under way.
+# For these the core asks at most whether the proposal is decided, which memory knows. One with a call under way stays
+# in memory.
+_NOT_LOOKED_UP = (ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled)
 
-    For all other events the core asks at most whether a proposal is decided, which memory knows.
-    """
-    match event:
-        case ev.ProposalSubmitted(what):
-            return (what.proposal_id,) if what.supersedes is None else (what.proposal_id, what.supersedes)
-        case ev.BallotCast(act) | ev.RulingGiven(act) | ev.HumanAnswered(act) | ev.ActionReported(act):
-            return (act.proposal_id,)
-        case ev.BallotUnreadable() | ev.EscalationRaised() | ev.ProposalCancelled():
-            return (event.proposal_id,)
-        case ev.IdentityChanged(change):
-            return (change.agreed,)
-        case _:
-            return ()
+
+def named_in(event: ev.Event) -> tuple[str, ...]:
+    """The proposals that a step may look up for this event if they are decided."""
+    if isinstance(event, _NOT_LOOKED_UP):
+        return ()
+    named = (fact(event, name, None) for name in ("proposal_id", "supersedes", "agreed"))
+    return tuple(filter(None, named))
 
 
 class Archive(MutableMapping[str, Closed]):

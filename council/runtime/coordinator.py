@@ -174,7 +174,7 @@ class Coordinator:
         self._drop_idle_sessions()
         self._driver.join(name, role, key)
         session = secrets.token_hex(16)
-        own = self._driver.keyring.key(name)
+        own = self._driver.senders.keyring.key(name)
         self._sessions[session] = _Session(name, own, Mailbox(), self._clock.uptime())
         return {"council_id": self.council_id, "session": session}
 
@@ -197,13 +197,15 @@ class Coordinator:
             if batch:
                 self._refuse_if_troubled()
             if batch and self._fitting is not None:
-                unfit = await self._fitting.problems(batch, self._driver.keyring, self.council_id)
+                unfit = await self._fitting.problems(batch, self._driver.senders.keyring, self.council_id)
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
             known.seen_s = self._clock.uptime()
             await self._take_in(batch, session, unfit)
             self._settle()
-        reply = await known.mailbox.collect(lambda: self._broken is None and self._driver.owes(session))
+        reply = await known.mailbox.collect(
+            lambda: self._broken is None and self._driver.announcements.owes(session)
+        )
         known.seen_s = self._clock.uptime()
         self._refuse_if_broken()
         return reply
@@ -225,7 +227,7 @@ class Coordinator:
                 now = self._clock.now()
             if trouble is not None:
                 self._notify_sessions((session,), failure(sealed, trouble))
-            if len(self._driver.to_seats) >= HAND_ON_AT:
+            if len(self._driver.outbox.to_seats) >= HAND_ON_AT:
                 self._settle()  # the seats begin while the rest is read
 
     async def _take_back(self, away: Away) -> None:
@@ -322,14 +324,14 @@ class Coordinator:
     async def events(self, after: int, limit: int = EVENTS_MAX, wait_s: float = 0.0) -> list[dict[str, Any]]:
         """Up to ``limit`` events after a position; waits up to ``wait_s`` for the first. Raises PositionLost."""
         limit = max(1, min(limit, EVENTS_MAX))
-        found = self._driver.feed.after(after, limit)
+        found = self._driver.announcements.feed.after(after, limit)
         if not found and wait_s > 0:
             self._refuse_if_broken()
             if len(self._feed_waiters) >= WATCHERS_MAX:
                 raise OperatorError(f"{WATCHERS_MAX} calls wait for events, the most a council keeps waiting")
             await self._something_told(min(wait_s, WALL_CHECK_S))
             self._refuse_if_broken()
-            found = self._driver.feed.after(after, limit)
+            found = self._driver.announcements.feed.after(after, limit)
         return found
 
     def read(self, look: Look) -> None:
@@ -425,7 +427,7 @@ class Coordinator:
     def _check_stall(self) -> None:
         """Who waits for what can't be kept hears why, and once it can be."""
         trouble, now = self._journal.trouble, asyncio.get_running_loop().time()
-        owed = {name for name in self._sessions if self._driver.owes(name)}
+        owed = {name for name in self._sessions if self._driver.announcements.owes(name)}
         names = self._commit.looked(now, owed, stalls=trouble is not None)
         self._notify_sessions(names, Stalled(None if trouble is None else failure(b"", trouble)))
 
@@ -443,8 +445,8 @@ class Coordinator:
         self._wake_feed()
 
     def _deliver(self) -> None:
-        while self._driver.to_sessions:
-            name, message = self._driver.to_sessions.popleft()
+        while self._driver.announcements.to_sessions:
+            name, message = self._driver.announcements.to_sessions.popleft()
             self._notify_sessions((name,), message)
         self._seats.send()
         self._wake_feed()
@@ -489,7 +491,7 @@ class Coordinator:
             raise copy.copy(self._journal.trouble)
 
     def _forget(self, name: str, session: _Session) -> None:
-        self._driver.forget(name)
+        self._driver.announcements.forget(name)
         session.mailbox.release()
         if all(other.sender != session.sender for other in self._sessions.values()):
             self._driver.retire(session.sender)

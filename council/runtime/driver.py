@@ -8,50 +8,35 @@ journal → tell: what tells somebody of an event is held until ``saved`` says t
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
-from msgspec.structs import replace
-
 from council.core import effects as do
 from council.core import events as ev
 from council.core.proposals import how_it_stands
-from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, Value, new_council
+from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, new_council
 from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.kinds.identity import judged
 from council.protocol import signing
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
-from council.protocol.metadata import Metadata
+from council.runtime.announcements import Announcements
 from council.runtime.archive import Archive, Away, named_in
 from council.runtime.durable_state import DurableState, escalations
 from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
-from council.runtime.feed import Feed, Flood, ways_of
+from council.runtime.feed import Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
-from council.runtime.senders import Senders, Watchers
-from council.runtime.snapshot import base_of, based, more_of, newer, packed, state_of
+from council.runtime.senders import Senders
+from council.runtime.snapshot import base_of, based, more_of, packed, state_of
 from council.runtime.streams import Relay
 from council.runtime.used_ids import UsedIds
 
-# Of what waits for its record, that which somebody waits for or should look at; the rest is for those who watch.
-_URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
-# Proposals whose trace nobody has asked for yet (``runtime/spans``); where nobody ever does, the last ones.
-TRACED_MAX = 10_000
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
-
-
-class _Held(Value, frozen=True):
-    """What waits for the record at ``position`` to be kept: an effect, or a reply to a session."""
-
-    position: int
-    now: tuple[float, float]
-    effect: do.Effect | None
-    reply: tuple[str, Message] | None = None
 
 
 class Driver:
@@ -78,29 +63,16 @@ class Driver:
         self.state: CouncilState = new_council(rules, Moment(*now, 0))
         self.archive = self.state.closed = Archive(decided, decisions_kept)
         self.senders = Senders(council_id, keys, humans)
-        self.keyring, self.roles = self.senders.keyring, self.senders.roles
-        self.feed = Feed(events_kept)
-        self.to_sessions: deque[tuple[str, Message]] = deque()
+        self.announcements = Announcements(events_kept, now[0])
+        self.outbox = Outbox(new_id)
         self.unsaved: list[Record] = []
-        self.counts, self.ways = Counter[str](), Counter[str]()
         self.refused: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
-        self.traced: OrderedDict[str, Metadata] = OrderedDict()
-        self._position = self._announced = 0
+        self._position = 0
         self._woken_at = now
-        self._held: deque[_Held] = deque()
-        self._urgent_at = -1
-        self._payloads: dict[str, bytes] = {}
-        self.kept = self._taken = self._newest_state()
-        self._outbox = Outbox(new_id, self._payloads)
-        self.to_seats, self.perishable = self._outbox.to_seats, self._outbox.perishable
         self._relay = Relay()
         self._ids = UsedIds(snapshots=decided is not None)
-        self._in_snapshots = 0
-        self._refusals = Flood(now[0])
-        self._watchers = Watchers()
-        self._owed: Counter[str] = Counter()
-        self._leaving: set[str] = set()
+        self.kept = self._taken = self._newest_state()
 
     @property
     def rules(self) -> Rules:
@@ -113,8 +85,8 @@ class Driver:
             self.position,
             dict(self.state.open),
             self.archive.frozen(),
-            dict(self.counts),
-            dict(self.ways),
+            dict(self.announcements.counts),
+            dict(self.announcements.ways),
             self.state.identity_change,
         )
 
@@ -148,25 +120,25 @@ class Driver:
         if record.msg_id is not None and record.sealed is not None:
             self._ids.add(record.msg_id, digest(record.sealed))
         for effect in effects:
-            if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (told := self._numbered(effect, now)):
+            if not isinstance(effect, (*_AT_ONCE, *TO_ONE)) and (
+                told := self.announcements.count(effect, now[0])
+            ):
                 self._announce_effect(told, now)
 
     def snapshot(self) -> Snapshot:
         """What this council is, all records handed out; see ``restore``."""
         assert not self.unsaved
-        proposers = self.senders.proposers
         base = based(
             self.state,
             council_id=self.council_id,
-            announced=self._announced,
-            refusals=self._refusals.now(),
-            decided=dict(self.counts),
-            ways=dict(self.ways),
+            announced=self.announcements.announced,
+            refusals=self.announcements.refusals.now(),
+            decided=dict(self.announcements.counts),
+            ways=dict(self.announcements.ways),
             refused=dict(self.refused),
         )
         parts = self.archive.new_parts(self._position)
-        seen, self._in_snapshots = self._in_snapshots, len(proposers)
-        return packed(self._position, base, parts, self._ids.take_new(), newer(proposers, seen))
+        return packed(self._position, base, parts, self._ids.take_new(), self.senders.take_new())
 
     def restore(
         self,
@@ -193,35 +165,27 @@ class Driver:
         for granted in now.calls:
             if (away := archive.away(granted.call.proposal_id)) is not None:
                 archive.take_back(away, archive.fetch(away), now.calls)
-        for name, mark in proposers.items():
-            self.senders.proposed(name, mark)
-        self._in_snapshots = len(self.senders.proposers)
+        self.senders.restore(proposers)
         self.state, self.archive, self._ids = state_of(now, archive), archive, ids
         self._position = position
-        self._payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
-        self.feed.position = self._announced = now.announced
-        self._refusals = Flood(*now.refusals)
-        self.counts, self.refused, self.ways = Counter(now.decided), Counter(now.refused), Counter(now.ways)
+        self.outbox.payloads |= {each: signing.payload_of(of) for each, of in sealed.items()}
+        self.refused = Counter(now.refused)
+        refusals, decided = Flood(*now.refusals), Counter(now.decided)
+        self.announcements.restore(now.announced, refusals, decided, Counter(now.ways))
 
     # Who may speak
 
     def join(self, name: str, role: str, key: bytes) -> None:
         """Admits a client, or recognises a human: see ``Senders.join``."""
         self.senders.join(name, role, key)
-        self._leaving.discard(name)
 
     def retire(self, name: str) -> None:
         """A sender without a session any more makes room, at the latest when the last of its own is decided.
 
         Humans keep their names: whoever answered must stay who they were.
         """
-        if self.roles.get(name) != "proposer":
-            return
-        if any(proposal.what.proposer == name for proposal in self.state.open.values()):
-            self._leaving.add(name)
-            return
-        self._leaving.discard(name)
-        self.senders.remove(name)
+        has_open = any(proposal.what.proposer == name for proposal in self.state.open.values())
+        self.senders.retire(name, has_open=has_open)
 
     # What arrives
 
@@ -241,13 +205,13 @@ class Driver:
             self.wake(now)
         sender, msg_id, envelope = "?", "?", None
         try:
-            envelope = self.keyring.open(sealed, self.council_id)
+            envelope = self.senders.keyring.open(sealed, self.council_id)
             sender, msg_id = envelope.sender, envelope.msg_id
-            if is_piece(envelope, self.roles.get(sender)):
+            if is_piece(envelope, self.senders.roles.get(sender)):
                 self._pass_on(envelope)
                 return None
             identity = digest(sealed)
-            event = event_of(envelope, len(sealed), identity, self.roles.get(sender))
+            event = event_of(envelope, len(sealed), identity, self.senders.roles.get(sender))
             self._refuse_early(event, sender, msg_id, identity, unfit)
             if (away := self._first_away(event)) is not None:
                 return away
@@ -260,7 +224,7 @@ class Driver:
             if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
                 self._ids.add(msg_id, identity)
                 if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                    self._trace(msg_id, envelope.metadata)
+                    self.announcements.trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
@@ -274,8 +238,7 @@ class Driver:
             self._refuse(error, sender, msg_id, now, sealed, session)
             if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
                 denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
-                self._held.append(_Held(self._position, now, denied))  # its seat waits for an answer
-                self._urgent_at = self._position
+                self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
             return None
         if session is not None:
             self._acknowledge(event, sealed, session)
@@ -285,7 +248,7 @@ class Driver:
         if not isinstance(event, ev.ProposalSubmitted):
             self._reply(session, Acknowledged(reference(sealed)))
         elif event.what.proposal_id in self.state.open:  # its answer is the decision
-            self._watchers.add(event.what.proposal_id, session)
+            self.announcements.watch(event.what.proposal_id, session)
 
     def _first_away(self, event: ev.Event) -> Away | None:
         """A decided proposal to take back before this event. Raises Refused for one that is forgotten."""
@@ -309,12 +272,7 @@ class Driver:
         if why:
             self.ignored[f"a piece of a stream: {why}"] += 1
         else:
-            self._outbox.relay(piece, self.rules.observer, self.state, self._woken_at)
-
-    def _trace(self, proposal_id: str, metadata: Metadata) -> None:
-        self.traced[proposal_id] = metadata
-        if len(self.traced) > TRACED_MAX:
-            self.traced.popitem(last=False)
+            self.outbox.relay(piece, self.rules.observer, self.state, self._woken_at)
 
     def _refuse_early(
         self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
@@ -371,32 +329,14 @@ class Driver:
             self._note(record)
         for effect in effects:
             if not isinstance(effect, _AT_ONCE):
-                if told := self._numbered(effect, now):
-                    self._held.append(_Held(self._position, now, told))
-                if isinstance(effect, _URGENT):
-                    self._urgent_at = self._position
+                if told := self.announcements.count(effect, now[0]):
+                    self.announcements.hold(told, self._position, now)
             elif isinstance(effect, do.THINK):
-                self._outbox.make_think(effect, self.state, self._woken_at)
+                self.outbox.make_think(effect, self.state, self._woken_at)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
             elif effect.decision is not None:
                 self._reply(session, Told(effect.decision))
-
-    def _numbered(self, effect: do.Effect, now: tuple[float, float]) -> do.Effect | None:
-        """The effect as it will be told, counted at once, so that a snapshot has it; None where too many were."""
-        if isinstance(effect, TO_ONE):
-            return effect  # no watcher hears of it
-        for way in ways_of(effect):
-            self.ways[way] += 1
-        if isinstance(effect, do.AnnounceDecision):
-            self.counts[effect.decision.outcome or ""] += 1
-        elif isinstance(effect, do.AnnounceRefusal):
-            why = self._refusals.admit(effect.why, now[0])
-            if why is None:
-                return None
-            effect = replace(effect, why=why)
-        self._announced += 1
-        return effect
 
     def _note(self, record: Record) -> None:
         """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
@@ -405,10 +345,10 @@ class Driver:
         if isinstance(event, ev.ProposalSubmitted):
             assert record.sealed is not None
             assert record.key_mark is not None
-            self._payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
+            self.outbox.payloads[event.what.proposal_id] = signing.payload_of(record.sealed)
             self.senders.proposed(event.what.proposer, record.key_mark)
         elif isinstance(event, ev.CoordinatorStarted) and record.position == 1:
-            self._refusals = Flood(record.moment.uptime_s)
+            self.announcements.refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
             if event.code == "identity_refused":  # for good, also once it has what it lacked
@@ -442,15 +382,12 @@ class Driver:
     @property
     def hurries(self) -> bool:
         """Whether somebody waits for what is not kept yet: a client for an answer, a human, or Prime."""
-        return bool(self._held) and self._held[0].position <= self._urgent_at
-
-    def untold(self) -> list[do.Effect]:
-        return [held.effect for held in self._held if held.effect is not None]
+        return self.announcements.urgent
 
     @property
     def awaits_saving(self) -> bool:
         """Whether there is something to keep, or to tell once it is kept."""
-        return bool(self.unsaved or self._held)
+        return bool(self.unsaved) or self.announcements.waiting
 
     @property
     def deliberates(self) -> bool:
@@ -467,12 +404,8 @@ class Driver:
         """Records up to ``position`` are kept: performs the effects that waited for it."""
         if self._taken.position <= position:
             self.kept = self._taken
-        while self._held and self._held[0].position <= position:
-            held = self._held.popleft()
-            if held.effect is not None:
-                self._announce_effect(held.effect, held.now)
-            if held.reply is not None:
-                self._pay(*held.reply)
+        for effect, now in self.announcements.release(position):
+            self._announce_effect(effect, now)
         self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
@@ -481,47 +414,20 @@ class Driver:
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that somebody outside hears of."""
-        match effect:
-            case do.RequestRuling() | do.InterruptSeat() | do.GrantCall() | do.DenyCall():
-                self._outbox.notify(effect, self.state, self._woken_at)
-                return
-            case do.AnnounceDecision(decision):
-                self._announce(decision)
-                self._payloads.pop(decision.proposal_id, None)
-                self._relay.end(decision.proposal_id)
-                self._watchers.end(decision.proposal_id)
-                proposer = self.archive[decision.proposal_id].proposer
-                if proposer in self._leaving:
-                    self.retire(proposer)
-            case do.AnnounceEscalation(_, standing):
-                self._announce(standing)
-        self.feed.append(now[1], effect)
-
-    def _announce(self, decision: Decision) -> None:
-        for session in self._watchers.of(decision.proposal_id):
-            self.to_sessions.append((session, Told(decision)))
-
-    # Who waits for what
-
-    def owes(self, session: str) -> bool:
-        """Whether something will still be told to this session."""
-        return self._watchers.waits(session) or session in self._owed
-
-    def forget(self, session: str) -> None:
-        """The session is gone: nothing is kept for it. What it proposed stays open."""
-        self._watchers.forget(session)
+        if isinstance(effect, TO_ONE):
+            self.outbox.notify(effect, self.state, self._woken_at)
+            return
+        self.announcements.publish(effect, now[1])
+        if isinstance(effect, do.AnnounceDecision):
+            proposal_id = effect.decision.proposal_id
+            self.outbox.payloads.pop(proposal_id, None)
+            self._relay.end(proposal_id)
+            if (proposer := self.archive[proposal_id].proposer) in self.senders.leaving:
+                self.retire(proposer)
 
     def _reply(self, session: str | None, message: Message) -> None:
         if session is not None:
-            self._owed[session] += 1
-            self._held.append(_Held(self._position, self._woken_at, None, (session, message)))
-            self._urgent_at = self._position
-
-    def _pay(self, session: str, message: Message) -> None:
-        self._owed[session] -= 1
-        if not self._owed[session]:
-            del self._owed[session]
-        self.to_sessions.append((session, message))
+            self.announcements.reply(session, message, self._position, self._woken_at)
 
     # What can be asked
 
@@ -535,7 +441,7 @@ class Driver:
 
     def payload(self, proposal_id: str) -> bytes | None:
         """The bytes of an open proposal's envelope."""
-        return self._payloads.get(proposal_id)
+        return self.outbox.payloads.get(proposal_id)
 
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""

@@ -8,7 +8,7 @@ dropped if a seat is slow to take its messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,17 +30,13 @@ _WITH_PROPOSAL = ("withdraw", "ask_again", "observe", "ruling_request")
 
 
 class Outbox:
-    """Letters that wait to be carried to seats. ``payloads`` are the proposals' bytes, kept up by the driver."""
+    """Messages that wait to be sent to seats. The driver sets ``payloads``, the bytes of the open proposals."""
 
-    def __init__(
-        self,
-        new_id: Callable[[], str],
-        payloads: Mapping[str, bytes],
-    ) -> None:
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self.payloads: dict[str, bytes] = {}
         self.to_seats: deque[tuple[str, bytes]] = deque()
         self.perishable: deque[tuple[str, bytes]] = deque()
         self._new_id = new_id
-        self._payloads = payloads
 
     def make_think(self, effect: do.Think, state: CouncilState, now: tuple[float, float]) -> None:
         """Hands out what only makes a seat think, or stop."""
@@ -52,7 +48,7 @@ class Outbox:
         elif effect.again:
             self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
         else:
-            payload = self._payloads[proposal_id]
+            payload = self.payloads[proposal_id]
             self.to_seats.append((seat, self._letter(proposal_id, payload, state, now, beside=False)))
 
     def notify(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
@@ -118,7 +114,7 @@ class Outbox:
         """A letter; with the proposal ``beside`` where it is still open."""
         proposal = state.open.get(proposal_id)
         left_s = 0.0 if proposal is None else max(proposal.deadline_s - now[0], 0.0)
-        about = self._payloads.get(proposal_id, b"") if beside and proposal is not None else b""
+        about = self.payloads.get(proposal_id, b"") if beside and proposal is not None else b""
         return seat_messages.write(payload, about, left_s)
 
 

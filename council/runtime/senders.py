@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from itertools import islice
 
 from council.protocol import signing
 from council.protocol.errors import NameTaken, NotEnrolled, OperatorError, Refused
@@ -28,6 +29,8 @@ class Senders:
         self.humans = sorted(humans)
         self.roles = dict.fromkeys(seats, "voter") | dict.fromkeys(humans, "human")
         self.proposers: dict[str, bytes] = {}
+        self.leaving: set[str] = set()  # clients without a session that still have open proposals
+        self._in_snapshots = 0
 
     def join(self, name: str, role: str, key: bytes) -> None:
         """Admits a client (``proposer``) with its own key, or a human with a greeting (rules 1.14).
@@ -41,6 +44,10 @@ class Senders:
         if role == "human":
             self._recognise(name, key)
             return
+        self._admit(name, role, key)
+        self.leaving.discard(name)
+
+    def _admit(self, name: str, role: str, key: bytes) -> None:
         if name == COORDINATOR:
             raise NameTaken(f"the name {name} is the council's own; choose another", name=name)
         if name in self.keyring:
@@ -85,8 +92,25 @@ class Senders:
         """Records that ``name`` has proposed. Another key can't have the name from now on."""
         self.proposers.setdefault(name, mark)
 
-    def remove(self, name: str) -> None:
-        """Removes a client that has left."""
+    def take_new(self) -> dict[str, bytes]:
+        """The proposers and their marks since the last time, for a snapshot."""
+        seen, self._in_snapshots = self._in_snapshots, len(self.proposers)
+        return dict(islice(self.proposers.items(), seen, None))
+
+    def restore(self, proposers: Mapping[str, bytes]) -> None:
+        """Goes on with the proposers of snapshots."""
+        for name, mark in proposers.items():
+            self.proposed(name, mark)
+        self._in_snapshots = len(self.proposers)
+
+    def retire(self, name: str, *, has_open: bool) -> None:
+        """Removes a client that has left, once it has no open proposal. Humans stay."""
+        if self.roles.get(name) != "proposer":
+            return
+        if has_open:
+            self.leaving.add(name)
+            return
+        self.leaving.discard(name)
         self.keyring.remove(name)
         del self.roles[name]
 

@@ -9,7 +9,6 @@ proposals are in none: their records have them.
 from __future__ import annotations
 
 import heapq
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -90,11 +89,6 @@ def packed(
         more = More(VERSION, keys_of(closed), ids if last else b"", proposers if last else {})
         added[at] = _ENCODER.encode(more), _ENCODER.encode(Decided(closed))
     return Snapshot(position, _ENCODER.encode(base), added)
-
-
-def newer(values: dict[str, T], seen: int) -> dict[str, T]:
-    """What a map that only grows holds behind the first ``seen``."""
-    return dict(islice(values.items(), seen, None))
 
 
 def based(

@@ -43,7 +43,9 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
     """
     state, kept = driver.state, driver.kept
     opened = kept.open if stalled else state.open
-    counts, ways = (kept.counts, kept.ways) if stalled else (driver.counts, driver.ways)
+    counts, ways = (
+        (kept.counts, kept.ways) if stalled else (driver.announcements.counts, driver.announcements.ways)
+    )
     change = kept.identity_change if stalled else state.identity_change
     shown = list(islice(opened.values(), ROWS_MAX))
     stages = Counter(proposal.stage for proposal in opened.values())
@@ -53,7 +55,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "uptime_s": now[0],
         "epoch": state.epoch,
         "position": driver.position,
-        "events": driver.feed.position,
+        "events": driver.announcements.feed.position,
         "prime": state.rules.prime,
         "quorum": state.rules.quorum,
         "pool": state.rules.pool,
@@ -68,7 +70,7 @@ def status(driver: Driver, now: tuple[float, float], *, stalled: bool = False) -
         "open_count": len(opened) - stages["human"],
         "with_human": stages["human"],
         "waiting": _waiting(opened),
-        "untold": len(touched(driver.untold())) if stalled else 0,
+        "untold": len(touched(driver.announcements.untold())) if stalled else 0,
         "decided": dict(counts),
         "ways": {way: ways.get(way, 0) for way in WAYS},
         "late_ballots": ways.get("late", 0),
@@ -135,7 +137,7 @@ def _newest(driver: Driver) -> list[tuple[float, Decision]]:
     """The newest announced decisions with their Unix times, newest first."""
     found = [
         (wall_s, effect.decision)
-        for wall_s, effect in driver.feed.newest(LOOKED_AT_MAX)
+        for wall_s, effect in driver.announcements.feed.newest(LOOKED_AT_MAX)
         if isinstance(effect, do.AnnounceDecision)
     ]
     return found[: -DECISIONS_MAX - 1 : -1]

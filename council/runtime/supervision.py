@@ -79,7 +79,7 @@ class Supervision:
 
     def send(self) -> None:
         """Sends the driver's messages for seats."""
-        to_seats, perishable = self._driver.to_seats, self._driver.perishable
+        to_seats, perishable = self._driver.outbox.to_seats, self._driver.outbox.perishable
         touched = {}
         while to_seats or perishable:
             must_arrive = bool(to_seats)

@@ -69,10 +69,11 @@ class Watcher:
         self.glance()
 
     def _begin(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        self._position = driver.feed.position
-        driver.feed.watchers.append(self.glance)  # before the feed drops what was not read
+        self._position = driver.announcements.feed.position
+        driver.announcements.feed.watchers.append(self.glance)  # before the feed drops what was not read
         self.begin(driver, now)
 
     def _report(self, driver: Driver, journal: Journal, now: tuple[float, float], kept: int) -> None:
-        behind, self._position = driver.feed.position - self._position, driver.feed.position
-        self.see(driver.feed.newest(behind), driver, journal, now, kept)
+        feed = driver.announcements.feed
+        behind, self._position = feed.position - self._position, feed.position
+        self.see(feed.newest(behind), driver, journal, now, kept)

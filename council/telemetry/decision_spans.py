@@ -71,7 +71,7 @@ class DecisionSpans(Watcher):
         for wall_s, effect in announced:
             match effect:
                 case do.AnnounceProposal(what):
-                    metadata = driver.traced.pop(what.proposal_id, None)
+                    metadata = driver.announcements.traced.pop(what.proposal_id, None)
                     self._open[what.proposal_id] = _Open(wall_s, metadata)
                 case do.AnnounceDecision(decision):
                     self._decided(decision, wall_s)

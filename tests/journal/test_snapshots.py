@@ -115,7 +115,7 @@ def test_a_flood_of_refusals_is_told_alike_after_a_restart(tmp_path: Any, monkey
     written(address, late, [])
     driver = recovered(address, late.rules)
     assert whole(driver) == whole(late.driver)
-    assert driver.feed.position == 3
+    assert driver.announcements.feed.position == 3
 
 
 DAMAGE = {
@@ -260,7 +260,7 @@ def test_what_could_not_be_kept_goes_with_the_next(address: str) -> None:
     assert [part for _, part in parts(address)].count("more") == 2
     again = recovered(address, hand.rules)
     assert whole(again) == whole(hand.driver)
-    assert again.feed.newest(10) == [], "nothing had to be replayed"
+    assert again.announcements.feed.newest(10) == [], "nothing had to be replayed"
 
 
 def test_one_of_records_that_were_not_kept_is_not_kept(address: str) -> None:

@@ -90,12 +90,12 @@ def whole(driver: Driver) -> dict[str, Any]:
         ),
         "ids": entries(driver._ids),
         "proposers": driver.senders.proposers,
-        "payloads": {each: driver._payloads[each] for each in state.open},
-        "counts": {name: count for name, count in driver.counts.items() if count},
+        "payloads": {each: driver.outbox.payloads[each] for each in state.open},
+        "counts": {name: count for name, count in driver.announcements.counts.items() if count},
         "refused": {name: count for name, count in driver.refused.items() if count},
-        "feed": driver.feed.position,
-        "announced": driver._announced,
-        "refusals": driver._refusals.now(),
+        "feed": driver.announcements.feed.position,
+        "announced": driver.announcements.announced,
+        "refusals": driver.announcements.refusals.now(),
         "position": driver.position,
     }
 

@@ -133,7 +133,7 @@ class Hand:
 
     def envelope(self, sender: str, type: str, content: dict[str, Any], **fields: Any) -> Envelope:
         parts = {"voter": "voter", "human": "human"}
-        part = parts.get(self.driver.roles.get(sender, ""), "proposer")
+        part = parts.get(self.driver.senders.roles.get(sender, ""), "proposer")
         fields.setdefault("role", "proposer" if type == "PROPOSAL" and part == "voter" else part)
         fields.setdefault("msg_id", self.new_id())
         return Envelope.build(timestamp=WHEN, sender=sender, type=type, content=content, **fields)
@@ -195,10 +195,10 @@ class Hand:
 
     def told(self, session: str = "s1") -> list[Message]:
         """What the session was told since the last look; other sessions' messages stay."""
-        mine = [message for name, message in self.driver.to_sessions if name == session]
-        rest = [(name, message) for name, message in self.driver.to_sessions if name != session]
-        self.driver.to_sessions.clear()
-        self.driver.to_sessions.extend(rest)
+        mine = [message for name, message in self.driver.announcements.to_sessions if name == session]
+        rest = [(name, message) for name, message in self.driver.announcements.to_sessions if name != session]
+        self.driver.announcements.to_sessions.clear()
+        self.driver.announcements.to_sessions.extend(rest)
         return mine
 
     def decision(self, session: str = "s1") -> Decision:
@@ -218,8 +218,8 @@ class Hand:
     def letters(self) -> list[tuple[str, Letter]]:
         """What went to seats since the last look."""
         found = []
-        while self.driver.to_seats:
-            seat, item = self.driver.to_seats.popleft()
+        while self.driver.outbox.to_seats:
+            seat, item = self.driver.outbox.to_seats.popleft()
             found.append((seat, seat_messages.read(item)))
         return found
 
@@ -235,7 +235,8 @@ class Hand:
         ]
 
     def kinds(self, after: int = 0) -> list[str]:
-        return [event["kind"] for event in self.driver.feed.after(after, 1_000)]
+        return [event["kind"] for event in self.driver.announcements.feed.after(after, 1_000)]
 
     def last(self, kind: str) -> dict[str, Any]:
-        return [event for event in self.driver.feed.after(0, 1_000) if event["kind"] == kind][-1]["data"]
+        events = self.driver.announcements.feed.after(0, 1_000)
+        return [event for event in events if event["kind"] == kind][-1]["data"]

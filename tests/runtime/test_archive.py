@@ -63,7 +63,7 @@ class Kept:
             self.mores,
             lambda ids: dict.fromkeys(ids, b""),
         )
-        self.hand.driver.join("client", "proposer", before.keyring.key("client"))
+        self.hand.driver.join("client", "proposer", before.senders.keyring.key("client"))
 
     def propose(self, votes: str = "yyy", **content: Any) -> tuple[str, bytes]:
         """A proposal, decided by these votes, and its bytes."""
@@ -229,7 +229,7 @@ def test_whole_proposals_in_memory_are_few_however_many_were_decided() -> None:
         if number % 10 == 9:
             kept.snapshot()
     assert most == 20  # of the last snapshot, and since
-    assert sum(kept.hand.driver.counts.values()) == 200
+    assert sum(kept.hand.driver.announcements.counts.values()) == 200
     kept.restarted()
     assert len(kept.hand.driver.archive) == 0
 
@@ -301,7 +301,7 @@ def test_without_a_store_the_newest_are_kept_and_the_ids_of_all(monkeypatch: pyt
         with pytest.raises(Refused, match="decisions_kept"):
             driver.away(proposal_id)
     assert len(driver.archive) == 3
-    assert sum(driver.counts.values()) == 8
+    assert sum(driver.announcements.counts.values()) == 8
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -469,7 +469,7 @@ def test_what_stands_before_an_old_decision_does_not_wait_for_its_read(
             gate, read, unsent = threading.Event(), living.journal.decided, list[int]()
 
             def slow(position: int) -> bytes:
-                unsent.append(len(living.driver.to_seats))
+                unsent.append(len(living.driver.outbox.to_seats))
                 assert gate.wait(HANG_S)
                 return read(position)
 

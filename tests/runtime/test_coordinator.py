@@ -362,7 +362,8 @@ def test_a_decision_is_told_only_once_it_is_kept() -> None:
         async with Bench(journal=journal) as bench:
             client = await bench.client()
             call = asyncio.ensure_future(client.exchange(client.proposal()))
-            await until(lambda: bench.coordinator._driver.counts or bench.coordinator._driver.state.closed)
+            driver = bench.coordinator._driver
+            await until(lambda: driver.announcements.counts or driver.state.closed)
             for _ in range(50):
                 await asyncio.sleep(0)
             assert not call.done()
@@ -386,7 +387,8 @@ def test_an_append_that_ends_while_the_council_closes_tells_nothing_more(
         async with Bench(journal=journal) as bench:
             client = await bench.client()
             call = asyncio.ensure_future(client.exchange(client.proposal()))
-            await until(lambda: bench.coordinator._driver.counts or bench.coordinator._driver.state.closed)
+            driver = bench.coordinator._driver
+            await until(lambda: driver.announcements.counts or driver.state.closed)
             seats, kept_before = bench.coordinator._seats, bench.coordinator._commit.kept_position
             end = seats.end
 
@@ -486,7 +488,7 @@ def test_a_failing_journal_stops_the_council_and_tells_all_who_wait(when: str) -
                 bench.coordinator.exchange(one.session, []),
                 bench.coordinator.join("three", "proposer", key_of("three")),
                 bench.coordinator.hear(b"x"),
-                bench.coordinator.events(bench.coordinator._driver.feed.position, wait_s=1.0),
+                bench.coordinator.events(bench.coordinator._driver.announcements.feed.position, wait_s=1.0),
             ):
                 with pytest.raises(OperatorError, match="disk full"):
                     await call
@@ -889,7 +891,7 @@ def test_clients_that_come_and_go_do_not_use_the_council_up(monkeypatch: pytest.
             for n in range(30):
                 client = await bench.client(f"client-{n:08x}")
                 await bench.coordinator.leave(client.session)
-            assert set(bench.coordinator._driver.keyring) == {"prime", "lite", "codemind", "ada"}
+            assert set(bench.coordinator._driver.senders.keyring) == {"prime", "lite", "codemind", "ada"}
 
     run(scenario())
 
@@ -904,7 +906,7 @@ def test_a_name_is_free_again_once_its_client_has_left_and_not_before() -> None:
             (told,) = await second.exchange(second.proposal())  # the other session of the name still speaks
             assert isinstance(told, Told)
             await bench.coordinator.leave(second.session)
-            assert "ann" not in bench.coordinator._driver.keyring
+            assert "ann" not in bench.coordinator._driver.senders.keyring
             with pytest.raises(NameTaken):  # what was proposed under it is hers to revise (rules 1.3)
                 await bench.coordinator.join("ann", "proposer", key_of("bob"))
             await bench.coordinator.join("ann", "proposer", key_of("ann"))
@@ -930,7 +932,7 @@ def test_a_name_stays_taken_while_something_of_its_own_is_open() -> None:
             again = await bench.client("ann")  # her own key lets her back in
             assert {type(m) for m in await again.exchange(again.info("aaaaaaaa", "cancel"))} == {Acknowledged}
             await bench.coordinator.leave(again.session)
-            assert "ann" not in bench.coordinator._driver.keyring
+            assert "ann" not in bench.coordinator._driver.senders.keyring
 
     run(scenario())
 
@@ -949,9 +951,9 @@ def test_a_name_is_free_once_the_last_that_was_left_open_is_decided() -> None:
             ada = await bench.client("ada", "human")
             for n in range(2):
                 await until(lambda: bench.coordinator._driver.state.with_human == 1)
-                assert "ann" in bench.coordinator._driver.keyring
+                assert "ann" in bench.coordinator._driver.senders.keyring
                 await ada.exchange(ada.info(f"{n:08x}", "answer", approve=True))
-            assert "ann" not in bench.coordinator._driver.keyring
+            assert "ann" not in bench.coordinator._driver.senders.keyring
 
     run(scenario())
 
@@ -1064,7 +1066,7 @@ def test_closing_ends_every_wait_with_a_clear_error() -> None:
         async with Bench({"prime": Chair, "lite": hang, "codemind": hang}) as bench:
             client = await bench.client()
             call = asyncio.ensure_future(client.exchange(client.proposal()))
-            await until(lambda: bench.coordinator._driver.feed.position == 2)
+            await until(lambda: bench.coordinator._driver.announcements.feed.position == 2)
             events = asyncio.ensure_future(bench.coordinator.events(2, wait_s=30.0))
             await asyncio.sleep(0.02)
             await bench.coordinator.close()
@@ -1204,7 +1206,7 @@ def test_calls_that_wait_for_events_are_bounded(monkeypatch: pytest.MonkeyPatch)
 
     async def scenario() -> None:
         async with Bench() as bench:
-            position = bench.coordinator._driver.feed.position
+            position = bench.coordinator._driver.announcements.feed.position
             calls = [asyncio.ensure_future(bench.coordinator.events(position, 10, 5.0)) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(OperatorError, match="2 calls wait for events"):

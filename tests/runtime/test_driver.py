@@ -82,8 +82,8 @@ def test_votes_make_a_decision_which_its_session_is_told(hand: Hand) -> None:
     assert decision.outcome == "approved"
     assert decision.early
     assert hand.kinds() == ["proposal", "ballot", "ballot", "decision"]
-    assert hand.driver.counts == {"approved": 1}
-    assert not hand.driver.owes("s1")
+    assert hand.driver.announcements.counts == {"approved": 1}
+    assert not hand.driver.announcements.owes("s1")
 
 
 @pytest.mark.parametrize(
@@ -279,8 +279,8 @@ def test_a_refusal_is_counted_journaled_answered_and_changes_nothing(hand: Hand,
     else:
         sealed = make(hand, pid)  # type: ignore[operator]
     hand.save()
-    hand.driver.to_sessions.clear()
-    before = hand.driver.decision(pid), dict(hand.driver.state.open), dict(hand.driver.counts)
+    hand.driver.announcements.to_sessions.clear()
+    before = hand.driver.decision(pid), dict(hand.driver.state.open), dict(hand.driver.announcements.counts)
     hand.driver.refused.clear()
     hand.receive(sealed, "s1")
     code = case.strip()
@@ -294,8 +294,12 @@ def test_a_refusal_is_counted_journaled_answered_and_changes_nothing(hand: Hand,
     assert isinstance(event, ev.EnvelopeRefused)
     assert event.code == code
     assert hand.last("refusal")["code"] == code
-    assert (hand.driver.decision(pid), dict(hand.driver.state.open), dict(hand.driver.counts)) == before
-    assert hand.driver.owes("s1") is False
+    assert (
+        hand.driver.decision(pid),
+        dict(hand.driver.state.open),
+        dict(hand.driver.announcements.counts),
+    ) == before
+    assert hand.driver.announcements.owes("s1") is False
 
 
 def test_back_pressure_names_the_limit() -> None:
@@ -374,7 +378,7 @@ def test_a_part_that_does_not_fit_how_its_sender_joined_is_refused(sender: str, 
     """rules 1.1. Mutation: a client whose envelopes say ``coordinator`` or ``human`` reads like one on record."""
     hand = Hand()
     pid = hand.propose("s2", sender="client")
-    joined = hand.driver.roles[sender]
+    joined = hand.driver.senders.roles[sender]
     fits = role in PARTS[joined]
     assert fits is (
         role
@@ -449,20 +453,20 @@ def test_garbage_does_not_push_what_happened_out_of_the_feed() -> None:
     """Mutation: each refusal is told, and 20,000 pieces of garbage are all that a watcher still finds."""
     hand = Hand(events_kept=1_000)
     hand.propose("s1")
-    began = hand.driver.feed.position
+    began = hand.driver.announcements.feed.position
     for n in range(2_000):
         hand.receive(b"garbage" + bytes(40) + n.to_bytes(4), "s1")
     hand.save()
     assert hand.driver.refused == {"malformed": 2_000}
-    assert hand.driver.feed.position - began == feed_module.REFUSALS_TOLD_MAX
-    assert hand.driver.feed.after(0, 1)[0]["kind"] == "proposal"
+    assert hand.driver.announcements.feed.position - began == feed_module.REFUSALS_TOLD_MAX
+    assert hand.driver.announcements.feed.after(0, 1)[0]["kind"] == "proposal"
     assert "more within this minute are counted" in hand.last("refusal")["why"]
     hand.wait(61.0)
     hand.save()
-    began = hand.driver.feed.position
+    began = hand.driver.announcements.feed.position
     hand.receive(b"garbage" + bytes(40), "s1")
     hand.save()
-    assert hand.driver.feed.position == began + 1
+    assert hand.driver.announcements.feed.position == began + 1
     assert "more within" not in hand.last("refusal")["why"]
 
 
@@ -557,15 +561,15 @@ def test_nobody_is_told_anything_before_it_is_kept_but_seats_think_at_once(hand:
     for seat in THREE:
         hand.receive(hand.vote(seat, pid), save=False)
     assert hand.to_seats() == []  # rules 1.14: the request shows ballots, so it waits
-    assert hand.driver.feed.position == 0
+    assert hand.driver.announcements.feed.position == 0
     hand.receive(hand.vote("lite", "ffffffff"), "s1", save=False)
-    assert not hand.driver.to_sessions
-    assert hand.driver.owes("s1")
+    assert not hand.driver.announcements.to_sessions
+    assert hand.driver.announcements.owes("s1")
     hand.save()
     assert hand.kinds_to("prime") == ["ruling_request"]
     hand.receive(hand.ruling(pid, "confirm"), save=False)
     assert [type(message) for message in hand.told()] == [Failed]
-    assert not hand.driver.to_sessions
+    assert not hand.driver.announcements.to_sessions
     hand.save()
     assert hand.decision().outcome == "approved"
 
@@ -579,9 +583,9 @@ def test_saved_tells_up_to_its_position_only(hand: Hand) -> None:
     hand.receive(hand.vote("lite", second), save=False)
     hand.receive(hand.vote("prime", second), save=False)
     hand.driver.saved(position)
-    assert [name for name, _ in hand.driver.to_sessions] == ["a"]
+    assert [name for name, _ in hand.driver.announcements.to_sessions] == ["a"]
     hand.driver.saved(hand.driver.position)
-    assert [name for name, _ in hand.driver.to_sessions] == ["a", "b"]
+    assert [name for name, _ in hand.driver.announcements.to_sessions] == ["a", "b"]
 
 
 def test_a_retry_is_answered_only_once_the_decision_is_kept(hand: Hand) -> None:
@@ -591,7 +595,7 @@ def test_a_retry_is_answered_only_once_the_decision_is_kept(hand: Hand) -> None:
     hand.receive(hand.vote("lite", envelope.msg_id), save=False)
     hand.receive(hand.vote("prime", envelope.msg_id), save=False)
     hand.receive(sealed, "s2", save=False)
-    assert not hand.driver.to_sessions
+    assert not hand.driver.announcements.to_sessions
     hand.save()
     assert hand.decision("s1") == hand.decision("s2")
 
@@ -639,7 +643,7 @@ def test_whenever_saving_comes_the_order_told_is_the_same(plan: list[str], data:
         hand.save()
         told = hand.told()
         found = [m.decision.proposal_id if isinstance(m, Told) else m.ref for m in told]
-        assert not hand.driver._held
+        assert not hand.driver.announcements._held
         return found, hand.kinds()
 
     cuts = data.draw(st.lists(st.integers(0, 13), max_size=5))
@@ -657,7 +661,7 @@ def test_the_same_bytes_are_a_retry_at_every_stage(hand: Hand) -> None:
     hand.receive(sealed, "s1")
     assert hand.told() == []
     assert hand.to_seats() == []
-    assert hand.driver.owes("s1")
+    assert hand.driver.announcements.owes("s1")
     hand.wait(61.0)
     hand.save()
     assert hand.decision().standing == "escalated"
@@ -668,7 +672,7 @@ def test_the_same_bytes_are_a_retry_at_every_stage(hand: Hand) -> None:
     hand.receive(sealed, "s1")
     assert hand.decision() == first
     assert sum(isinstance(r.event, ev.ProposalSubmitted) for r in hand.records) == 1
-    assert hand.driver.counts == {"rejected": 1}
+    assert hand.driver.announcements.counts == {"rejected": 1}
 
 
 def test_duplicates_are_ignored_counted_and_leave_no_record(hand: Hand) -> None:
@@ -709,11 +713,11 @@ def test_all_who_submitted_the_same_bytes_are_told_and_those_who_left_are_not(ha
     sealed = hand.sealed(hand.envelope("client", "PROPOSAL", {"summary": "x"}, msg_id="aaaaaaaa"))
     for session in ("s1", "s2", "s3"):
         hand.receive(sealed, session)
-    hand.driver.forget("s2")
+    hand.driver.announcements.forget("s2")
     hand.receive(hand.vote("lite", "aaaaaaaa"))
     hand.receive(hand.vote("prime", "aaaaaaaa"))
-    assert sorted(name for name, _ in hand.driver.to_sessions) == ["s1", "s3"]
-    assert not any(hand.driver.owes(session) for session in ("s1", "s2", "s3"))
+    assert sorted(name for name, _ in hand.driver.announcements.to_sessions) == ["s1", "s3"]
+    assert not any(hand.driver.announcements.owes(session) for session in ("s1", "s2", "s3"))
 
 
 def test_a_session_that_waits_for_a_human_is_owed_and_told_twice(hand: Hand) -> None:
@@ -721,17 +725,17 @@ def test_a_session_that_waits_for_a_human_is_owed_and_told_twice(hand: Hand) -> 
     hand.wait(61.0)
     hand.save()
     assert not hand.decision().final
-    assert hand.driver.owes("s1")
+    assert hand.driver.announcements.owes("s1")
     hand.receive(hand.info("ada", pid, "answer", approve=True))
     assert hand.decision().final
-    assert not hand.driver.owes("s1")
+    assert not hand.driver.announcements.owes("s1")
 
 
 def test_forgetting_a_session_that_is_owed_a_reply_leaves_nothing_behind(hand: Hand) -> None:
     hand.receive(hand.vote("lite", "ffffffff"), "s1", save=False)
-    hand.driver.forget("s1")
+    hand.driver.announcements.forget("s1")
     hand.save()
-    assert not hand.driver.owes("s1")
+    assert not hand.driver.announcements.owes("s1")
 
 
 # The feed
@@ -741,26 +745,26 @@ def test_the_feed_is_read_from_any_position_and_says_when_it_lost_one() -> None:
     hand = Hand(events_kept=3)
     for _ in range(4):
         hand.propose()
-    assert [event["position"] for event in hand.driver.feed.after(1, 10)] == [2, 3, 4]
-    assert [event["position"] for event in hand.driver.feed.after(2, 1)] == [3]
-    assert hand.driver.feed.after(4, 10) == []
+    assert [event["position"] for event in hand.driver.announcements.feed.after(1, 10)] == [2, 3, 4]
+    assert [event["position"] for event in hand.driver.announcements.feed.after(2, 1)] == [3]
+    assert hand.driver.announcements.feed.after(4, 10) == []
     with pytest.raises(PositionLost) as caught:
-        hand.driver.feed.after(0, 10)
+        hand.driver.announcements.feed.after(0, 10)
     assert (caught.value.asked, caught.value.oldest) == (0, 2)
 
 
 def test_a_position_that_was_never_given_is_lost_too(hand: Hand) -> None:
     hand.propose()
-    newest = hand.driver.feed.position
-    assert hand.driver.feed.after(newest, 10) == []
+    newest = hand.driver.announcements.feed.position
+    assert hand.driver.announcements.feed.after(newest, 10) == []
     for never in (newest + 1, 5_000):
         with pytest.raises(PositionLost) as caught:
-            hand.driver.feed.after(never, 10)
+            hand.driver.announcements.feed.after(never, 10)
         assert (caught.value.asked, caught.value.oldest) == (never, 1)
 
 
 def test_an_empty_feed_has_nothing_after_zero(hand: Hand) -> None:
-    assert hand.driver.feed.after(0, 10) == []
+    assert hand.driver.announcements.feed.after(0, 10) == []
 
 
 @settings(max_examples=tried(60))
@@ -772,9 +776,9 @@ def test_pages_are_gapless(kept: int, made: int, after: int, limit: int) -> None
     oldest = max(1, made - kept + 1)
     if after + 1 < oldest or after > made:
         with pytest.raises(PositionLost):
-            hand.driver.feed.after(after, limit)
+            hand.driver.announcements.feed.after(after, limit)
     else:
-        found = [event["position"] for event in hand.driver.feed.after(after, limit)]
+        found = [event["position"] for event in hand.driver.announcements.feed.after(after, limit)]
         assert found == list(range(after + 1, min(made, after + limit) + 1))
 
 
@@ -800,7 +804,7 @@ def test_join_rules(hand: Hand) -> None:
     for name, key in (("Bad Name", key_of("x")), ("", key_of("x")), ("new", b"short"), ("new", "text" * 8)):
         with pytest.raises(ConfigError):
             driver.join(name, "proposer", key)  # type: ignore[arg-type]
-    assert "new" not in driver.keyring
+    assert "new" not in driver.senders.keyring
 
 
 def test_a_name_that_proposed_is_one_senders_for_good(hand: Hand) -> None:
@@ -810,10 +814,10 @@ def test_a_name_that_proposed_is_one_senders_for_good(hand: Hand) -> None:
         hand.receive(hand.vote(seat, pid))
     hand.save()
     hand.driver.retire("client")
-    assert "client" not in hand.driver.keyring
+    assert "client" not in hand.driver.senders.keyring
     with pytest.raises(NameTaken, match="was a client's with another key"):
         hand.driver.join("client", "proposer", key_of("mallory"))
-    assert "client" not in hand.driver.keyring
+    assert "client" not in hand.driver.senders.keyring
     hand.driver.join("client", "proposer", key_of("client"))
     revised = hand.envelope("client", "PROPOSAL", {"summary": "again", "supersedes": pid})
     hand.receive(hand.sealed(revised))
@@ -843,11 +847,11 @@ def test_nobody_becomes_a_human_by_joining(hand: Hand, name: Any, said: Any) -> 
     pid = hand.propose(None, time_budget_s=1.0)
     hand.wait(1.5)
     hand.save()
-    before = dict(hand.driver.roles)
+    before = dict(hand.driver.senders.roles)
     with pytest.raises(NotEnrolled, match=r"those who may answer in test\.0123456789abcdef: ada;") as caught:
         hand.driver.join(name, "human", said)
     assert (caught.value.name, caught.value.humans) == (name, ["ada"])
-    assert hand.driver.roles == before
+    assert hand.driver.senders.roles == before
     forged = hand.envelope("ada", "INFO", {"kind": "answer", "data": {"approve": True}}, parent_id=pid)
     hand.receive(hand.sealed(forged, key_of("mallory")), "s2")
     assert hand.failed("s2").code == "forged"
@@ -1042,7 +1046,7 @@ def test_a_refusal_can_be_read_by_whoever_is_refused(hand: Hand) -> None:
     odd = sealed[signing.SIGNATURE_BYTES :].replace(b"proposer", b"prOposer")
     hand.receive(signing.seal(odd, sender_key=key_of("client"), council_id=COUNCIL_ID), "s1")
     hand.save()
-    ((_, failed),) = hand.driver.to_sessions
+    ((_, failed),) = hand.driver.announcements.to_sessions
     assert failed.facts["field"] == "role"  # type: ignore[union-attr]
     assert from_bytes(to_bytes(failed)) == failed
 
@@ -1124,7 +1128,7 @@ def test_authentic_nonsense_of_a_seat_is_refused_and_never_raises(payload: bytes
 
 def test_what_the_council_said_to_a_seat_cannot_be_sent_back_as_the_seats_own_word(hand: Hand) -> None:
     hand.propose(None)
-    _, item = hand.driver.to_seats[0]
+    _, item = hand.driver.outbox.to_seats[0]
     hand.receive(signing.seal_to(item, key_of("lite"), COUNCIL_ID, "lite"), "s1")
     assert hand.failed().code == "malformed"  # a letter is no envelope
     pid = hand.propose(None)

@@ -76,7 +76,7 @@ class Watch:
         def well(plan: str) -> bool:
             said = [
                 each
-                for _, each in bench.coordinator._driver.feed.newest(1_000)
+                for _, each in bench.coordinator._driver.announcements.feed.newest(1_000)
                 if type(each) is AnnounceObservation
             ]
             whole = [each for each in self.seen if each.is_whole and each.text == f"{plan} "]
@@ -95,7 +95,7 @@ def decided(planner: Planner, watch: Watch, **options: Any) -> tuple[Told, list[
             client = await bench.client()
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
-            return told, [each for _, each in bench.coordinator._driver.feed.newest(1_000)]
+            return told, [each for _, each in bench.coordinator._driver.announcements.feed.newest(1_000)]
 
     return run(scenario())
 
@@ -196,7 +196,7 @@ def test_without_an_observer_or_a_mind_that_observes_all_goes_as_ever(watch: Any
             (told,) = await client.exchange(client.proposal(wait_for="all"))
             assert isinstance(told, Told)
             assert told.decision.outcome == "approved"
-            kinds = [type(each) for _, each in bench.coordinator._driver.feed.newest(100)]
+            kinds = [type(each) for _, each in bench.coordinator._driver.announcements.feed.newest(100)]
             assert AnnounceObservation not in kinds
 
     run(scenario())
@@ -226,7 +226,7 @@ def test_a_halt_reaches_its_seat_only_when_its_record_is_kept() -> None:
             asking = asyncio.ensure_future(client.exchange(client.proposal(wait_for="all")))
             kept = lambda: [type(r.event).__name__ for batch in journal.batches for r in batch]  # noqa: E731
             await until(lambda: "ProposalSubmitted" in kept())
-            await until(lambda: bench.coordinator._driver.feed.position == 0)
+            await until(lambda: bench.coordinator._driver.announcements.feed.position == 0)
             await asyncio.sleep(0.05)
             assert planner.halts == []
             journal.gate.set()

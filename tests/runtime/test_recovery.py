@@ -355,7 +355,7 @@ def test_a_council_that_is_closed_twice_or_in_the_middle_leaves_a_whole_journal(
             position = last.driver.position
         driver = recovered(address, last.rules)
         assert driver.position >= position
-        assert len(decided(address)) == sum(driver.counts.values()) == len(driver.state.closed)
+        assert len(decided(address)) == sum(driver.announcements.counts.values()) == len(driver.state.closed)
 
     run(scenario())
 
@@ -575,7 +575,7 @@ def test_what_is_counted_beside_outcomes_outlives_a_coordinator(address: str) ->
             assert found["journal_write_s"] > 0
         async with life(address) as two:
             assert (await two.coordinator.status())["ways"] == found["ways"]
-            assert two.driver.ways == one.driver.ways
+            assert two.driver.announcements.ways == one.driver.announcements.ways
 
     run(scenario())
 
@@ -626,7 +626,7 @@ def test_a_long_life_of_many_short_ones_is_one(address: str, monkeypatch: pytest
                 await asyncio.sleep(chance.choice([0.0, 0.02]))
             await asyncio.gather(*calls, return_exceptions=True)
             # A council that is closed tells nobody of the last it did; its journal has it.
-            live = whole(living.driver) | {"feed": living.driver._announced}
+            live = whole(living.driver) | {"feed": living.driver.announcements.announced}
             assert whole(recovered(address, living.rules)) == live
         decided(address)
 

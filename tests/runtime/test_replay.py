@@ -93,7 +93,7 @@ def test_journals_at_random_come_to_the_same_and_so_they_do_by_their_own_rules(s
     """Mutation: deadlines that pass at another moment, or for one who would not have been asked."""
     hand = years(seed)
     assert replayed(kept(hand.records)).records == len(hand.records)
-    assert sum(hand.driver.counts.values()) > 10
+    assert sum(hand.driver.announcements.counts.values()) > 10
     same = other(hand, "quorum=2")
     assert (same.otherwise, same.refounded, same.proposals) == ((), 0, 40)
 
@@ -286,7 +286,7 @@ def test_a_deadline_passes_at_its_own_moment_whenever_the_next_record_came() -> 
     votes(hand, proposal_id, lite="yes", codemind="no")  # a human is asked at once, else after a minute
     hand.wait(1_000)
     hand.save()
-    assert hand.driver.counts["deferred"] == 1
+    assert hand.driver.announcements.counts["deferred"] == 1
     found = other(hand, "quorum=3")
     assert (found.otherwise, found.refounded) == ((), 0)
 

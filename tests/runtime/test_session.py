@@ -403,7 +403,7 @@ def test_what_one_council_may_have_decided_is_not_submitted_to_the_next_of_its_n
             draft, first = wire.draft(), wire.bench.coordinator
             wire.line.plan = ["lose reply"] * 1_000
             call = asyncio.ensure_future(wire.session.propose(draft))
-            await until(lambda: first._driver.counts["approved"] == 1)
+            await until(lambda: first._driver.announcements.counts["approved"] == 1)
             wire.line.coordinator = other.coordinator
             wire.line.plan = []
             with pytest.raises(CouncilDied, match=REPLACED) as caught:
@@ -544,8 +544,8 @@ def test_a_human_is_back_after_the_council_forgot_the_session() -> None:
             await human.act(wire.info(human, "aaaaaaaa", "answer", approve=True))
         assert caught.value.code == "unknown_proposal"
         assert wire.line.joins == 3
-        wire.bench.coordinator._driver.keyring.remove("ada")
-        wire.bench.coordinator._driver.keyring.add("ada", key_of("mallory"))
+        wire.bench.coordinator._driver.senders.keyring.remove("ada")
+        wire.bench.coordinator._driver.senders.keyring.add("ada", key_of("mallory"))
         wire.line.plan = ["forget"]
         with pytest.raises(NotEnrolled):
             await human.act(wire.info(human, "aaaaaaaa", "answer", approve=True))

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from council.agents.messaging.span_recorder import Spans
 from council.protocol.metadata import Metadata
-from council.runtime import driver
+from council.runtime import announcements
 from council.runtime.driver import Driver
 from council.telemetry.decision_spans import DecisionSpans
 from tests.runtime.harness import COUNCIL_ID, Hand
@@ -76,10 +76,10 @@ def test_nothing_is_missed_where_few_events_are_kept(events_kept: int) -> None:
 
 def test_where_nobody_asks_for_traces_the_newest_alone_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may send them to a council that makes no spans."""
-    monkeypatch.setattr(driver, "TRACED_MAX", 3)
+    monkeypatch.setattr(announcements, "TRACED_MAX", 3)
     traced = Traced()
     proposals = [traced.propose(number) for number in range(1, 6)]
-    assert list(traced.hand.driver.traced) == proposals[2:]
+    assert list(traced.hand.driver.announcements.traced) == proposals[2:]
 
 
 class Broken(SpanProcessor):
@@ -93,7 +93,7 @@ def test_a_processor_that_fails_ends_no_council() -> None:
     with capture_logs() as logs:
         for number in range(1, 4):
             traced.decide(traced.propose(number))
-    assert traced.hand.driver.counts["approved"] == 3
+    assert traced.hand.driver.announcements.counts["approved"] == 3
     assert {(each["what"], each["why"]) for each in logs} == {("DecisionSpans", "RuntimeError: no room")}
 
 

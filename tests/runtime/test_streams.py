@@ -31,8 +31,8 @@ def piece(
 def relayed(hand: Hand) -> list[tuple[str, str, dict[str, Any]]]:
     """What was handed on: to whom, the text and its facts."""
     found = []
-    while hand.driver.perishable:
-        seat, item = hand.driver.perishable.popleft()
+    while hand.driver.outbox.perishable:
+        seat, item = hand.driver.outbox.perishable.popleft()
         envelope, about, _ = seat_messages.read(item)
         assert isinstance(envelope.content, Info)
         assert (envelope.content.kind, envelope.sender, about) == ("stream", "coordinator", None)

@@ -137,20 +137,20 @@ BUGS = (
     Bug(
         "told before it is kept",
         "runtime.driver:Driver._step",
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
         "self._announce_effect(told, now)",
     ),
     Bug(
         "told one record too soon",
-        "runtime.driver:Driver.saved",
+        "runtime.announcements:Announcements.release",
         "self._held[0].position <= position",
         "self._held[0].position <= position + 1",
     ),
     Bug(
         "answered before it is kept",
-        "runtime.driver:Driver._reply",
-        "self._held.append(_Held(self._position, self._woken_at, None, (session, message)))",
-        "self._pay(session, message)",
+        "runtime.announcements:Announcements.reply",
+        "self._held.append(_Held(position, now, None, (session, message)))",
+        "self._send_reply(session, message)",
     ),
     Bug(
         "anybody answers for a human",
@@ -192,16 +192,16 @@ BUGS = (
     Bug(
         "granted before it is kept",
         "runtime.driver:Driver._step",
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
         "self._announce_effect(told, now) if isinstance(told, do.GrantCall) else "
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
     ),
     Bug(
         "halted before it is kept",
         "runtime.driver:Driver._step",
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
         "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
     ),
     Bug(
         "the observer is halted",
@@ -317,9 +317,9 @@ SHELL_BUGS = (
     Bug(
         "a seat is halted by what is not kept",
         "runtime.driver:Driver._step",
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
         "self._announce_effect(told, now) if isinstance(told, do.InterruptSeat) else "
-        "self._held.append(_Held(self._position, now, told))",
+        "self.announcements.hold(told, self._position, now)",
     ),
     Bug(
         "a seat overhears itself",

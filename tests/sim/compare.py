@@ -165,9 +165,12 @@ def recovered(driver: Any, shadow: Any) -> None:
     """A council that has recovered, from a snapshot or not, is what a replay of the whole journal comes to."""
     same(_known(driver), _known(shadow), "a council that has recovered")
     same(_ended(driver, shadow), _ended(shadow, shadow), "a council that has recovered")
-    hold("4.6", driver.feed.position == shadow.feed.position, "its feed goes on at another number")
+    at, expected = (each.announcements.feed.position for each in (driver, shadow))
+    hold("4.6", at == expected, "its feed goes on at another number")
     for pid in driver.state.open:
-        hold("4.6", driver._payloads[pid] == shadow._payloads[pid], f"it has other bytes of {pid}")
+        hold(
+            "4.6", driver.outbox.payloads[pid] == shadow.outbox.payloads[pid], f"it has other bytes of {pid}"
+        )
 
 
 def kept_for_good(told: dict[str, Any], acknowledged: list[Any], closed: Any) -> None:
@@ -199,11 +202,11 @@ def _known(driver: Any) -> dict[str, Any]:
         "rules": (state.rules, state.ruled_from, state.epoch, state.with_human),
         "open": state.open,
         "calls": (state.calls, state.paid),
-        "counts": driver.counts,
+        "counts": driver.announcements.counts,
         "refused": driver.refused,
-        "announced": driver._announced,
+        "announced": driver.announcements.announced,
         "proposers": driver.senders.proposers,
-        "flood": driver._refusals.now(),
+        "flood": driver.announcements.refusals.now(),
     }
 
 

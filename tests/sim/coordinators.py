@@ -125,7 +125,7 @@ class Coordinators(Telling, Mortality):
         packer = Packer(self.council_id, self.disk.lines)
         commit = Commit(driver.position, self.plan.linger_s)
         life = Life(start, epoch, driver, commit, packer, self.disk.head, self.t, uptime_s)
-        life.feed_seen = driver.feed.position - len(driver.feed.newest(10**9))
+        life.feed_seen = driver.announcements.feed.position - len(driver.announcements.feed.newest(10**9))
         life.heard_s = dict.fromkeys(self.plan.seats, self.t)
         self.life = life
         self._admit(life)
@@ -158,8 +158,10 @@ class Coordinators(Telling, Mortality):
         for record in self.disk.records(after):
             driver.replay(record)
         compare.recovered(driver, self.shadow)
-        announced = driver.feed.newest(10**9)
-        for position, (_, effect) in enumerate(announced, driver.feed.position - len(announced) + 1):
+        announced = driver.announcements.feed.newest(10**9)
+        for position, (_, effect) in enumerate(
+            announced, driver.announcements.feed.position - len(announced) + 1
+        ):
             told = self.feed_told.get(position, effect)
             if told != effect:
                 raise Violation("1.12", f"event {position} was told as {told}, and is {effect} now")
@@ -348,8 +350,9 @@ class Coordinators(Telling, Mortality):
     def _turned(self, life: Life, *, check_all: bool = True) -> None:
         """After each turn of the driver: nothing told that is not kept, and the state is as the rules say."""
         driver = life.driver
-        compare.hold("4.7", not driver.to_sessions, "a session is told something in the turn that made it so")
-        compare.hold("4.7", driver.feed.position == life.feed_seen, "an event was told before it was kept")
+        told = driver.announcements
+        compare.hold("4.7", not told.to_sessions, "a session is told something in the turn that made it so")
+        compare.hold("4.7", told.feed.position == life.feed_seen, "an event was told before it was kept")
         state = compare.whole(driver, self.oracle.cases)
         if check_all and self._own_checks:
             check(state)
@@ -381,7 +384,9 @@ class Coordinators(Telling, Mortality):
         while self._writes(life, label):
             self._write(life, label)
         if driver.awaits_saving and not life.commit.writing:
-            waited_for = [effect for effect in driver.untold() if isinstance(effect, WAITED_FOR)]
+            waited_for = [
+                effect for effect in driver.announcements.untold() if isinstance(effect, WAITED_FOR)
+            ]
             waited_for += [asked for asked in life.asked if asked[0] > life.commit.kept_position]
             compare.hold("hurry", not waited_for, f"the write lingers that somebody waits for: {waited_for}")
         self._tell_who_asked(life)
@@ -483,8 +488,8 @@ class Coordinators(Telling, Mortality):
         driver.saved(writing.position)
         if life is self.life and self.disk.snapshots:
             driver.let_go(self.disk.snapshots[-1][0].position)
-        while driver.to_sessions:
-            self._told(life, writing, *driver.to_sessions.popleft())
+        while driver.announcements.to_sessions:
+            self._told(life, writing, *driver.announcements.to_sessions.popleft())
         self._read_feed(life)
         self._hand_out(life, kept=True)
         self._tell_who_asked(life)

@@ -16,27 +16,27 @@ DURABLE_BUGS = (
     # Only a write that lingers shows these: else each record is on its way to the disk in the turn that makes it.
     Bug(
         "a decision may linger",
-        "runtime.driver:Driver._step",
+        "runtime.announcements:Announcements.hold",
         "if isinstance(effect, _URGENT):",
         "if isinstance(effect, TO_ONE):",
     ),
     Bug(
         "what a seat waits for may linger",
-        "runtime.driver:Driver._step",
+        "runtime.announcements:Announcements.hold",
         "if isinstance(effect, _URGENT):",
         "if isinstance(effect, (do.AnnounceDecision, do.AnnounceEscalation)):",
     ),
     Bug(
         "an answer may linger",
-        "runtime.driver:Driver._reply",
-        "self._urgent_at = self._position",
+        "runtime.announcements:Announcements.reply",
+        "self._urgent_at = position",
         "pass",
     ),
     Bug(
         "the answer to a call that is refused may linger",
-        "runtime.driver:Driver.receive",
-        "self._urgent_at = self._position",
-        "pass",
+        "runtime.announcements:Announcements.hold",
+        "if isinstance(effect, _URGENT):",
+        "if isinstance(effect, _URGENT) and not (isinstance(effect, do.DenyCall) and effect.again):",
     ),
     # When a coordinator writes, and what it tells while it can't.
     Bug(
@@ -189,14 +189,14 @@ DURABLE_BUGS = (
     Bug(
         "a snapshot leaves out names",
         "runtime.driver:Driver.snapshot",
-        "newer(proposers, seen)",
+        "self.senders.take_new()",
         "{}",
     ),
     Bug(
         "a snapshot numbers events anew",
         "runtime.driver:Driver.snapshot",
-        "announced=self._announced",
-        "announced=self.feed.position",
+        "announced=self.announcements.announced",
+        "announced=self.announcements.feed.position",
     ),
     Bug(
         "the newest snapshot alone",
@@ -255,8 +255,8 @@ DURABLE_BUGS = (
     Bug("restored counts begin anew", "runtime.driver:Driver.restore", "Counter(now.decided)", "Counter()"),
     Bug(
         "the next snapshot repeats nothing",
-        "runtime.driver:Driver.restore",
-        "self._in_snapshots = len(self.senders.proposers)",
+        "runtime.senders:Senders.restore",
+        "self._in_snapshots = len(self.proposers)",
         "self._in_snapshots = 10**6",
     ),
     Bug("restored timers are not armed", "runtime.snapshot:state_of", "_arm(state, proposal)", "pass"),
@@ -307,7 +307,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a name goes to any key",
-        "runtime.senders:Senders.join",
+        "runtime.senders:Senders._admit",
         "self.proposers.get(name) not in (None, _fingerprint(key))",
         "False",
     ),

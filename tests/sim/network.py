@@ -97,7 +97,7 @@ class Network:
 
     def _hand_out(self, life: Any, *, kept: bool) -> None:
         """Carries all that the driver has for seats; ``kept``: it waited for the record of what it speaks of."""
-        for letters_ in (life.driver.to_seats, life.driver.perishable):
+        for letters_ in (life.driver.outbox.to_seats, life.driver.outbox.perishable):
             while letters_:
                 self._to_seat(life, *letters_.popleft(), kept=kept)
 

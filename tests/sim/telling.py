@@ -60,7 +60,12 @@ class Telling:
         kept, stalled = life.driver.kept, StoreFull("no room")
         on_disk = self.shadow.state
         here = kept.position, kept.open, kept.counts, kept.ways
-        there = self.disk.position, on_disk.open, self.shadow.counts, self.shadow.ways
+        there = (
+            self.disk.position,
+            on_disk.open,
+            self.shadow.announcements.counts,
+            self.shadow.announcements.ways,
+        )
         compare.hold("4.7", here == there, f"what is kept is told as {here}, and is {there}")
         is_known = pid in on_disk.open or pid in on_disk.closed
         then = how_it_stands(on_disk, pid) if is_known else None
@@ -83,7 +88,9 @@ class Telling:
 
     def _check_stall(self, life: Life) -> None:
         """Who waits hears that nothing can be kept, and that it can be again, by turns."""
-        owed = {name for name in (*self.plan.clients, *self.plan.humans) if life.driver.owes(name)}
+        owed = {
+            name for name in (*self.plan.clients, *self.plan.humans) if life.driver.announcements.owes(name)
+        }
         told = life.commit.looked(self.t, owed, stalls=life.troubled)
         expected = owed - life.stalled if life.troubled else life.stalled
         compare.hold("4.7", told == expected, f"of a stall {told} hear, {expected} should")
@@ -119,7 +126,7 @@ class Telling:
             self.acknowledged.append(said)
 
     def _read_feed(self, life: Life) -> None:
-        feed = life.driver.feed
+        feed = life.driver.announcements.feed
         new = feed.position - life.feed_seen
         for position, (_, effect) in enumerate(feed.newest(new), life.feed_seen + 1):
             told = self.feed_told.setdefault(position, effect)

@@ -53,9 +53,9 @@ class OnStore(World):
             compare.recovered(driver, self.shadow)
             found = journal._snapshots.newest(journal._chain.row_hash)
             announced = base_of(found.base).announced if found is not None else 0
-            assert driver.feed.position - len(driver.feed.newest(10**9)) == announced, (
-                "a snapshot was passed over"
-            )
+            assert (
+                driver.announcements.feed.position - len(driver.announcements.feed.newest(10**9)) == announced
+            ), "a snapshot was passed over"
         super()._recovered(start, epoch)
 
     def _sync(self, life: Life, count: int) -> None:
@@ -207,7 +207,7 @@ def test_a_snapshot_that_could_not_be_kept_goes_with_the_next(
     newer = council.open()
     by_snapshot, by_records = council._driver(0.0, newer.decided), council._driver(0.0)
     newer.recover(by_snapshot)
-    assert not by_snapshot.feed.newest(1)  # nothing was replayed
+    assert not by_snapshot.announcements.feed.newest(1)  # nothing was replayed
     other = council.open()
     monkeypatch.setattr(other._snapshots, "newest", lambda row_hash: None)
     other.recover(by_records)

@@ -194,12 +194,14 @@ class World(Callers, Network, Coordinators):  # these are apart to keep it reada
         for owed in life.owed:
             compare.hold("1.9", owed in life.answered, f"{owed[0]} is owed the decision on {owed[1]}")
         for session in (*self.plan.clients, *self.plan.humans):
-            compare.hold("1.12", not driver.owes(session), f"{session} is owed something for ever")
+            compare.hold(
+                "1.12", not driver.announcements.owes(session), f"{session} is owed something for ever"
+            )
         for pid, case in self.oracle.cases.items():  # the same bytes again get the same decision (rules 1.12)
             self._receive(driver, case.said, self._now(life), "again")
             driver.saved(driver.position)
-            compare.hold("1.12", bool(driver.to_sessions), f"a retry of {pid} is not answered")
-            _, message = driver.to_sessions.popleft()
+            compare.hold("1.12", bool(driver.announcements.to_sessions), f"a retry of {pid} is not answered")
+            _, message = driver.announcements.to_sessions.popleft()
             compare.hold("1.12", isinstance(message, Told), f"a retry of {pid} gets {message}")
             compare.words(self.oracle, message.decision, driver.decision(pid), "a retry was")
         self._recover(self._starts + 1)
