@@ -199,6 +199,7 @@ def test_an_interrupted_start_leaves_nothing(shell: Shell) -> None:
 PATCH = "--- a/x.md\n+++ b/x.md\n@@ -1 +1 @@\n-a\n+b\n"
 
 
+@pytest.mark.long
 def test_a_launched_review_gates(shell: Shell) -> None:
     (shell.folder / "x.patch").write_text(PATCH, encoding="utf-8")
     trap = f"open({str(shell.folder / 'sprung')!r}, 'w')"  # Ray would have its workers import from here first

@@ -186,6 +186,7 @@ def in_a_browser(folder: Path, *looks: Callable[[Browser], Awaitable[None]]) -> 
 
 
 @missing
+@pytest.mark.long
 def test_in_a_browser_a_seat_dies_freezes_and_comes_back_and_the_tab_shows_the_panel(
     first: First, shown: Shown, tmp_path: Path
 ) -> None:
