@@ -269,7 +269,7 @@ class CouncilConfig(BaseModel):
     )
     # What these count is held in memory: up to some 10 kB for a proposal, 4 kB for a decision.
     open_max: int = fields.whole(
-        2000, 1, 100_000, "how many proposals may be open before new ones are refused"
+        2000, 1, 100_000, "how many proposals may wait for seats or Prime before new ones are refused"
     )
     escalations_max: int = fields.whole(10_000, 1, 100_000, "how many escalations may await a human")
     events_kept: int = fields.whole(

@@ -1,8 +1,9 @@
-"""Gathers what a change of the identity is judged on, and has it judged (rules 7.2). Holds no rule.
+"""Collects the evidence for a change of the identity, and has it judged by ``protocol/identity/change.py`` (rules
+7.2).
 
 The evidence comes from the council's own state, and so from the journal: how long Prime and Lite have been online,
 counted from the last change of the roll or start of a coordinator. If the council was asked about the change, their
-votes count too. Nothing measures yet how stable a stack is; so no stable one exists, and the creator decides.
+votes count too. Nothing measures a stack's stability yet, so no stack counts as stable, and the creator decides.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ Once decided, a proposal is seldom looked up: by the same proposal again, by a r
 Without a store the oldest are *forgotten* instead: memory has the hashes of their ids.
 
 The core sees a map of all decisions, and does no I/O. A step looks up decided proposals only under the ids that its
-event names (``named_in``). So a shell that is about to step asks ``away`` for each of these, has ``fetch`` read what
-is away, and hands that to ``take_back``. A replay therefore has the same effects, whatever was in memory.
+event names (``named_in``). Before a step, the shell calls ``away`` for each of these. If one is away, ``fetch`` reads
+it from the store, and ``take_back`` puts it back into memory. So a replay has the same effects, whatever was in
+memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
 
-A shell calls ``receive`` with each sealed envelope and ``wake`` when a deadline is due, has the journal keep what
-it may ``drain``, calls ``saved``, and carries away ``to_seats`` and ``to_sessions``. The order is receive → step →
-journal → tell: what tells somebody of an event is held until ``saved`` says that the event's record is kept (rules
-4.7); what only makes seats think leaves at once. When to write is for ``runtime.commit`` to say.
+The shell calls ``receive`` for each sealed envelope, and ``wake`` when a deadline is due. If ``receive`` returns an
+``Away``, nothing was done: the shell takes the proposal back and calls again. The shell writes the records of
+``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
+``announcements.to_sessions``. The order is receive → step → journal → tell. An effect that tells somebody of an event
+is held until ``saved`` says that its record is kept (rules 4.7). An effect that only makes seats think is sent at
+once. ``runtime.commit`` decides when to write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A map from texts to values of one size, in few bytes: 20 to 40 for each text where a dict takes 200.
+"""A compact map from texts to values of one size. An entry takes 20 to 40 bytes; in a dict it takes 200.
 
-It holds a hash of each text, and not the text: entries are found and never listed. The hash has 96 bits, so that
-two texts with one hash are not to be expected.
+It holds a 96-bit hash of each text, not the text, so entries can be looked up but not listed. Two texts with the same
+hash are too unlikely to matter.
 """
 
 from __future__ import annotations

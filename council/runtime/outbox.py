@@ -1,8 +1,8 @@
 """Writes what the council hands to seats. Knows nothing of how it travels, nor of keys.
 
-Messages in ``to_seats`` must arrive. If they do not, the seat is told of all open proposals when it is back. A halt
-is not repeated then; it is called again if it is still due. ``perishable`` are pieces of streams, which may be
-dropped if a seat is slow to take its messages.
+Messages in ``to_seats`` must arrive. If they do not, the seat is sent all open proposals when it is back. A lost halt
+is not sent again; if it is still needed, the observer calls another. ``perishable`` are pieces of streams, which may
+be dropped if a seat is slow to take its messages.
 """
 
 from __future__ import annotations

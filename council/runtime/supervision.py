@@ -1,6 +1,7 @@
 """Carries messages to and from a council's seats, reports a lost seat, and revives it. Holds no rule.
 
-The driver decides what follows. It gets envelopes and deaths; after them ``settle`` is called.
+This module passes the seats' envelopes and deaths to the driver, and then calls ``settle``. The driver decides what
+follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The definitions of a council's metrics, and how they follow from its announcements and its state.
+"""The metrics that are read from a coordinator, and how all metrics are told to sinks.
+
+Those that count announcements are defined in ``kinds/table.py``.
 
 A ``Meter`` reads a coordinator now and then: it counts what was announced since the last time, and measures the
 rest. A sink takes the values: ``Registry`` is scraped by Prometheus, and Ray's own sink is in ``cluster/``.
