@@ -46,6 +46,11 @@ class WorkItem:
     def kind(self) -> str:
         return self.task_name if self.observed is None else "observation"
 
+    @property
+    def weight(self) -> int:
+        """What it counts towards ``BACKLOG_CHARS_MAX``: an observation starts only if there is room for it."""
+        return self.case.chars if self.observed is None else 0
+
 
 class Workload:
     """The work items of one mind. ``concurrent_max`` of them run at once by ``run``, and the others wait.
@@ -98,13 +103,13 @@ class Workload:
         if key in self._items:
             return
         self._items[key] = item
-        self._weight += item.case.chars
+        if item.observed is not None:
+            self._observations.append(item)
+        self._weight += item.weight
         if len(self._items) > BACKLOG_MAX or self._weight > BACKLOG_CHARS_MAX:
             self._fail(item, f"too much waits for its mind: {len(self._items) - 1:,} other cases")
             return
-        if item.observed is not None:
-            self._observations.append(item)
-        elif len(self._items) > self._concurrent_max:
+        if item.observed is None and len(self._items) > self._concurrent_max:
             self._put_off_observation()
         loop = asyncio.get_running_loop()
         item.ends_s = loop.time() + item.case.time_left_s
@@ -179,7 +184,7 @@ class Workload:
     def _end(self, item: WorkItem) -> None:
         if self._items.get((item.proposal_id, item.task_name)) is item:
             del self._items[item.proposal_id, item.task_name]
-            self._weight -= item.case.chars
+            self._weight -= item.weight
             if item.observed is not None:
                 self._observations.remove(item)
             self._ended(item)

@@ -168,7 +168,9 @@ class Archive(MutableMapping[str, Closed]):
 
     def forget(self, told_to: int, calls: Iterable[Granted]) -> None:
         """Without a store: forgets the oldest above ``kept_max``, of those up to ``told_to``; ``calls`` as above."""
-        if self._kept_max is not None and (above := len(self._packed) - self._kept_max) > 0:
+        if self._read is not None or self._kept_max is None:
+            return
+        if (above := len(self._packed) - self._kept_max) > 0:
             oldest = islice(self._packed.items(), above)
             self._release([each for each, (part, _) in oldest if part <= told_to], calls)
 

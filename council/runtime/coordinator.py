@@ -152,6 +152,7 @@ class Coordinator:
         self._timer.cancel()
         if self._appending is not None:  # before anything is awaited: it would tell, and write, once more
             self._appending.cancel()
+        self._seats.give_up()  # or a seat's message would begin another append
         await self._read_back.end()
         await self._seats.end()
         if self._appending is not None:
@@ -248,6 +249,8 @@ class Coordinator:
         self._settle()
 
     def _receive_late(self, sealed: bytes) -> Away | None:
+        if self._broken is not None:
+            return None
         away = self._driver.receive(sealed, self._clock.now())
         self._settle()
         return away

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from council.agents.messaging.logs import get_logger
 from council.journal.record import PASSING
-from council.protocol.errors import CouncilError
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S
 from council.runtime.driver import Driver
@@ -16,7 +15,7 @@ from council.runtime.driver import Driver
 log = get_logger("council")
 
 # Messages of seats that wait for a decision to be read back: late ballots mostly.
-WAITING_MAX = 10_000
+WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 2**20
 
 
 class ReadBack:
@@ -27,38 +26,45 @@ class ReadBack:
         self._receive = receive
         self._turn = asyncio.Lock()
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
 
     async def take_back(self, away: Away) -> None:
         """Has a decided proposal in memory again. Raises StoreError."""
         async with self._turn:  # what several ask for at once is read once
-            if self._driver.away(away.proposal_id) is not None:
-                closed = await asyncio.to_thread(self._driver.archive.fetch, away)
-                self._driver.take_back(away, closed)
+            if (now := self._driver.away(away.proposal_id)) is not None:  # it may have moved meanwhile
+                closed = await asyncio.to_thread(self._driver.archive.fetch, now)
+                self._driver.take_back(now, closed)
 
     def receive_later(self, sealed: bytes) -> None:
         """Takes a seat's message in once what it names is read back, however long the store is away.
 
-        Such messages keep their order. Others overtake them: they speak of other proposals.
+        Such messages keep their order among themselves. Messages about other proposals overtake them.
         """
-        if len(self._waiting) >= WAITING_MAX:
-            log.warning("late message dropped", why=f"{WAITING_MAX} wait for decisions to be read back")
+        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(sealed) > WAITING_BYTES_MAX:
+            why = f"{len(self._waiting)} messages wait for decisions to be read back"
+            log.warning("late message dropped", why=why)
             return
         self._waiting.append(sealed)
+        self._waiting_bytes += len(sealed)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._receive_waiting())
 
     async def _receive_waiting(self) -> None:
         while self._waiting:
             sealed = self._waiting.popleft()
-            while (away := self._receive(sealed)) is not None:
-                try:
-                    await self.take_back(away)
-                except PASSING:
-                    await asyncio.sleep(TROUBLE_CHECK_S)
-                except CouncilError as error:
-                    log.error("late message dropped", proposal_id=away.proposal_id, why=error.message)
-                    break
+            self._waiting_bytes -= len(sealed)
+            try:
+                await self._receive_one(sealed)
+            except Exception as error:  # noqa: BLE001 - costs this message only, and those behind it are received
+                log.error("late message dropped", why=str(error) or type(error).__name__)
+
+    async def _receive_one(self, sealed: bytes) -> None:
+        while (away := self._receive(sealed)) is not None:
+            try:
+                await self.take_back(away)
+            except PASSING:
+                await asyncio.sleep(TROUBLE_CHECK_S)
 
     async def end(self) -> None:
         """Receives nothing more."""

@@ -263,7 +263,7 @@ class Session:
             elif isinstance(message, messages.Acknowledged):
                 _settle(self._pop_waiting(message.ref), None)
             else:
-                _settle(self._pop_waiting(message.ref), message.error())
+                self._end_refused(message.ref, message.error())
 
     def _opened(self, sealed: bytes) -> messages.Message:
         """An answer of the council. Raises SignatureError; EnvelopeError if it is not an answer."""
@@ -317,18 +317,25 @@ class Session:
             self._fail_all(type(error)(gone, **error.facts))
         elif batch and isinstance(error, PASSING):  # none of them was accepted; earlier ones keep waiting
             for ref in map(reference, batch):
-                table, key = self._refs.get(ref, ({}, ""))
-                if key in table and table[key].resent:  # an earlier attempt may have been accepted
-                    self._stalled = error
-                    self._end_if_stalled(table[key])
-                    self._retry(join=False)
-                else:
-                    _settle(self._pop_waiting(ref), error)
+                self._end_refused(ref, error)
             if self._refs:
                 self._courier.expect()
         else:
             known = isinstance(error, CouncilError)
             self._fail_all(error if known else Unreachable(f"the council can't be reached: {error!r}"))
+
+    def _end_refused(self, ref: str, error: Exception) -> None:
+        """The council did not take this in. An earlier attempt may have been taken in: then it is sent again."""
+        table, key = self._refs.get(ref, ({}, ""))
+        waiting = table.get(key)
+        if waiting is not None and waiting.resent and isinstance(error, PASSING):
+            self._stalled = error
+            self._end_if_stalled(waiting)
+            self._retry(join=False)
+            return
+        _settle(self._pop_waiting(ref), error)
+        if waiting is not None and waiting.final is not None:
+            waiting.final.settle(error)
 
     def _out_of_reach_s(self) -> float:
         """Seconds since the last successful call, if calls fail."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -1123,6 +1124,44 @@ def test_a_backlog_is_bounded_and_what_is_above_is_told(monkeypatch: pytest.Monk
         assert [bench.opened(sealed).parent_id for sealed in found] == ["0000000b"]
         bench.host.close()
         assert bench.host._work._weight == 0
+
+    run(scenario())
+
+
+def test_an_observation_above_the_backlog_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mutation: it is no observation yet when it fails, and what ends it raises."""
+    from council.agents.seat import workload as module
+
+    async def scenario() -> None:
+        ended: list[module.WorkItem] = []
+        failed: list[str] = []
+        budget: Any = SimpleNamespace(close=lambda item: None)
+
+        async def never(kind: str, case: Case, *more: object) -> None:
+            await asyncio.Event().wait()
+
+        work = module.Workload(
+            9,
+            budget,
+            never,
+            lambda item, thought: None,
+            lambda item, why, overruns: failed.append(why),
+            ended.append,
+        )
+        case = Case("00000001", "client", "do it", body="x" * 100)
+        monkeypatch.setattr(module, "BACKLOG_CHARS_MAX", 150)
+        work.start(module.WorkItem(case, "ballot"))
+        stage: Any = SimpleNamespace(seat="lite", stage="Plan")
+        observed = module.WorkItem(case, "observation of lite Plan", (), stage)
+        work.start(observed)
+        assert not failed, "it weighs nothing"
+        monkeypatch.setattr(module, "BACKLOG_MAX", 1)
+        more = module.WorkItem(case, "observation of lite Refine", (), stage)
+        work.start(more)
+        assert (len(failed), ended) == (1, [more])
+        work.close()
+        assert ended == [more, *ended[1:]]
+        assert len(ended) == 3
 
     run(scenario())
 

@@ -431,6 +431,44 @@ def test_what_follows_a_read_is_refused_where_nothing_can_be_kept_since(
     run(scenario())
 
 
+def test_with_a_store_nothing_leaves_memory_before_the_store_has_it() -> None:
+    """Mutation: ``decisions_kept`` bounds what a council with a store keeps."""
+    kept = Kept(decisions_kept=1)
+    decided = [kept.propose()[0] for _ in range(3)]
+    kept.hand.driver.archive.new_parts(kept.hand.driver.position)  # packed, and not written
+    kept.hand.save()
+    assert [kept.hand.driver.away(each) for each in decided] == [None, None, None]
+
+
+@pytest.mark.usefixtures("often")
+def test_a_decision_that_moved_while_its_read_waited_is_read_from_its_new_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: read it from the place that was found before the wait."""
+
+    async def scenario() -> None:
+        async with aged(tmp_path) as (living, _):
+            kept, back = living.driver.archive, living.coordinator._read_back
+            before = living.driver.away(OLD)
+            assert before is not None
+            moved, closed, read = before._replace(part=before.part + 1), kept.fetch(before), list[object]()
+
+            def fetch(away: archive.Away) -> bytes:
+                read.append(away)
+                return closed
+
+            monkeypatch.setattr(kept, "fetch", fetch)
+            await back._turn.acquire()
+            asked = asyncio.ensure_future(back.take_back(before))
+            await asyncio.sleep(0)
+            monkeypatch.setattr(living.driver, "away", lambda proposal_id: moved)
+            back._turn.release()
+            await asked
+            assert read == [moved]
+
+    run(scenario())
+
+
 @pytest.mark.usefixtures("often")
 def test_two_who_ask_for_one_part_read_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what a seat says late is dropped at the end. Mutation: read without a turn."""

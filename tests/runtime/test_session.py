@@ -33,6 +33,7 @@ from council.protocol.errors import (
     UnknownSender,
     Unreachable,
 )
+from council.runtime import messages
 from council.runtime import session as session_module
 from council.runtime.coordinator import Coordinator
 from council.runtime.questions import AskEvents
@@ -414,6 +415,40 @@ def test_what_one_council_may_have_decided_is_not_submitted_to_the_next_of_its_n
             assert (await wire.session.propose(wire.draft())).outcome == "rejected"
 
     on_a_wire(scenario)
+
+
+def test_what_was_sent_again_and_can_not_be_kept_now_waits_on_for_its_human() -> None:
+    """An earlier attempt was taken in. Mutation: every refusal ends what it is about."""
+
+    async def scenario(wire: Wire) -> None:
+        human = Session(wire.line, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)
+        await human.open()
+        draft = wire.draft(time_budget_s=0.02)
+        waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
+        await until(lambda: any(each.final for each in wire.session._proposals.values()))
+        sent = wire.session._proposals[draft.msg_id]
+        sent.resent = True
+        wire.session._receive([messages.failure(sent.sealed, StoreLocked("locked"))])
+        await human.act(wire.info(human, draft.msg_id, "answer", approve=True))
+        assert (await waiting).outcome == "approved"
+        await human.close()
+
+    on_a_wire(scenario, SILENT)
+
+
+def test_a_refusal_ends_the_wait_for_a_human_too() -> None:
+    """Mutation: end only the wait for the first answer."""
+
+    async def scenario(wire: Wire) -> None:
+        draft = wire.draft(time_budget_s=0.02)
+        waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
+        await until(lambda: any(each.final for each in wire.session._proposals.values()))
+        sealed = wire.session._proposals[draft.msg_id].sealed
+        wire.session._receive([messages.failure(sealed, Refused("gone", code="forgotten"))])
+        with pytest.raises(Refused, match="gone"):
+            await waiting
+
+    on_a_wire(scenario, SILENT)
 
 
 def test_acts_and_waits_for_a_human_end_with_the_council_that_they_were_for() -> None:
