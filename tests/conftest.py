@@ -38,10 +38,24 @@ settings.register_profile("all", deadline=None, max_examples=100)  # in make tes
 settings.load_profile("council")
 
 
+# Ray gives its workers the lowest priority but a few, so anything else that computes on this machine stops them.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
+
 _numbers = itertools.count()
 
-# What takes long begins first, so that nobody waits for it at the end.
-FIRST = ("tests/ray/", "tests/journal/", "tests/chaos/", "tests/sim/", "tests/test_packaging.py")
+# What takes long, or waits long, begins first, so that nobody waits for it at the end.
+FIRST = (
+    "tests/ray/",
+    "tests/journal/",
+    "tests/chaos/",
+    "tests/sim/",
+    "tests/test_packaging.py",
+    "tests/test_web.py",
+    "tests/test_prometheus.py",
+    "tests/conformance/",
+    "tests/models/",
+    "tests/runtime/test_interrupts.py",
+)
 
 # They share councils that ``council up`` brought up, each with a Ray of its own (fixtures of tests/ray/conftest.py).
 BY_COMMAND = ("tests/ray/test_cli_ray.py", "tests/ray/test_dashboard.py", "tests/ray/test_hold.py")

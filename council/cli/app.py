@@ -6,6 +6,7 @@ Nothing heavy is imported before a command needs it, so that ``council --help`` 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import os
@@ -125,6 +126,12 @@ def _raise_terminated(number: int, frame: object) -> NoReturn:
 _WANTS_HELP = {"--help", "-h"}
 
 
+@functools.cache
+def _command_line() -> Callable[..., object]:
+    """``app`` as a command that can be called. Building it takes 20 ms."""
+    return typer.main.get_command(app)
+
+
 def run(arguments: Sequence[str]) -> int:
     """Does what a command line says; returns the exit code. Errors are one message, never a traceback."""
     given = list(arguments)
@@ -132,7 +139,7 @@ def run(arguments: Sequence[str]) -> int:
     usage_error = typer.BadParameter.__base__  # the class of all errors in a command line
     assert usage_error is not None
     try:
-        done = app(args=given, prog_name="council", standalone_mode=False)
+        done = _command_line()(args=given, prog_name="council", standalone_mode=False)
         if done == INTERRUPTED:  # what typer makes of Ctrl-C outside of what handles it itself
             raise KeyboardInterrupt
         return done if isinstance(done, int) else DONE

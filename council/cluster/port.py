@@ -38,9 +38,7 @@ from council.telemetry.tracing import refuse_untraceable
 
 # During a call, so many seconds between two checks whether the cluster's head is still there.
 LOOK_S = 2.0
-# A killed coordinator is back within this time, with its journal replayed.
-RESTART_S = 20.0
-# The share of a call's time that reconnecting may take. The rest is left to report why it failed.
+# The share of a call's time in which it is repeated. The rest is left to report why it failed.
 RECONNECTING = 0.9
 # A healthy coordinator closes at once. After this time it is killed.
 CLOSE_TIMEOUT_S = 15.0
@@ -115,8 +113,7 @@ class RayPort:
 
     async def _ask_again(self, kind: type[T], method: str, *arguments: Any) -> T:
         """A question, repeated while the coordinator may be restarting; it must be safe to repeat."""
-        patience_s = RESTART_S if self._wanted is None else RECONNECTING * self._wanted.call_timeout_s
-        ends_s = time.monotonic() + patience_s
+        ends_s = time.monotonic() + RECONNECTING * (self._wanted or self.config).call_timeout_s
         while True:
             try:
                 return await self._ask(kind, method, *arguments)

@@ -12,11 +12,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-import typer.main
 
 from council.agents.mind import Case, Opinion, Ruling, ShownBallot
 from council.api.client import Council
-from council.cli import app
 from council.config.settings import SeatConfig
 from council.journal.store import PacketStore
 from council.protocol.errors import StoreCorrupt
@@ -116,12 +114,6 @@ def loose(lived: tuple[Path, str]) -> Path:
     shutil.copy(lived[0], path)
     loosen(path)
     return path
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command line is made once, and not for each of some thousand commands."""
-    monkeypatch.setattr(app, "app", typer.main.get_command(app.app))
 
 
 def commands(path: Path, proposal: str, intact: Path) -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -111,8 +112,20 @@ def opened() -> Iterator[Callable[..., PacketStore]]:
         store.close()
 
 
+@pytest.fixture(scope="session")
+def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in SQLite with nothing in it. A copy of it is there ten times as soon as a new one."""
+    path = tmp_path_factory.mktemp("empty") / "store.db"
+    PacketStore.open(str(path)).close()
+    return path
+
+
 @pytest.fixture
-def store(address: str, opened: Callable[..., PacketStore]) -> PacketStore:
+def store(
+    address: str, engine: str, opened: Callable[..., PacketStore], request: pytest.FixtureRequest
+) -> PacketStore:
+    if engine == "sqlite":
+        shutil.copy(request.getfixturevalue("empty_file"), address)
     return opened(address)
 
 
