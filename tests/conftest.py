@@ -38,9 +38,6 @@ settings.register_profile("all", deadline=None, max_examples=100)  # in make tes
 settings.load_profile("council")
 
 
-# Ray gives its workers the lowest priority but a few, so anything else that computes on this machine stops them.
-os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - that is its name
-
 _numbers = itertools.count()
 
 # What takes long, or waits long, begins first, so that nobody waits for it at the end.

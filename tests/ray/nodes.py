@@ -37,7 +37,6 @@ class Nodes:
         self.address = f"127.0.0.1:{self.port}"
         self.secret = secrets.token_hex(32)
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self.env["RAY_worker_niceness"] = "0"
         self._homes: list[Path] = []
         try:
             self.start("head", *options, f"--temp-dir={self.folder / 'ray'}")
