@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from council import Case, Council, CouncilPool, NotApproved, NotVerified, Opinion, SeatConfig
-from council.api.run_approved import Performance, run, run_async
+from council.api.run_approved import Performance, run_blocking
 from council.core.state import Decision, Tally
 from council.protocol.errors import CallerError, CouncilDied, Refused
 from tests.cases import each
@@ -357,10 +357,10 @@ def test_whatever_happens_is_told_and_undone(
     performance = Performance("f", DECISION, tell, awaits=awaits, discreet=False)
     action, check, undo = does("act", act), does("verify", verify), does("revert", revert)
     assert action is not None
-    course = performance.course(action, check, undo)
+    steps = performance.steps(action, check, undo)
     raised: BaseException | None = None
     try:
-        result = looped(finished(course)) if awaits else run(course)
+        result = looped(steps).value_or_raise() if awaits else run_blocking(steps)
     except (ValueError, KeyboardInterrupt, NotVerified) as error:
         raised = error
 
@@ -383,11 +383,6 @@ def test_whatever_happens_is_told_and_undone(
     else:
         assert isinstance(raised, NotVerified)
         assert raised.reverted is (revert == "ok")
-
-
-async def finished(course: Any) -> Any:
-    """An interrupt would end the loop itself: it is carried out of it by hand."""
-    return await run_async(course)
 
 
 # By hand

@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, get_type_hints
 
 from pydantic import Secret, SecretBytes, SecretStr
@@ -70,8 +70,8 @@ class Guard:
                 call = self._called(function, signature, hidden, args, kwargs)
                 decision = await self._aio.propose(**self._proposal(call))
                 call.refuse_unless(decision)
-                course = self._course(call, decision, self._aio.report, awaits=True)
-                return await run_approved.run_async(course)
+                steps = self._steps(call, decision, self._aio.report, awaits=True)
+                return (await steps).value_or_raise()
 
             return asked_async
         for name, given in (("verify", self._verify), ("revert", self._revert)):
@@ -91,7 +91,7 @@ class Guard:
             call = self._called(function, signature, hidden, args, kwargs)
             decision = blocking.propose(**self._proposal(call))
             call.refuse_unless(decision)
-            return run_approved.run(self._course(call, decision, blocking.report, awaits=False))
+            return run_approved.run_blocking(self._steps(call, decision, blocking.report, awaits=False))
 
         return asked
 
@@ -119,14 +119,15 @@ class Guard:
                 ) from error
         return call
 
-    def _course(
+    def _steps(
         self, call: _Call, decision: Decision, report: Callable[..., Any], *, awaits: bool
-    ) -> run_approved.Course:
+    ) -> Coroutine[Any, Any, run_approved.StepResult]:
         """The steps after the call is approved."""
         verify, revert = self._verify, self._revert
-        return run_approved.Performance(
+        performance = run_approved.Performance(
             call.name, decision, report, awaits=awaits, discreet=bool(call.hidden)
-        ).course(
+        )
+        return performance.steps(
             call.work(call.function),
             None if verify is None else lambda result: verify(result, *call.args, **call.kwargs),
             None if revert is None else call.work(revert),

@@ -1,14 +1,14 @@
 """Runs an approved call, verifies or reverts it, and reports each step to the council.
 
-The order of the steps is written once, for plain and for async functions: a generator yields each call, and is sent
-its result. Each step is reported before the next one begins. If a report fails, the steps still run, and the caller
-is told what ran (rules 3.1).
+The order of the steps is written once, for plain and for async functions: a coroutine, which never suspends for a
+plain function. Each step is reported before the next one begins. If a report fails, the steps still run, and the
+caller is told what ran (rules 3.1).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,12 +34,11 @@ class StepResult(NamedTuple):
 
 
 Work = Callable[[], Any]
-Course = Generator[Work, StepResult, StepResult]
 
 
 @dataclass(slots=True)
 class Performance:
-    """One run of an approved call. ``report`` tells the council; with ``awaits``, its result is awaited.
+    """One run of an approved call. ``report`` tells the council. ``awaits``: results that can be awaited are awaited.
 
     ``discreet``: of an error only the type is reported, because its text may hold a hidden argument.
     """
@@ -52,36 +51,50 @@ class Performance:
     _unheard: bool = False
     _ended_by: BaseException | None = None
 
-    def course(
+    async def steps(
         self, function: Work, verify: Callable[[Any], Any] | None = None, revert: Work | None = None
-    ) -> Course:
-        """The steps in order. Returns the function's result, or raises its error or NotVerified."""
-        ran = yield function
+    ) -> StepResult:
+        """The steps in order. Returns the function's result, or its error or NotVerified."""
+        ran = await self._step(function)
         if ran.error is None and not self.awaits and _is_still_to_run(ran.value):
             return self._not_run(ran.value, checked=verify is not None or revert is not None)
-        yield from self._report("act", "" if ran.error is None else self._words(ran.error))
+        await self._report("act", "" if ran.error is None else self._words(ran.error))
         error: BaseException | None = ran.error
         if error is None and verify is not None:
-            found = yield lambda: verify(ran.value)
+            found = await self._step(lambda: verify(ran.value))
             why = self._amiss(found)
-            yield from self._report("verify", why)
+            await self._report("verify", why)
             error = self._unverified(why, found.error) if why else None
         if error is None:
             return StepResult(ran.value, self._ended_by)
         if revert is not None:
-            undone = yield revert
+            undone = await self._step(revert)
             failed = "" if undone.error is None else self._words(undone.error)
             if _is_still_to_run(undone.value):
                 failed = _unstarted(undone.value, "revert")
-            yield from self._report("revert", failed)
+            await self._report("revert", failed)
             error = self._put_back(error, failed, undone.error)
         return StepResult(error=self._ended_by or error)
 
-    def _report(self, stage: ActionStage, why: str) -> Generator[Work, StepResult, None]:
+    async def _step(self, work: Work) -> StepResult:
+        try:
+            value = work()
+        except BaseException as error:  # noqa: BLE001 - ``steps`` decides what is raised
+            return StepResult(error=error)
+        if not self.awaits or not inspect.isawaitable(value):
+            return StepResult(value)
+        try:
+            return StepResult(await value)
+        except GeneratorExit:  # this coroutine itself is being closed, and may not await any more
+            raise
+        except BaseException as error:  # noqa: BLE001 - ``steps`` decides what is raised
+            return StepResult(error=error)
+
+    async def _report(self, stage: ActionStage, why: str) -> None:
         """Reports a step; ``why`` is its error, if it failed. After a failed report no more are made."""
         if self._unheard:
             return
-        told = yield lambda: self.report(self.decision, stage=stage, ok=not why, text=why)
+        told = await self._step(lambda: self.report(self.decision, stage=stage, ok=not why, text=why))
         if told.error is None:
             return
         self._unheard = True  # the council would refuse later stages without this one
@@ -146,39 +159,14 @@ class Performance:
         )
 
 
-def run(course: Course) -> Any:
-    """Runs a course. Returns the function's result, or raises the course's error."""
-    work: Work | None = next(course)
-    while work is not None:
-        try:
-            done = StepResult(work())
-        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
-            done = StepResult(error=error)
-        work, done = _next(course, done)
-    return done.value_or_raise()
-
-
-async def run_async(course: Course) -> Any:
-    """Like ``run``, but awaits the results that can be awaited."""
-    work: Work | None = next(course)
-    while work is not None:
-        try:
-            value = work()
-            done = StepResult(await value if inspect.isawaitable(value) else value)
-        except GeneratorExit:  # the coroutine itself is being closed, and may not await any more
-            raise
-        except BaseException as error:  # noqa: BLE001 - the course decides what is raised
-            done = StepResult(error=error)
-        work, done = _next(course, done)
-    return done.value_or_raise()
-
-
-def _next(course: Course, done: StepResult) -> tuple[Work | None, StepResult]:
-    """The next step; or None with the course's result."""
+def run_blocking(steps: Coroutine[Any, Any, StepResult]) -> Any:
+    """The result of steps that never suspend, because they await nothing."""
     try:
-        return course.send(done), done
+        steps.send(None)
     except StopIteration as end:
-        return None, end.value
+        result: StepResult = end.value
+        return result.value_or_raise()
+    raise AssertionError("a step of a plain function was awaited")
 
 
 def _is_still_to_run(value: Any) -> bool:
