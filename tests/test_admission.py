@@ -130,7 +130,7 @@ def test_a_token_file_that_cannot_be_used_is_told(
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("ray://head:10001", "Ray's client"),
+        ("ray://head:10001", r"through Ray's client \(ray://\)"),
         ("http://head:8265", "ray job submit"),
         ("head", "expected host:port"),
         (":6379", "expected host:port"),
@@ -154,7 +154,7 @@ def test_what_listens_and_is_no_ray_is_told_in_time(monkeypatch: pytest.MonkeyPa
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(
             Unreachable,
-            match=rf"something listens at {address}, but it answers as no Ray does \(DEADLINE_EXCEEDED",
+            match=rf"something listens at {address}, but it does not answer as Ray does \(DEADLINE_EXCEEDED",
         ):
             admission.probe_auth(address)
 
@@ -240,7 +240,7 @@ def test_auto_refuses_a_ray_without_token_unless_told(heads: Any) -> None:
     assert "ray_insecure" in told
     assert head.shown == [""]
     told = connecting(address, address="auto", name="nobody", ray_insecure=True)
-    assert told.startswith(f"unreachable this machine is no node of the Ray at {address}")
+    assert told.startswith(f"unreachable this machine is not a node of the Ray at {address}")
 
 
 def test_a_known_council_is_not_looked_for_in_a_ray_that_demands_no_token_any_more(

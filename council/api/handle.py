@@ -20,6 +20,7 @@ from council.runtime.session import Port, Session
 from council.telemetry.tracing import Traces, end, traces_if, traces_of
 
 if TYPE_CHECKING:
+    from council.agents.messaging.span_recorder import Spans
     from council.config.settings import CouncilConfig
 
 T = TypeVar("T")
@@ -43,12 +44,19 @@ class Handle:
         self.background = background
         self.session = session
         self.config = config
-        self.spans = None if traces is None else traces.spans(session.council_id)
+        self.spans: Spans | None = None
         self._owned = owned
         self._release = release
         self._traces = traces
         self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
-        self._closed = False
+        self._joined = self._closed = False
+
+    async def open(self) -> None:
+        """Joins the council. Raises the errors of ``Session.open``."""
+        await self.session.open()
+        self._joined = True
+        self._traces = self._traces or traces_if(self.config, self.session.name)
+        self.spans = None if self._traces is None else self._traces.spans(self.session.council_id)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine on the council's own loop, for a caller on a thread."""
@@ -108,7 +116,8 @@ class Handle:
         try:
             for human in [*self._humans.values()]:  # an answer under way may add another
                 await human.close()
-            await self.session.close()
+            if self._joined:
+                await self.session.close()
         finally:
             if self._owned:
                 await self.port.close()
@@ -190,16 +199,11 @@ def _joined(
     name = sender or f"client-{secrets.token_hex(8)}"
     key = secrets.token_bytes(32) if key is None else key
     session = Session(port, name, "proposer", key, config.call_timeout_s)
+    handle = Handle(port, background, session, config, owned=owned, release=release, traces=traces)
     try:
-        background.wait(session.open())
+        handle.wait(handle.open())
     except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
-            if owned:
-                background.wait(port.close())
-        background.stop()
-        end(traces)
-        if release is not None:
-            release()
+            handle.close()
         raise
-    traces = traces or traces_if(config, session.name)
-    return Handle(port, background, session, config, owned=owned, release=release, traces=traces)
+    return handle
