@@ -260,7 +260,7 @@ def test_what_can_not_be_checked_is_refused_before_anybody_is_asked(council: Cou
     with pytest.raises(TypeError, match="did you mean revert"):
         council.guard(revret=act)  # type: ignore[call-arg]
     for name in ("verify", "revert"):
-        with pytest.raises(CallerError, match=f"{name} is an async function, and .*act is none"):
+        with pytest.raises(CallerError, match=f"{name} is an async function, and .*act is not"):
             council.guard(**{name: later})(act)  # type: ignore[arg-type]
     with pytest.raises(CallerError, match=r"verify of .*act can't be called with its result and the arg"):
         council.guard(verify=lambda key: True)(act)("a")

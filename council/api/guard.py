@@ -77,13 +77,13 @@ class Guard:
         for name, given in (("verify", self._verify), ("revert", self._revert)):
             if given is not None and _is_async(given):
                 raise CallerError(
-                    f"{name} is an async function, and {_name_of(function)} is none: nobody would await it; "
+                    f"{name} is an async function, and {_name_of(function)} is not, so nothing would await it: "
                     "make both async, or neither"
                 )
         if (blocking := self._blocking) is None:
             raise CallerError(
-                f"{_name_of(function)} is no async function, and would keep the event loop waiting while the "
-                "council decides: make it one, or guard it with the blocking council's guard"
+                f"{_name_of(function)} is not an async function, and would block the event loop while the council "
+                "decides: make it one, or guard it with the blocking council's guard"
             )
 
         @functools.wraps(function)
@@ -179,7 +179,7 @@ class Guard:
             )
         except (KeyError, IndexError, AttributeError) as error:
             raise CallerError(
-                f"describe={self._describe!r} names {error}, which is no argument of {call.name}; "
+                f"describe={self._describe!r} names {error}, which is not an argument of {call.name}; "
                 f"its arguments are {', '.join(arguments)}"
             ) from error
         except (ValueError, TypeError) as error:
