@@ -84,14 +84,17 @@ def test_many_threads_and_loops_at_once_get_each_their_own(background: Backgroun
         assert list(pool.map(from_a_loop, range(30))) == [20 * n for n in range(30)]
 
 
-def test_a_blocking_call_on_its_own_loop_is_refused(background: Background) -> None:
+def test_a_blocking_call_or_stop_on_its_own_loop_is_refused(background: Background) -> None:
     async def scenario() -> None:
         inner = give(1)
         with pytest.raises(CallerError, match=r"use council\.aio"):
             background.wait(inner)
         assert inner.cr_frame is None, "the coroutine was left open"
+        with pytest.raises(CallerError, match=r"use council\.aio"):
+            background.stop()
 
     background.wait(scenario())
+    assert background.wait(give(8)) == 8
 
 
 def test_cancelled_here_is_cancelled_there(background: Background) -> None:
@@ -124,16 +127,18 @@ def test_an_interrupt_ends_the_wait_and_cancels_the_work(background: Background)
     assert background.wait(give(6)) == 6
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, None])
 def test_a_task_that_tries_to_end_the_loop_does_not(
-    background: Background, kind: type[BaseException]
+    background: Background, kind: type[BaseException] | None
 ) -> None:
-    """Mutation: a loop that ends with a mind's sys.exit() in a task of its own leaves every caller hanging."""
+    """Mutation: a loop that ends with a mind's sys.exit() or loop.stop() leaves every caller hanging."""
     ran = threading.Event()
 
     async def rogue() -> None:
         ran.set()
-        raise kind
+        if kind is not None:
+            raise kind
+        asyncio.get_running_loop().stop()
 
     async def begin() -> None:
         asyncio.ensure_future(rogue())  # noqa: RUF006 - nobody awaits it
@@ -170,57 +175,27 @@ def test_a_call_that_other_code_cancels_says_so_and_that_it_may_be_made_again(
 # Its end
 
 
-def test_stop_ends_what_runs_and_refuses_what_comes() -> None:
+@pytest.mark.parametrize("way", ["thread", "loop"])
+def test_stop_ends_what_runs_and_refuses_what_comes(way: str) -> None:
     made = Background("test-background")
     began, ended = threading.Event(), threading.Event()
-    errors: list[BaseException] = []
 
     def waiting() -> None:
-        try:
-            made.wait(forever(began, ended))
-        except BaseException as error:
-            errors.append(error)
+        made.wait(forever(began, ended)) if way == "thread" else asyncio.run(made.wrap(forever(began, ended)))
 
-    caller = threading.Thread(target=waiting)
-    caller.start()
-    assert began.wait(HANG_S)
-    made.stop()
-    caller.join(HANG_S)
-    assert not caller.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(waiting)
+        assert began.wait(HANG_S)
+        made.stop()
+        with pytest.raises(CallerError, match="closed"):
+            call.result(HANG_S)
     assert ended.is_set()
-    assert [type(error) for error in errors] == [CallerError]
     assert not made._thread.is_alive()
-    for _ in range(2):
-        late = give(1)
-        with pytest.raises(CallerError, match="closed"):
-            made.wait(late)
-        assert late.cr_frame is None
+    late = give(1)
     with pytest.raises(CallerError, match="closed"):
-        asyncio.run(made.wrap(give(1)))
+        made.wait(late) if way == "thread" else asyncio.run(made.wrap(late))
+    assert late.cr_frame is None
     made.stop()
-
-
-def test_stop_tells_a_waiting_loop_too() -> None:
-    made = Background("test-background")
-    began = threading.Event()
-
-    async def scenario() -> None:
-        task = asyncio.ensure_future(made.wrap(forever(began)))
-        await asyncio.to_thread(began.wait, 30)
-        await asyncio.to_thread(made.stop)
-        with pytest.raises(CallerError, match="closed"):
-            await task
-
-    asyncio.run(scenario())
-
-
-def test_stop_from_its_own_loop_is_refused_and_changes_nothing(background: Background) -> None:
-    async def scenario() -> None:
-        with pytest.raises(CallerError, match=r"use council\.aio"):
-            background.stop()
-
-    background.wait(scenario())
-    assert background.wait(give(8)) == 8
 
 
 def test_work_that_ignores_its_cancellation_does_not_keep_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,16 +299,6 @@ def test_a_loop_that_turns_may_take_its_time(way: str) -> None:
         assert (patient.wait(slowly()) if way == "thread" else asyncio.run(from_another_loop())) == 3
     finally:
         patient.stop()
-
-
-def test_a_loop_that_somebody_stops_goes_on(background: Background) -> None:
-    """Mutation: a mind that calls loop.stop() ends its seat, whose process lives on and is never restarted."""
-
-    async def stop() -> None:
-        asyncio.get_running_loop().stop()
-
-    background.wait(stop())
-    assert background.wait(give(7)) == 7
 
 
 def test_a_fork_of_the_process_is_told_that_it_has_no_loop(background: Background) -> None:
