@@ -125,7 +125,9 @@ def test_what_is_no_id_is_refused() -> None:
             functools.partial(pool.answer, approve=True),
         )
         for verb, about in itertools.product(verbs, (None, 7, b"esc-")):
-            with pytest.raises(CallerError, match="is no id: expected a decision, or the id of a proposal"):
+            with pytest.raises(
+                CallerError, match="is not an id: expected a decision, or the id of a proposal"
+            ):
                 verb(about)
 
 

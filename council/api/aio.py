@@ -57,6 +57,13 @@ def _on_its_loop(verb: Verb[P, T]) -> Verb[P, T]:
     return carried
 
 
+async def decision_or_error(proposing: Coroutine[Any, Any, Decision]) -> Decision | CouncilError:
+    try:
+        return await proposing
+    except CouncilError as error:
+        return error
+
+
 class AsyncCouncil:
     """A council's methods as coroutines, for use from any event loop. ``Council`` describes the others.
 
@@ -173,13 +180,8 @@ class AsyncCouncil:
         refuse_unknown("propose_many", details, Details)
         check_many(proposals)
 
-        async def one(proposal: str | Envelope) -> Decision | CouncilError:
-            try:
-                return await self.propose(proposal, wait_for_human=wait_for_human, **details)
-            except CouncilError as error:
-                return error
-
-        return list(await asyncio.gather(*(one(proposal) for proposal in proposals)))
+        proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
+        return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
     @_on_its_loop
     async def cancel(self, proposal_id: str, reason: str = "") -> None:

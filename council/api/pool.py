@@ -12,28 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
 from council.agents.messaging.ids import new_id
-from council.api.aio import AsyncCouncil
+from council.api.aio import AsyncCouncil, decision_or_error
 from council.api.client import Council, blocking
 from council.api.guard import Guard
 from council.api.handle import Handle, connect, in_process, launch
 from council.api.keywords import ClientSettings, Details, Guarding, Settings, check_many, configured
 from council.config.settings import CHECK_COUNCIL, CouncilConfig, expected
-from council.core.state import ActionStage, Decision, Escalation, council_of
+from council.core.state import Decision, Escalation, council_of
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, ConfigError, CouncilError
 from council.runtime.loop_thread import Background
 
 T = TypeVar("T")
+P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Each has its own process besides its seats. More than so many need another cluster.
@@ -73,7 +76,7 @@ def id_of(decision: Decision | str) -> str:
         return decision.proposal_id
     if not isinstance(decision, str):
         raise CallerError(
-            f"{decision!r:.80} is no id: expected a decision, or the id of a proposal or escalation"
+            f"{decision!r:.80} is not an id: expected a decision, or the id of a proposal or escalation"
         )
     return decision.removeprefix("esc-")
 
@@ -93,6 +96,20 @@ def drafted(
     while wanted and council_of(envelope.msg_id, count) not in wanted:  # about ``count`` attempts
         envelope = envelope.model_copy(update={"msg_id": new_id()})
     return envelope
+
+
+def _routed(
+    verb: Callable[Concatenate[AsyncCouncil, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[AsyncPool, P], Coroutine[Any, Any, T]]:
+    """A method that calls ``verb`` of the council that has the proposal of the first argument."""
+    signature = inspect.signature(verb)
+
+    @functools.wraps(verb)
+    async def routed(self: AsyncPool, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        about = signature.bind(self, *args, **kwargs).args[1]
+        return await verb(self._of(about), *args, **kwargs)
+
+    return routed
 
 
 class AsyncPool:
@@ -143,35 +160,13 @@ class AsyncPool:
             self._addressed(each, "", None, {} if isinstance(each, Envelope) else details)
             for each in proposals
         ]
-        shares: dict[AsyncCouncil, list[int]] = {}
-        for number, envelope in enumerate(envelopes):
-            shares.setdefault(self._of(envelope.msg_id), []).append(number)
-        found: dict[int, Decision | CouncilError] = {}
+        proposing = (self._of(each.msg_id).propose(each, wait_for_human=wait_for_human) for each in envelopes)
+        return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
-        async def share(council: AsyncCouncil, numbers: list[int]) -> None:
-            own = [envelopes[number] for number in numbers]
-            came = await council.propose_many(own, wait_for_human=wait_for_human)
-            found.update(zip(numbers, came, strict=True))
-
-        await asyncio.gather(*(share(*each) for each in shares.items()))
-        return [found[number] for number in range(len(envelopes))]
-
-    async def cancel(self, proposal_id: str, reason: str = "") -> None:
-        await self._of(proposal_id).cancel(proposal_id, reason)
-
-    async def report(
-        self, decision: Decision | str, *, stage: ActionStage = "act", ok: bool, text: str = ""
-    ) -> None:
-        await self._of(decision).report(decision, stage=stage, ok=ok, text=text)
-
-    async def answer(
-        self, escalation_id: str, *, approve: bool, reason: str = "", human: str | None = None
-    ) -> Decision:
-        council = self._of(escalation_id)
-        return await council.answer(escalation_id, approve=approve, reason=reason, human=human)
-
-    async def decision(self, proposal_id: str) -> Decision | None:
-        return await self._of(proposal_id).decision(proposal_id)
+    cancel = _routed(AsyncCouncil.cancel)
+    report = _routed(AsyncCouncil.report)
+    answer = _routed(AsyncCouncil.answer)
+    decision = _routed(AsyncCouncil.decision)
 
     async def escalations(self) -> list[Escalation]:
         """The escalations of all councils that wait for a human, oldest first."""
@@ -259,7 +254,7 @@ class CouncilPool:
             handles.append(joined(0))
             place = handles[0].wait(handles[0].status())["pool"]
             if place is None:
-                raise CallerError(f"the council {base.name}.0 is part of no pool: use Council.connect")
+                raise CallerError(f"the council {base.name}.0 is not part of a pool: use Council.connect")
             handles.extend(joined(number) for number in range(1, place[1]))
             return cls(base.name, handles)
 

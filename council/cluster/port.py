@@ -280,6 +280,8 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                 ray_link.check_nodes(START_TIMEOUT_S)
             council_id = _council_id(config)
             seats = {seat.name: secrets.token_bytes(32) for seat in config.seats}
+            here = ray.get_runtime_context().get_node_id()
+            where: Any = on_node(here) if pinned(config) else "DEFAULT"
             keys = Keys(seats, keys_of_humans(config, council_id), journal_key(name) if durable else b"")
             try:
                 coordinators: Any = CoordinatorActor
@@ -288,7 +290,7 @@ def launch(config: CouncilConfig, *, detached: bool = False, dashboard: bool = F
                     namespace=config.ray_namespace,
                     lifetime="detached" if detached else "non_detached",
                     max_restarts=-1 if durable else 0,  # an empty council must not replace a full one
-                    scheduling_strategy=_where(config),
+                    scheduling_strategy=where,
                 ).remote(config, council_id, keys)
             except ValueError as error:
                 raise NameTaken(
@@ -317,11 +319,6 @@ def _council_id(config: CouncilConfig) -> str:
     look: Any = ray.remote(num_cpus=0, max_retries=0)(council_id_of)
     with _as_ours(config.name):
         return cast(str, ray.get(look.remote(config, new_id), timeout=START_TIMEOUT_S))
-
-
-def _where(config: CouncilConfig) -> Any:
-    """The node of the coordinator: this one if its journal is a file, otherwise any."""
-    return on_node(ray.get_runtime_context().get_node_id()) if pinned(config) else "DEFAULT"
 
 
 def connect(config: CouncilConfig) -> RayPort:
@@ -390,11 +387,6 @@ def _find_coordinator(config: CouncilConfig, connection: Any, wanted: CouncilCon
     theirs = cast(dict[str, Any], raw_answers.result_or_raise(hello, raw_answers.Hello))
     ray_link.refuse_other_versions("the council", theirs)
     return _Place.of(config, handle, connection, wanted)
-
-
-def address() -> str:
-    """The address of the Ray that this process is connected to."""
-    return ray_link.here()
 
 
 def running(namespace: str) -> list[str]:

@@ -576,6 +576,6 @@ def test_a_pool_is_joined_by_its_name_and_knows_its_size(name: str) -> None:
 
 
 def test_a_council_by_itself_is_no_pool(council: Council) -> None:
-    with pytest.raises(CallerError, match=r"shared\.0 is part of no pool: use Council\.connect"):
+    with pytest.raises(CallerError, match=r"shared\.0 is not part of a pool: use Council\.connect"):
         CouncilPool.connect(name="shared")
     assert council.propose("Rotate the staging key")

@@ -116,7 +116,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
     # What is up and not remembered, council down does not take down.
     known.refuse_unwritable(config.name)
     with reach.waiting(report, f"starting council {config.name} at {config.ray_address}"):
-        from council.cluster import panel_actor
+        from council.cluster import connection, panel_actor
         from council.cluster import port as ray_side
 
         port = ray_side.launch(config, detached=True)
@@ -124,7 +124,7 @@ def _up_on_cluster(config: CouncilConfig, report: Report) -> Known:
             found = known.Known(
                 name=config.name,
                 namespace=config.ray_namespace,
-                address=ray_side.address(),
+                address=connection.here(),
                 machine=socket.gethostname(),
                 since_wall_s=time.time(),
             )
