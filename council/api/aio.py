@@ -161,12 +161,12 @@ class AsyncCouncil:
         """
         check_seconds("human_timeout_s", human_timeout_s)
         refuse_unknown("propose", details, Details)
-        with spans.proposing(self._handle.spans, proposal) as told:
+        with spans.proposing(self._handle.spans, proposal) as decided:
             if not isinstance(proposal, Envelope):
                 proposal = self.draft(proposal, body, **details)
             elif body or details:
                 raise CallerError("a drafted proposal is complete: give its details to draft")
-            return told(await self._handle.session.propose(proposal, wait_for_human, human_timeout_s))
+            return decided(await self._handle.session.propose(proposal, wait_for_human, human_timeout_s))
 
     @_on_its_loop
     async def propose_many(

@@ -302,8 +302,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _join(address: str, how: Joining) -> None:
-    door = admission.probe_auth(address, how.get("token"))
-    if not (door.demands_token or how.get("insecure", True)):
+    auth = admission.probe_auth(address, how.get("token"))
+    if not (auth.demands_token or how.get("insecure", True)):
         raise admission.insecure(address)
     local: Any = services  # it has no types
     if not local.find_gcs_addresses():  # Ray would search for a minute, and not report this
@@ -312,7 +312,7 @@ def _join(address: str, how: Joining) -> None:
     package = {"py_modules": [str(Path(__file__).parents[1])], "excludes": ["__pycache__"]}
     traced = vars(ray).get("__traced__", False)
     try:
-        with door.mode(), _quiet():
+        with auth.mode(), _quiet():
             _read_again()
             # Otherwise Ray imports and calls the function that the head names as its tracing hook.
             vars(ray)["__traced__"] = True

@@ -100,10 +100,10 @@ def refuse_unequal(found: Mapping[str, tuple[str | None, str]], ours: str) -> No
             "there, or say --ship (setting ray_ship), which sends the package, but nothing that it depends on"
         )
     if other:
-        told = ", ".join(f"{version} on {host}" for host, version in sorted(other.items()))
+        versions = ", ".join(f"{version} on {host}" for host, version in sorted(other.items()))
         raise VersionMismatch(
-            f"the cluster has council-runtime {told}, this process {ours}: install the same, or say --ship (setting "
-            "ray_ship), which sends this one",
+            f"the cluster has council-runtime {versions}, this process {ours}: install the same, or say --ship "
+            "(setting ray_ship), which sends this one",
             ours={"council": ours},
             theirs=other,
         )

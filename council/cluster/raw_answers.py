@@ -86,20 +86,20 @@ def answer(result: object) -> bytes:
 
 
 def _refusal(error: CouncilError) -> bytes:
-    told = (type(error).__name__, error.code, error.message, error.facts)
-    return b"-" + msgspec.msgpack.encode(told, enc_hook=repr)
+    content = (type(error).__name__, error.code, error.message, error.facts)
+    return b"-" + msgspec.msgpack.encode(content, enc_hook=repr)
 
 
 # The caller's side
 
 
-def result_or_raise(told: bytes, kind: type[T]) -> T:
+def result_or_raise(answer: bytes, kind: type[T]) -> T:
     """The result in an answer. Raises the error in it, and Unreachable for anything else."""
     try:
-        if told[:1] == b"+":
-            return msgspec.msgpack.decode(told[1:], type=kind)
-        if told[:1] == b"-":
-            error = msgspec.msgpack.decode(told[1:], type=tuple[str, str, str, dict[str, Any]])
+        if answer[:1] == b"+":
+            return msgspec.msgpack.decode(answer[1:], type=kind)
+        if answer[:1] == b"-":
+            error = msgspec.msgpack.decode(answer[1:], type=tuple[str, str, str, dict[str, Any]])
         else:
             raise msgspec.DecodeError("it begins with neither + nor -")
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
