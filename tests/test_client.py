@@ -131,20 +131,19 @@ def test_a_proposal_is_decided(council: Council) -> None:
     assert isinstance(decision, Decision)
     assert decision
     assert (decision.outcome, decision.final, decision.standing) == ("approved", True, "decided")
-    assert decision.tally == Tally(3, 0, 0)
+    assert (decision.tally, decision.dissent) == (Tally(3, 0, 0), "")
     assert decision.ruling is not None
     assert decision.ruling.reason == "3 ballots seen"
     assert decision.escalated_for
-    assert decision.dissent == ""
-
-
-def test_a_rejection_is_false_and_names_the_dissent() -> None:
-    with council_of(lite=refuse, codemind=refuse) as council:
-        decision = council.propose("x", wait_for="all")
+    with council_of(lite=refuse, codemind=refuse) as other:
+        decision = other.propose("x", wait_for="all")
         assert not decision
-        assert decision.outcome == "rejected"
-        assert decision.tally == Tally(1, 2, 0)
+        assert (decision.outcome, decision.tally) == ("rejected", Tally(1, 2, 0))
         assert decision.dissent == "prime (yes, 1.00): chair agrees"
+        draft = council.draft("of another council")
+        with pytest.raises(CouncilError):
+            other.propose(draft)
+        assert council.status()["council_id"] != other.status()["council_id"]
 
 
 def test_the_same_from_coroutines() -> None:
@@ -759,8 +758,7 @@ def test_every_kind_of_event_is_named_where_they_are_explained() -> None:
 
 def test_lost_events_say_what_is_oldest() -> None:
     with council_of(events_kept=5) as council:
-        for n in range(5):
-            council.propose(f"p{n}", wait_for="all")
+        council.propose_many(["a", "b", "c"], wait_for="all")
         with pytest.raises(PositionLost) as caught:
             list(council.events(follow=False))
         oldest = caught.value.oldest
@@ -1089,17 +1087,7 @@ def test_nothing_of_a_guarded_call_is_hidden_from_the_seats() -> None:
                 shell("echo " + "x" * much + "; rm -rf /")
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "x" * (SHOWN_CHARS_MAX + 1),
-        ["x" * 1_000] * 200,
-        {"deep": json_deep(40), "long": "x" * SHOWN_CHARS_MAX},
-        b"\xff" * SHOWN_CHARS_MAX,
-    ],
-    ids=["text", "list", "repr", "bytes"],
-)
-def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Council, value: Any) -> None:
+def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Council) -> None:
     """Mutation: to cut it has the seats approve what they were not shown."""
     ran: list[Any] = []
 
@@ -1107,12 +1095,12 @@ def test_an_argument_too_large_to_be_shown_whole_is_refused_unproposed(told: Cou
     def act(path: str, content: Any) -> None:
         ran.append(content)
 
-    with pytest.raises(
-        CallerError, match=r"argument content takes 2\d\d,\d{3}|argument content takes 8\d\d,\d{3}"
-    ) as e:
-        act("/x", value)
-    assert "200,000" in str(e.value)
-    assert len(str(e.value)) < 500
+    long = "x" * SHOWN_CHARS_MAX
+    too_large: list[Any] = [long + "x", ["x" * 1_000] * 200, {"deep": json_deep(40), "long": long}]
+    for value in [*too_large, b"\xff" * SHOWN_CHARS_MAX]:
+        with pytest.raises(CallerError, match=r"argument content takes [28]\d\d,\d{3}.*200,000") as caught:
+            act("/x", value)
+        assert len(str(caught.value)) < 500
     assert (ran, told.status()["events"]) == ([], 0)
     act("/x", "y" * (SHOWN_CHARS_MAX - 2))  # with its quotes just what can be shown
     assert len(ran) == 1
@@ -1309,25 +1297,16 @@ def test_a_mind_that_closes_or_ends_its_council_is_refused_and_changes_nothing()
 # Seats and minds
 
 
-@pytest.mark.parametrize("many", [1, 2, 3, 4, 15])
+@pytest.mark.parametrize("many", [1, 2, 4, 15])
 def test_any_number_of_seats(many: int) -> None:
-    names = ["prime", *(f"s{n}" for n in range(1, many))]
     config = CouncilConfig(
-        seats=tuple(SeatConfig(name=name, mind=agree) for name in names),
+        seats=seats(prime=agree, **{f"s{n}": agree for n in range(1, many)}),
         time_budget_s=2.0 if many == 1 else 30.0,  # which one alone waits for
         sole_seat="allow-low-risk",
     )
     with Council.inline(config) as council:
         decision = council.propose("x", wait_for="all")
-        assert decision.outcome == "approved"
-        assert decision.tally.yes == many
-        assert decision.degraded is (many == 1)
-
-
-def test_one_seat_alone_goes_to_a_human_unless_allowed() -> None:
-    with Council.inline(CouncilConfig(seats=seats(prime=agree), time_budget_s=0.1)) as council:
-        decision = council.propose("x")
-        assert (decision.standing, decision.final) == ("escalated", False)
+        assert (decision.outcome, decision.tally.yes, decision.degraded) == ("approved", many, many == 1)
 
 
 def test_every_shape_of_mind() -> None:
@@ -1357,13 +1336,6 @@ def test_a_prime_without_rule_sends_what_escalates_to_a_human() -> None:
         assert waiting.reason == "no_ruling"
         losses = [event.data for event in council.events(follow=False) if event.kind == "loss"]
         assert "has no rule(case, ballots)" in losses[0]["why"]
-
-
-def test_the_default_council_is_the_three() -> None:
-    with Council.inline() as council:
-        decision = council.propose("Rename a local variable", timeout_s=HANG_S)
-        assert {seat["name"] for seat in council.status()["seats"]} == {"prime", "lite", "codemind"}
-        assert decision.ballots
 
 
 def test_a_mind_that_exits_costs_its_ballot_only() -> None:
@@ -1433,16 +1405,6 @@ def test_what_kept_a_council_from_being_made_is_told_though_it_can_not_be_closed
     with pytest.raises(NameTaken):
         Council.inline(sender="prime")
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("council-council")])
-
-
-def test_councils_side_by_side_do_not_share_anything() -> None:
-    with council_of() as one, council_of(lite=refuse, codemind=refuse) as two:
-        draft = one.draft("x")
-        assert one.propose(draft).outcome == "approved"
-        assert two.propose("x").outcome == "rejected"
-        with pytest.raises(CouncilError):
-            two.propose(draft)
-        assert one.status()["council_id"] != two.status()["council_id"]
 
 
 def test_arguments_that_change_while_the_council_decides_stop_the_call() -> None:
