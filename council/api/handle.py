@@ -27,32 +27,44 @@ T = TypeVar("T")
 
 
 class Handle:
-    """A council that this process has joined. ``owned``: it ends with this handle."""
+    """A council that this process has joined. ``owned``: it ends with this handle.
+
+    ``sender`` is the client's name, by default one that is made up, and ``key`` its key. Creating it joins the
+    council. Raises the errors of ``Session.open``.
+    """
 
     def __init__(
         self,
         port: Port,
-        background: Background,
-        session: Session,
         config: CouncilConfig,
+        sender: str | None,
+        key: bytes | None,
         *,
         owned: bool,
+        background: Background | None = None,
         release: Callable[[], None] | None = None,
         traces: Traces | None = None,
     ) -> None:
+        name = sender or f"client-{secrets.token_hex(8)}"
+        key = secrets.token_bytes(32) if key is None else key
         self.port = port
-        self.background = background
-        self.session = session
         self.config = config
+        self.background = background or Background(f"council-{config.name}-client")
+        self.session = Session(port, name, "proposer", key, config.call_timeout_s)
         self.spans: Spans | None = None
         self._owned = owned
         self._release = release
         self._traces = traces
         self._humans: dict[tuple[str, str], Session] = {}  # by name, and by the council that the key is for
         self._joined = self._closed = False
+        try:
+            self.wait(self._join())
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self.close()
+            raise
 
-    async def open(self) -> None:
-        """Joins the council. Raises the errors of ``Session.open``."""
+    async def _join(self) -> None:
         await self.session.open()
         self._joined = True
         self._traces = self._traces or traces_if(self.config, self.session.name)
@@ -141,7 +153,7 @@ def launch(
     found = configured(config, settings)
     key = journals.sender_key(found, sender) if key is None else key
     port = ray_side.launch(found, dashboard=dashboard)
-    return _joined(port, found, sender, key, owned=True, release=port.release)
+    return Handle(port, found, sender, key, owned=True, release=port.release)
 
 
 def connect(
@@ -157,7 +169,7 @@ def connect(
     from council.cluster import port as ray_side
 
     port = ray_side.connect(configured(config, {**settings, "ray_address": address, "name": name}))
-    return _joined(port, port.config, sender, key, owned=False, release=port.release)
+    return Handle(port, port.config, sender, key, owned=False, release=port.release)
 
 
 def in_process(
@@ -181,29 +193,4 @@ def in_process(
         background.stop()
         end(traces)
         raise
-    return _joined(port, found, sender, key, owned=True, background=background, traces=traces)
-
-
-def _joined(
-    port: Port,
-    config: CouncilConfig,
-    sender: str | None,
-    key: bytes | None,
-    *,
-    owned: bool,
-    background: Background | None = None,
-    release: Callable[[], None] | None = None,
-    traces: Traces | None = None,
-) -> Handle:
-    background = background or Background(f"council-{config.name}-client")
-    name = sender or f"client-{secrets.token_hex(8)}"
-    key = secrets.token_bytes(32) if key is None else key
-    session = Session(port, name, "proposer", key, config.call_timeout_s)
-    handle = Handle(port, background, session, config, owned=owned, release=release, traces=traces)
-    try:
-        handle.wait(handle.open())
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to report
-            handle.close()
-        raise
-    return handle
+    return Handle(port, found, sender, key, owned=True, background=background, traces=traces)
