@@ -36,7 +36,7 @@ from council.core.state import ActionStage, Decision, Escalation
 from council.journal.entries import Asked, HistoryPage, wanted
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CallerError, CouncilError
-from council.runtime.questions import AskDecision, AskEscalations, AskEvents, AskHistory
+from council.runtime.questions import AskDecision, AskEscalations, AskHistory
 
 if TYPE_CHECKING:
     from council.config.settings import CouncilConfig
@@ -179,7 +179,6 @@ class AsyncCouncil:
         """Submits many proposals at once. Returns a decision or an error for each, in order."""
         refuse_unknown("propose_many", details, Details)
         check_many(proposals)
-
         proposing = (self.propose(each, wait_for_human=wait_for_human, **details) for each in proposals)
         return list(await asyncio.gather(*map(decision_or_error, proposing)))
 
@@ -251,10 +250,7 @@ class AsyncCouncil:
         if type(after) is not int:
             raise CallerError(f"after is {after!r:.80}, expected a position: a whole number")
 
-        async def page(after: int, limit: int, wait_s: float) -> list[dict[str, Any]]:
-            return await self._handle.session.ask(AskEvents(after, limit, wait_s), wait_s)
-
-        return Events(page, self._handle.wait, self._handle.run, after, follow=follow)
+        return Events(self._handle, after, follow=follow)
 
     def guard(self, **how: Unpack[Guarding]) -> Callable[[F], F]:
         """Like ``Council.guard``, but only for async functions: decorating a plain one raises CallerError."""
