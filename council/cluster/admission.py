@@ -37,7 +37,7 @@ _HOW = f"set {TOKEN_PATH} to a file with the cluster's token (ray get-auth-token
 
 @dataclass(frozen=True, slots=True)
 class AuthMode:
-    """Whether a cluster's head demands a token (``demands_token``) or lets anybody in."""
+    """Whether a cluster's head demands a token (``demands_token``) or admits everyone."""
 
     address: str
     demands_token: bool
@@ -170,11 +170,11 @@ def open_to_others(path: Path) -> str | None:
 
 
 def insecure(address: str) -> ConfigError:
-    """The error for a Ray that lets anybody in, which is used only if the settings allow it."""
+    """The error for a Ray that admits everyone, which is used only if the settings allow it."""
     why = (
-        f"the Ray at {address} demands no token: anybody who reaches its ports can run code there, read the "
-        f"council's keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md), or, where nobody "
-        "else reaches it, say --insecure (setting ray_insecure)"
+        f"the Ray at {address} demands no token: anyone who reaches its ports can run code there, read the council's "
+        f"keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md) or, if no one else can reach "
+        "it, use --insecure (setting ray_insecure)"
     )
     return ConfigError(why, problems=[why])
 

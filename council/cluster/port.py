@@ -349,7 +349,7 @@ def _located(config: CouncilConfig) -> tuple[CouncilConfig, Joining]:
         if config.ray_address is None and not ray.is_initialized():
             raise Unreachable(
                 f"no council named {config.name} was brought up here by this user: bring it up with council up, give "
-                'the address of its Ray, or say address="auto" to use whichever Ray runs on this machine',
+                'the address of its Ray, or use address="auto" for any Ray that runs on this machine',
                 name=config.name,
             )
         return config, {"insecure": config.ray_insecure or config.ray_address != "auto"}
