@@ -173,8 +173,8 @@ def insecure(address: str) -> ConfigError:
     """The error for a Ray that admits everyone, which is used only if the settings allow it."""
     why = (
         f"the Ray at {address} demands no token: anyone who reaches its ports can run code there, read the council's "
-        f"keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md) or, if no one else can reach "
-        "it, use --insecure (setting ray_insecure)"
+        f"keys and vote in its name. Start it with {MODE}=token (see deploy/SECURITY.md) or, if no one else can "
+        "reach it, use --insecure (setting ray_insecure)"
     )
     return ConfigError(why, problems=[why])
 
