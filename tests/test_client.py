@@ -1231,25 +1231,6 @@ def test_an_interrupt_while_waiting_leaves_things_clean() -> None:
 # Threads and loops
 
 
-def test_from_several_threads_and_loops_at_once(council: Council) -> None:
-    def from_a_thread(n: int) -> bool:
-        return bool(council.propose(f"thread {n}"))
-
-    def from_a_loop(n: int) -> int:
-        async def whole() -> int:
-            found = await asyncio.gather(*(council.aio.propose(f"loop {n} {i}") for i in range(10)))
-            return sum(map(bool, found))
-
-        return asyncio.run(whole())
-
-    with ThreadPoolExecutor(8) as pool:
-        threads = [pool.submit(from_a_thread, n) for n in range(40)]
-        loops = [pool.submit(from_a_loop, n) for n in range(10)]
-        assert all(call.result(HANG_S) for call in threads)
-        assert [call.result(HANG_S) for call in loops] == [10] * 10
-    assert council.status()["decided"] == {"approved": 140}
-
-
 def test_a_blocking_call_from_a_mind_on_the_councils_loop_is_refused() -> None:
     box: list[Council] = []
 
@@ -1409,23 +1390,17 @@ def test_what_kept_a_council_from_being_made_is_told_though_it_can_not_be_closed
 
 def test_arguments_that_change_while_the_council_decides_stop_the_call() -> None:
     """What was approved is what runs, or nothing does."""
-    victim = ["/tmp/scratch"]
-    ran: list[list[str]] = []
+    victim, ran = ["/tmp/scratch"], list[list[str]]()
 
     async def switches(case: Case) -> Opinion:
         victim[0] = "/etc"
         return Opinion.yes("fine")
 
-    with Council.inline(
-        seats=[SeatConfig(name=n, mind=switches) for n in ("prime", "lite", "codemind")]
-    ) as council:
-
-        @council.guard()
-        def remove(paths: list[str]) -> None:
-            ran.append(list(paths))
-
-        with pytest.raises(CallerError, match="changed while the council decided"):
-            remove(victim)
+    with (
+        council_of(switches, switches, switches) as council,
+        pytest.raises(CallerError, match="changed while the council decided"),
+    ):
+        council.guard()(lambda paths: ran.append(list(paths)))(victim)
     assert ran == []
 
 
