@@ -43,7 +43,6 @@ from council.agents.static.actions import Argument, read_action
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control
-from council.protocol.cognition.loops import Trace, find_loops
 from council.protocol.envelope import BODY_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import CouncilError
 
@@ -281,9 +280,6 @@ READERS: dict[str, Reader] = {
     ),
     "mangle": Reader(forgiving(mangle.parse), _MANGLE, mangle.ATOM_CHARS_MAX),
     "markers": Reader(marked, _MARKS, markers.OUTPUT_CHARS_MAX),
-    "loops": Reader(
-        lambda text: find_loops(Trace(outputs=(text, text[1:], text[2:]), errors=(text, text))), _PROSE, 2**20
-    ),
     "specials": Reader(without_specials, _PROSE, 2**20),
     "tokens": Reader(counted, _PROSE, 2**20),
     "summary": Reader(

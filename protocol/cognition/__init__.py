@@ -1,7 +1,7 @@
-"""CognitionPacket v0.3, the work unit that a seat gets: its parts, construction, life cycle and watchers.
+"""CognitionPacket v0.3, the work unit that a seat gets: its parts, construction, life cycle.
 
 What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
-``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``loops``, ``goals``.
+``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``goals``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from council.protocol.cognition.factory import SOURCES, build_packet
 from council.protocol.cognition.goals import adopt_goal, follow_goal
 from council.protocol.cognition.lifecycle import add_knowledge, detect_intent, dispatch
-from council.protocol.cognition.loops import Loop, Trace, find_loops, watch
 from council.protocol.cognition.packet import READ_ONLY_ACTIONS, CognitionPacket
 from council.protocol.cognition.states import advance, complete
 from council.protocol.cognition.tools import (
@@ -29,10 +28,8 @@ __all__ = [
     "SOURCES",
     "VOTE_OF",
     "CognitionPacket",
-    "Loop",
     "PacketState",
     "SystemTask",
-    "Trace",
     "add_knowledge",
     "adopt_goal",
     "advance",
@@ -41,7 +38,6 @@ __all__ = [
     "complete",
     "detect_intent",
     "dispatch",
-    "find_loops",
     "follow_goal",
     "record_result",
     "reinject",
@@ -50,5 +46,4 @@ __all__ = [
     "schema_id",
     "select_tool",
     "skip_tool",
-    "watch",
 ]

@@ -392,7 +392,7 @@ class LoopAttempt(Part):
 
 
 class LoopState(Part):
-    """The current or last loop (``loops.py``)."""
+    """The current or last loop of the work."""
 
     detected_at: Text | None = None
     loop_type: Text | None = None

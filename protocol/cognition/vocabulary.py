@@ -106,23 +106,6 @@ class GoalConfidence(StrEnum):
     LOW = "low"
 
 
-LoopType = Literal[
-    "tool_repetition",
-    "tool_ping_pong",
-    "tool_parameter_drift",
-    "output_verbatim",
-    "output_paraphrase",
-    "output_structural",
-    "state_oscillation",
-    "state_regression",
-    "goal_drift",
-    "error_repetition",
-    "error_whack_a_mole",
-    "fix_repetition",
-    "token_repetition",
-    "phrase_loop",
-    "structural_loop",
-]
 GoalSource = Literal["fast_path", "session_carry", "llm"]
 Decision = Literal["approve", "reject", "abstain"]
 
