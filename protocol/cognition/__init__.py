@@ -1,13 +1,12 @@
 """CognitionPacket v0.3, the work unit that a seat gets: its parts, construction, life cycle.
 
 What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
-``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``goals``.
+``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch).
 """
 
 from __future__ import annotations
 
 from council.protocol.cognition.factory import SOURCES, build_packet
-from council.protocol.cognition.goals import adopt_goal, follow_goal
 from council.protocol.cognition.lifecycle import add_knowledge, detect_intent, dispatch
 from council.protocol.cognition.packet import READ_ONLY_ACTIONS, CognitionPacket
 from council.protocol.cognition.states import advance, complete
@@ -31,14 +30,12 @@ __all__ = [
     "PacketState",
     "SystemTask",
     "add_knowledge",
-    "adopt_goal",
     "advance",
     "answer_tool",
     "build_packet",
     "complete",
     "detect_intent",
     "dispatch",
-    "follow_goal",
     "record_result",
     "reinject",
     "request_tool",

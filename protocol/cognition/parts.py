@@ -419,7 +419,7 @@ class DetectedGoal(Part):
 
 
 class GoalState(Part):
-    """The user's goal over the turns of a session (``goals.py``)."""
+    """The user's goal over the turns of a session."""
 
     current_goal: DetectedGoal | None = None
     previous_goals: Many[DetectedGoal] = ()

@@ -1,4 +1,4 @@
-"""The words of a text, and its display form. Knows nothing of packets."""
+"""The words of a text. Knows nothing of packets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,3 @@ def telling_words(text: str) -> set[str]:
         elif word not in COMMON and len(word) > 1:
             found.add(word)
     return found
-
-
-def cut(text: str, most: int) -> str:
-    """At most so many characters of a text in one line. If it was longer, a mark ends it."""
-    line = " ".join(text[: 4 * most].split())
-    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1]}…"

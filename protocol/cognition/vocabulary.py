@@ -106,7 +106,6 @@ class GoalConfidence(StrEnum):
     LOW = "low"
 
 
-GoalSource = Literal["fast_path", "session_carry", "llm"]
 Decision = Literal["approve", "reject", "abstain"]
 
 # A vote inside a packet and a ballot on the wire use different words. Only this table relates them.

@@ -1,4 +1,4 @@
-"""Lifecycle steps 2 to 4 and goals: what is wanted, what is known, who does it; the same for the same packet."""
+"""Lifecycle steps 2 to 4: what is wanted, what is known, who does it; the same for the same packet."""
 
 from __future__ import annotations
 
@@ -14,28 +14,24 @@ from council.protocol.cognition import (
     CognitionPacket,
     SystemTask,
     add_knowledge,
-    adopt_goal,
     advance,
     build_packet,
     detect_intent,
     dispatch,
-    follow_goal,
     lifecycle,
     request_tool,
     review_tool,
     select_tool,
 )
-from council.protocol.cognition.goals import PREVIOUS_GOALS_MAX
 from council.protocol.cognition.parts import (
     Cheatsheet,
     Council,
     DataField,
-    GoalState,
     RelevantHistorySnippet,
     SelectedTool,
     SidecarAction,
 )
-from council.protocol.cognition.vocabulary import GoalConfidence, PacketState
+from council.protocol.cognition.vocabulary import PacketState
 from council.protocol.errors import NotDispatched
 from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
@@ -254,7 +250,7 @@ from tests.protocol.test_cognition_lifecycle import *
 words = [f"w{n}" for n in range(40)]
 history = turns(*[" ".join(words[n % 7 :: n % 5 + 1]) for n in range(60)])
 found = add_knowledge(detect_intent(packet("check " + " ".join(words[::3]))), history, snippets_max=9)
-print(follow_goal(found, now=NOW, new_id=lambda: ID).to_json())
+print(found.to_json())
 """
     run = [sys.executable, "-c", code]
     hashes = {
@@ -331,99 +327,3 @@ def test_what_another_program_finalized_is_not_dispatched(state: PacketState) ->
     done = done.model_copy(update={"status": status})
     with pytest.raises(NotDispatched):
         dispatch(done, {SystemTask.GENERATE_DRAFT: str})
-
-
-# Goals
-
-
-def followed(*prompts: str, state: GoalState | None = None) -> GoalState:
-    """The goal state after these turns, each a packet of its own."""
-    for number, said in enumerate(prompts):
-        made = detect_intent(packet(said)).model_copy(update={"goal_state": state})
-        state = follow_goal(made, now=NOW, new_id=lambda number=number: f"g{number}").goal_state
-    assert state is not None
-    return state
-
-
-def test_a_goal_is_taken_from_what_is_asked_for() -> None:
-    found = followed("Please fix the parser,\n  it fails on commas")
-    goal = found.current_goal
-    assert goal is not None
-    assert (goal.goal_id, goal.description) == ("g0", "Please fix the parser, it fails on commas")
-    assert (goal.confidence, goal.source) == (GoalConfidence.HIGH, "fast_path")
-    assert goal.detected_at == "2026-11-21T12:00:00.000250+00:00"
-    assert (found.turn_count, found.goal_shifts, found.previous_goals) == (1, 0, ())
-
-
-@pytest.mark.parametrize(
-    ("said", "sureness"),
-    [
-        ("Deploy it", "high"),
-        ("I plan to deploy it", "medium"),
-        ("How does it work?", "medium"),
-        ("hello", "low"),
-    ],
-)
-def test_a_goal_is_as_sure_as_the_intent(said: str, sureness: str) -> None:
-    goal = followed(said).current_goal
-    assert goal is not None
-    assert goal.confidence == sureness
-
-
-@pytest.mark.parametrize("said", ["yes", "ok, go on please", "", "continue", "Das verstehe ich"])
-def test_what_only_goes_on_carries_the_goal(said: str) -> None:
-    found = followed("fix the parser", said)
-    assert found.current_goal is not None
-    assert (found.current_goal.goal_id, found.current_goal.source) == ("g0", "session_carry")
-    assert (found.turn_count, found.goal_shifts) == (2, 0)
-
-
-def test_the_same_goal_in_other_words_is_no_shift() -> None:
-    found = followed("fix the parser of the configuration", "Now test the parser again")
-    assert found.current_goal is not None
-    assert (found.current_goal.goal_id, found.goal_shifts, found.turn_count) == ("g0", 0, 2)
-
-
-def test_another_goal_is_a_shift_and_the_old_one_is_kept() -> None:
-    found = followed("fix the parser", "write a poem about rain")
-    assert found.current_goal is not None
-    assert (found.current_goal.goal_id, found.goal_shifts) == ("g1", 1)
-    assert [goal.goal_id for goal in found.previous_goals] == ["g0"]
-
-
-def test_only_the_newest_of_the_old_goals_are_kept() -> None:
-    found = followed(*(f"write number{n}" for n in range(PREVIOUS_GOALS_MAX + 5)))
-    assert found.goal_shifts == PREVIOUS_GOALS_MAX + 4
-    assert [goal.goal_id for goal in found.previous_goals] == [
-        f"g{n}" for n in range(4, PREVIOUS_GOALS_MAX + 4)
-    ]
-
-
-def test_an_empty_turn_makes_no_goal() -> None:
-    found = followed("", "...")
-    assert (found.current_goal, found.turn_count) == (None, 2)
-
-
-def test_a_long_prompt_is_cut_for_a_goal() -> None:
-    goal = followed(f"fix {'x' * 5_000}").current_goal
-    assert goal is not None
-    assert len(goal.description) == 200
-    assert goal.description.endswith("…")
-
-
-def test_a_model_may_say_what_the_goal_is() -> None:
-    made = packet("x").model_copy(update={"goal_state": followed("fix the parser")})
-    same = adopt_goal(made, "mend the parser", GoalConfidence.LOW, now=NOW, new_id=lambda: "m").goal_state
-    assert same is not None
-    assert same.current_goal is not None
-    assert (same.current_goal.goal_id, same.current_goal.source, same.turn_count) == ("g0", "llm", 1)
-    assert same.current_goal.confidence is GoalConfidence.HIGH  # the surer of the two
-    other = adopt_goal(made, "learn Greek", GoalConfidence.MEDIUM, now=NOW, new_id=lambda: "m").goal_state
-    assert other is not None
-    assert other.current_goal is not None
-    assert (other.current_goal.goal_id, other.goal_shifts) == ("m", 1)
-
-
-def test_a_goal_touches_nothing_that_was_hashed() -> None:
-    found = follow_goal(packet("fix it"), now=NOW, new_id=lambda: "g")
-    assert found.compute_hashes() == found
