@@ -9,17 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
 from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.parts import Cheatsheet, Intent, RelevantHistorySnippet
-from council.protocol.cognition.states import advance, not_dispatched
 from council.protocol.cognition.tokenize import COMMON, WORD, telling_words, word_set
-from council.protocol.cognition.vocabulary import PacketState, SystemTask, ToolExecutionStatus
-
-T = TypeVar("T")
+from council.protocol.cognition.vocabulary import SystemTask
 
 # A request is at the beginning or at the end of a text; the middle is material.
 READ_CHARS_MAX = 20_000
@@ -202,37 +199,3 @@ def _closest(asked: set[str], texts: Sequence[set[str]], most: int) -> list[int]
         scores.append((shared / max(len(words), WORDS_MIN), at))
     best = sorted((score for score in scores if score[0] > 0), reverse=True)
     return sorted(at for _, at in best[: max(0, most)])
-
-
-# Step 4: who is to do it
-
-
-def dispatch(packet: CognitionPacket, handlers: Mapping[SystemTask, Callable[[CognitionPacket], T]]) -> T:
-    """The result of the handler of the packet's task, for the packet in processing.
-
-    Raises NotDispatched if there is no handler, if the packet waits or is final, or if something that the task needs
-    is missing: tools that its model may use, an approved tool to run, a permission for what it triggers.
-    """
-    task = packet.intent.system_task
-    handler = handlers.get(task)
-    if handler is None:
-        known = ", ".join(sorted(handlers)) or "none"
-        raise not_dispatched(packet, task, f"nobody does {task}; there are handlers for {known}")
-    status = packet.status
-    if task is SystemTask.TOOL_EXECUTION:
-        routing, place = packet.tool_routing, PacketState.AWAITING_TOOL
-        if routing is None or routing.execution_status is not ToolExecutionStatus.APPROVED:
-            raise not_dispatched(packet, task, "its tool is not approved; have it reviewed first")
-    elif task is SystemTask.TOOL_ROUTING and not packet.header.model.allow_tools:
-        raise not_dispatched(packet, task, "its model may use no tools (header.model.allow_tools)")
-    elif task is SystemTask.TRIGGER_ACTION and not packet.is_execution_safe():
-        raise not_dispatched(
-            packet, task, "it would do more than look; its governance.safety allows that for a whitelist only"
-        )
-    else:
-        place = PacketState.PROCESSING
-        if status.state is PacketState.INITIALIZED and not status.finalized:
-            packet = advance(packet, place)
-    if packet.status.finalized or packet.status.state is not place:
-        raise not_dispatched(packet, task, f"it is {status.state}; {task} is done while it is {place}")
-    return handler(packet)

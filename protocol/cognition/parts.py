@@ -275,7 +275,7 @@ class ToolExecutionResult(Part):
 
 
 class ToolRoutingState(Part):
-    """The state of the packet's tool (``tools.py``)."""
+    """The state of the packet's tool."""
 
     needs_tool: bool = False
     routing_requested: bool = False
@@ -490,7 +490,7 @@ class Metrics(Part):
 
 
 class Status(Part):
-    """The state of the packet (``states.py``)."""
+    """The state of the packet."""
 
     finalized: bool = False
     state: Annotated[PacketState, BY_VALUE] = PacketState.PROCESSING

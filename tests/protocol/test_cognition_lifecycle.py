@@ -14,25 +14,16 @@ from council.protocol.cognition import (
     CognitionPacket,
     SystemTask,
     add_knowledge,
-    advance,
     build_packet,
     detect_intent,
-    dispatch,
     lifecycle,
-    request_tool,
-    review_tool,
-    select_tool,
 )
 from council.protocol.cognition.parts import (
     Cheatsheet,
     Council,
     DataField,
     RelevantHistorySnippet,
-    SelectedTool,
-    SidecarAction,
 )
-from council.protocol.cognition.vocabulary import PacketState
-from council.protocol.errors import NotDispatched
 from tests.cases import each
 from tests.protocol.cognition.tables import ID, NOW
 
@@ -258,72 +249,3 @@ print(found.to_json())
         for seed in ("1", "2")
     }
     assert len(hashes) == 1
-
-
-# Step 4
-
-
-def test_a_packet_goes_to_the_handler_of_its_task() -> None:
-    seen: list[CognitionPacket] = []
-    handlers = {task: lambda found, task=task: (seen.append(found), task)[1] for task in SystemTask}
-    for task in set(SystemTask) - {SystemTask.TOOL_EXECUTION}:
-        made = packet("x")
-        made = made.model_copy(update={"intent": made.intent.model_copy(update={"system_task": task})})
-        assert dispatch(made, handlers) is task
-        assert seen[-1].status.state is PacketState.PROCESSING
-        assert dispatch(seen[-1], handlers) is task  # again, as it is processing
-
-
-def test_a_task_that_nobody_does_says_who_does_what() -> None:
-    with pytest.raises(
-        NotDispatched, match="nobody does GenerateDraft; there are handlers for Decision, Stream"
-    ) as caught:
-        dispatch(packet("x"), {SystemTask.STREAM: str, SystemTask.DECISION: str})
-    assert caught.value.task == "GenerateDraft"
-
-
-def asking(task: SystemTask, made: CognitionPacket) -> CognitionPacket:
-    return made.model_copy(update={"intent": made.intent.model_copy(update={"system_task": task})})
-
-
-def test_an_action_needs_leave() -> None:
-    """Mutation: dispatched by its task alone, whatever governance says."""
-    made = asking(SystemTask.TRIGGER_ACTION, packet("x"))
-    action = made.response.model_copy(update={"sidecar_actions": (SidecarAction(action_type="write_file"),)})
-    with pytest.raises(NotDispatched, match="whitelist"):
-        dispatch(made.model_copy(update={"response": action}), {SystemTask.TRIGGER_ACTION: str})
-
-
-def test_a_tool_is_run_only_when_it_is_approved() -> None:
-    handlers = {SystemTask.TOOL_EXECUTION: lambda found: found.tool_routing.selected_tool.tool_name}
-    made = request_tool(advance(packet("x"), PacketState.PROCESSING))
-    chosen = asking(SystemTask.TOOL_EXECUTION, select_tool(made, SelectedTool(tool_name="read_file")))
-    with pytest.raises(NotDispatched, match="not approved"):
-        dispatch(chosen, handlers)
-    assert dispatch(review_tool(chosen, 0.9, ""), handlers) == "read_file"
-
-
-def test_a_model_without_tools_is_sent_to_none() -> None:
-    made = asking(SystemTask.TOOL_ROUTING, packet("x"))
-    model = made.header.model.model_copy(update={"allow_tools": False})
-    made = made.model_copy(update={"header": made.header.model_copy(update={"model": model})})
-    with pytest.raises(NotDispatched, match="allow_tools"):
-        dispatch(made, {SystemTask.TOOL_ROUTING: str})
-
-
-@pytest.mark.parametrize("state", [*PacketState][2:])
-def test_a_packet_that_waits_or_is_at_its_end_is_not_dispatched(state: PacketState) -> None:
-    """Mutation: one that waits for a human goes on without the answer, as that move is legal once it is there."""
-    made = packet("x")
-    waiting = made.model_copy(update={"status": made.status.model_copy(update={"state": state})})
-    with pytest.raises(NotDispatched, match=f"it is {state}"):
-        dispatch(waiting, {SystemTask.GENERATE_DRAFT: str})
-
-
-@pytest.mark.parametrize("state", PacketState)
-def test_what_another_program_finalized_is_not_dispatched(state: PacketState) -> None:
-    done = packet("x")
-    status = done.status.model_copy(update={"state": state, "finalized": True})
-    done = done.model_copy(update={"status": status})
-    with pytest.raises(NotDispatched):
-        dispatch(done, {SystemTask.GENERATE_DRAFT: str})
