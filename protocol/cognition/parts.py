@@ -437,7 +437,7 @@ class CouncilMessage(Part):
 
 
 class Vote(Part):
-    """One agent's vote; ``decision`` is approve, reject or abstain (``vocabulary.DECISION_OF``)."""
+    """One agent's vote; ``decision`` is approve, reject or abstain."""
 
     agent: Text
     decision: Text

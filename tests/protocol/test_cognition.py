@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.protocol.cognition import CognitionPacket, fields, parts, schema_id, vocabulary
+from council.protocol.cognition import CognitionPacket, fields, parts, vocabulary
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import JSON_BYTES_MAX
 from tests.cases import each
@@ -397,18 +397,3 @@ def test_what_would_do_more_than_look_needs_leave(
     data["response"]["sidecar_actions"] = [{"action_type": action} for action in actions]
     data["governance"]["safety"] |= {"execution_allowed": allowed, "allowed_commands_whitelist_id": whitelist}
     assert CognitionPacket.from_dict(data).is_execution_safe() is safe
-
-
-# Vocabularies
-
-
-def test_votes_have_one_word_for_each_of_the_ballots() -> None:
-    assert dict(vocabulary.DECISION_OF) == {"yes": "approve", "no": "reject", "abstain": "abstain"}
-    assert {vocabulary.VOTE_OF[vocabulary.DECISION_OF[vote]]: vote for vote in vocabulary.DECISION_OF} == {
-        vote: vote for vote in vocabulary.DECISION_OF
-    }
-
-
-def test_a_schema_has_a_name() -> None:
-    assert schema_id() == "https://gaia.local/schemas/cognitive_packet/0.3.json"
-    assert CognitionPacket.from_dict({}, now=NOW).schema_id is None
