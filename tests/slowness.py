@@ -92,9 +92,6 @@ def marked(text: str) -> None:
         with contextlib.suppress(CouncilError):
             found = markers.parse(text, nonce=nonce)
             markers.read_verification(found)
-            for block in found:
-                with contextlib.suppress(CouncilError):
-                    markers.read_execute(block.text)
             markers.as_text(text, nonce=nonce)
 
 

@@ -24,10 +24,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from council.protocol.envelope import Action
 from council.protocol.errors import CallerError, EnvelopeError
-from council.protocol.models import unseen
-from council.protocol.values import read_json, too_large
+from council.protocol.values import too_large
 
 Marker = Literal["PLAN", "EXECUTE", "RESPONSE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"]
 Channel = Literal["cli_chat", "web_chat", "discord_chat", "council_chat", "shell", "memory"]
@@ -46,7 +44,6 @@ _BLANKS = " \t\r\n"
 # Every character that some reader or model treats as a line end.
 _LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 QUOTE = "> "
-TOOL_PATTERN = r"[A-Za-z_][A-Za-z0-9_.:/-]{0,199}"
 
 # rules 3.4, GCP 7.2: where a block may go. A block goes nowhere else.
 DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
@@ -240,43 +237,7 @@ def as_text(text: str, *, nonce: str | None) -> str:
     return text
 
 
-# What stands in a block
-
-
-@dataclass(frozen=True, slots=True)
-class CommandLine:
-    """An EXECUTE without a tool: one line for a shell, as it was written."""
-
-    line: str
-
-
-# A brace before a key or a closing brace begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
-_TOOL_CALL = re.compile(rf"({TOOL_PATTERN})[ \t\r\n]*(\{{[ \t\r\n]*[\"}}].*)", re.DOTALL)
-
-
-def read_execute(text: str) -> Action | CommandLine:
-    """The request of an EXECUTE block: ``tool-name {json arguments}`` or a command line (rules 3.3).
-
-    It is a request, not a permission. Text that looks like a tool's call is never read as a command line, even if it
-    is invalid. A command line holds no characters that its approver can't see. Raises EnvelopeError,
-    EnvelopeTooLarge.
-    """
-    text = text.strip(_BLANKS)
-    call = _TOOL_CALL.fullmatch(text)
-    if call is not None:
-        return Action.checked({"tool": call[1], "args": read_json(call[2], field="execute.args")})
-    if not text:
-        problem = "is empty; expected `tool-name {json arguments}` or a command line"
-    elif "\n" in text:
-        problem = (
-            f"has {text.count(chr(10)) + 1} lines; a command line is one, and each has a marker of its own"
-        )
-    elif (found := unseen(text)) is not None:
-        problem = f"holds {found}, which nobody sees; write the command line without"
-    else:
-        return CommandLine(text)
-    raise EnvelopeError.at("execute", problem)
-
+# The result of Verify
 
 # The word must end there: ``success/fail`` and ``success or fail`` repeat the question.
 _RESULT = re.compile(r"(success|succeeded|passed|fail|failed|failure)(?![\w/|-])(?!\s+or\b)", re.IGNORECASE)

@@ -31,7 +31,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from council.protocol.answer.markers import TOOL_PATTERN
 from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.persona import contradictions
 from council.protocol.models import (
@@ -97,7 +96,7 @@ def _day(value: object) -> object:
 Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
 Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_check_visible)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
-Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
+Tool = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,199}$")]
 Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Options = Annotated[Mapping[str, Any], json_object(OPTIONS_MAX, OPTIONS_CHARS_MAX), AS_PLAIN]
 Key = Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]

@@ -1,4 +1,4 @@
-"""Markers: line starts alone, nested seeds, any split of the stream, EXECUTE, confidence, results, destinations."""
+"""Markers: line starts alone, nested seeds, any split of the stream, results, destinations."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from council.protocol.answer.markers import (
     MARKERS,
     OUTPUT_CHARS_MAX,
     Block,
-    CommandLine,
     Marker,
     MarkerStream,
     as_text,
     blocks,
     marker_head,
     parse,
-    read_execute,
     read_verification,
 )
-from council.protocol.envelope import Action
 from council.protocol.errors import CallerError, EnvelopeError, EnvelopeTooLarge
 from tests.cases import each
 from tests.examples import tried
@@ -332,64 +329,7 @@ def test_a_closed_stream_reads_no_more() -> None:
         stream.feed(":")
 
 
-# What stands in a block (rules 3.3, GCP 6)
-
-
-def test_an_execute_is_a_tools_call() -> None:
-    for text in ('write-file {"path": "a", "mode": [1]}', 'write-file{"path":"a",\n"mode":[1]}\n'):
-        assert read_execute(text) == Action(tool="write-file", args={"path": "a", "mode": (1,)})
-    assert read_execute("fs.list {}") == Action(tool="fs.list", args={})
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ls -l",
-        "echo {a,b}",
-        "awk {print}",
-        "find . -exec rm {} ;",
-        "a: b",
-        '{"tool": "x"}',
-        "git commit -m 'é ✔'",
-    ],
-)
-def test_an_execute_is_a_command_line(line: str) -> None:
-    assert read_execute(f" {line}\n") == CommandLine(line)
-
-
-@each(
-    ("text", "problem"),
-    [
-        ("", "is empty"),
-        (" \n", "is empty"),
-        ("ls\nrm -rf /", "2 lines"),
-        ('rm {"path": "a", "path": "b"}', "stands twice"),
-        ('rm {"path": "a"} && ls', "not JSON"),
-        ('rm {"path": NaN}', "no JSON number"),
-        ('rm {"path": "a"', "not JSON"),
-        ('rm {"path": "a\\u0000"}', "NUL"),
-        ("x {" + '"a":{' * 200, "nesting"),
-        ("ls \u202e/ fr- mr", "U\\+202E"),
-        ("ls \u200b", "U\\+200B"),
-        ("ls\rrm", "U\\+000D"),
-        ("ls\u2028rm", "U\\+2028"),
-        ("ls \x1b[2K", "U\\+001B"),
-        ("ls \U000e0041", "U\\+E0041"),
-    ],
-)
-def test_a_malformed_execute_is_refused_and_never_guessed(text: str, problem: str) -> None:
-    """Mutation: a tool's call whose JSON is broken, run as a command line."""
-    with pytest.raises(EnvelopeError, match=problem):
-        read_execute(text)
-
-
-@given(st.text(max_size=60) | TEXTS)
-def test_any_execute_is_read_or_refused(text: str) -> None:
-    try:
-        found = read_execute(text)
-    except EnvelopeError:
-        return
-    assert not isinstance(found, CommandLine) or (found.line and "\n" not in found.line)
+# The result of Verify (GCP 6)
 
 
 @each(
