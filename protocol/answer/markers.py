@@ -1,18 +1,13 @@
-"""PLAN:, EXECUTE: and the other markers in a model's output: read as it streams, and told from similar text.
+"""PLAN, EXECUTE and the other markers in a model's output, read as it streams and kept apart from similar text.
 
 Knows what a marker is, what follows one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing of models,
 stages or tools, and runs nothing.
 
-A marker is exactly one of six words and a colon, at the start of the text or directly after a line feed. With another
-letter case, a similar letter or colon, a blank before it or another line end it is text. There are two forms:
+A marker is exactly one of six words, a nonce and a colon, ``EXECUTE[5f3a9c17e2b84d06]:``, at the start of the text or
+directly after a line feed. The nonce is made for one call and shown to that model alone, so the author of text that
+the model repeats can't have known it. A marker without it, with another, or after any other line end is text.
 
-- With a nonce, ``EXECUTE[5f3a9c17e2b84d06]:``. The nonce is made for one call and told to that model alone, so the
-  author of text that the model repeats can't have known it. A marker without it, or with another, is text.
-- Without one, ``EXECUTE:``, for output that contains no foreign text, and for programs that know no other form.
-  Foreign text must then have been quoted (``as_text``). A model that removes the quoting, or decodes what it repeats,
-  can't be told from one that means it.
-
-Neither form helps if a model was persuaded to write the marker itself. Approval, tokens and policy exist for that
+A nonce does not help if a model was persuaded to write the marker itself. Approval, tokens and policy exist for that
 case (rules 3.3).
 """
 
@@ -41,9 +36,6 @@ BLOCKS_MAX = 1_000
 _NONCE = re.compile(r"[0-9a-f]{16,64}")
 # Whitespace between a marker and its text; other blanks belong to the text.
 _BLANKS = " \t\r\n"
-# Every character that some reader or model treats as a line end.
-_LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-QUOTE = "> "
 
 # rules 3.4, GCP 7.2: where a block may go. A block goes nowhere else.
 DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
@@ -64,14 +56,10 @@ DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text after one marker, stripped. Text before the first marker is RESPONSE.
-
-    ``inside`` is the kind of the enclosing block of a THOUGHT_SEED.
-    """
+    """The text after one marker, stripped. Text before the first marker is RESPONSE."""
 
     marker: Marker
     text: str
-    inside: Marker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +69,6 @@ class BlockPiece:
     block: int
     marker: Marker
     text: str
-    inside: Marker | None = None
 
 
 class MarkerStream:
@@ -91,10 +78,9 @@ class MarkerStream:
     ``close``, it reads no more.
     """
 
-    def __init__(self, nonce: str | None) -> None:
-        """``nonce`` is the one of this call's markers, or None for the form without. Raises EnvelopeError."""
+    def __init__(self, nonce: str) -> None:
+        """``nonce`` is the one of this call's markers. Raises EnvelopeError for an invalid one."""
         self._heads = tuple((marker, marker_head(marker, nonce)) for marker in MARKERS)
-        self._firsts = frozenset(head[0] for _, head in self._heads)
         self._head_chars = max(len(head) for _, head in self._heads)
         self._held = ""  # the beginning of a line that may become a marker
         self._at_line_start = True
@@ -149,17 +135,14 @@ class MarkerStream:
         return pieces
 
     def _marker_at(self, text: str, at: int) -> tuple[Marker | None, int]:
-        if text[at] in self._firsts:
-            for marker, head in self._heads:
-                if text.startswith(head, at):
-                    return marker, len(head)
-        return None, 0
+        return next(
+            ((marker, len(head)) for marker, head in self._heads if text.startswith(head, at)), (None, 0)
+        )
 
     def _may_become(self, text: str, at: int) -> bool:
         """Whether the existing part of a line may be the beginning of a marker."""
-        if len(text) - at >= self._head_chars or text[at] not in self._firsts:
-            return False
-        return any(head.startswith(text[at:]) for _, head in self._heads)
+        begun = text[at : at + self._head_chars]
+        return any(head.startswith(begun) for _, head in self._heads)
 
     def _goes_on_with_seed(self, first: str) -> bool:
         """Whether a line with this beginning belongs to the seed: a seed is one line, and indented lines below it."""
@@ -169,13 +152,11 @@ class MarkerStream:
         if self._count == BLOCKS_MAX:
             self._closed = True
             raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
-        # rules 3.2: only THOUGHT_SEED may be inside another block, which continues after it.
-        inside: Marker | None = None
-        if marker == "THOUGHT_SEED":
-            inside = "RESPONSE" if self._block is None else self._block.marker
-        opened = BlockPiece(self._count, marker, "", inside)
+        opened = BlockPiece(self._count, marker, "")
         self._count += 1
-        if marker == "THOUGHT_SEED":
+        if (
+            marker == "THOUGHT_SEED"
+        ):  # rules 3.2: only a seed may be inside another block, which continues after it
             self._seed, self._seed_is_blank = opened, True
         else:
             self._block, self._seed = opened, None
@@ -192,13 +173,11 @@ class MarkerStream:
             into = self._open("RESPONSE", pieces)  # rules 3.2: text before the first marker
         elif into is self._seed and text.strip(_BLANKS):
             self._seed_is_blank = False
-        pieces.append(BlockPiece(into.block, into.marker, text, into.inside))
+        pieces.append(BlockPiece(into.block, into.marker, text))
 
 
-def marker_head(marker: Marker, nonce: str | None) -> str:
+def marker_head(marker: Marker, nonce: str) -> str:
     """A marker, as it must be written at the start of a line. Raises EnvelopeError for an invalid nonce."""
-    if nonce is None:
-        return f"{marker}:"
     if not _NONCE.fullmatch(nonce):
         raise EnvelopeError.at("nonce", "expected 16 to 64 lower-case hex digits, made anew for each call")
     return f"{marker}[{nonce}]:"
@@ -212,29 +191,24 @@ def blocks(pieces: Iterable[BlockPiece]) -> tuple[Block, ...]:
         begun.setdefault(piece.block, piece)
         texts.setdefault(piece.block, []).append(piece.text)
     return tuple(
-        Block(piece.marker, "".join(texts[number]).strip(_BLANKS), piece.inside)
-        for number, piece in begun.items()
+        Block(piece.marker, "".join(texts[number]).strip(_BLANKS)) for number, piece in begun.items()
     )
 
 
-def parse(text: str, *, nonce: str | None) -> tuple[Block, ...]:
+def parse(text: str, *, nonce: str) -> tuple[Block, ...]:
     """The blocks of a whole answer; ``nonce`` as for MarkerStream. Raises EnvelopeError, EnvelopeTooLarge."""
     stream = MarkerStream(nonce)
     return blocks([*stream.feed(text), *stream.close()])
 
 
-def as_text(text: str, *, nonce: str | None) -> str:
-    """Foreign text in a form for a prompt, so that a repetition of it holds no marker (rules 3.2).
+def check_nonce(nonce: str, text: str) -> None:
+    """Raises EnvelopeError for an invalid nonce, and for one that foreign text for the same prompt holds.
 
-    With a nonce it stays word for word (rules 2.2), but must not hold that nonce. Without one, each of its lines, by
-    any reader's line ends, begins with ``> ``. Raises EnvelopeError: then use another nonce.
+    The text itself stays word for word (rules 2.2).
     """
-    if nonce is None:
-        return QUOTE + _LINE_ENDS.sub(lambda end: end[0] + QUOTE, text)
     marker_head("PLAN", nonce)
     if nonce in text.casefold():
-        raise EnvelopeError.at("nonce", "stands in the text that it is to be told from; make another")
-    return text
+        raise EnvelopeError.at("nonce", "is in the text that it must tell apart; make another")
 
 
 # The result of Verify
