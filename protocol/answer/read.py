@@ -94,7 +94,6 @@ class Reading:
     ballot: Ballot | None
     parse_confidence: float
     confidence: float | None = None
-    atoms: tuple[mangle.Atom, ...] = ()
     warnings: tuple[str, ...] = ()
     contested: bool = False
 
@@ -108,7 +107,6 @@ class Weighed:
     confidence: float
     risk_level: RiskLevel
     asks_human: bool
-    learning_signals: LearningSignals | None
 
 
 def weigh(reading: Reading) -> Weighed | None:
@@ -137,7 +135,6 @@ def weigh(reading: Reading) -> Weighed | None:
         confidence=min(stated),
         risk_level=risk,
         asks_human=gates is not None and gates.requires_user_approval,
-        learning_signals=packet.learning_signals,
     )
 
 
@@ -164,7 +161,6 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
         ballot=reader.one(Ballot, answer.get("ballot"), "ballot"),
         parse_confidence=choice.confidence,
         confidence=reader.confidence,
-        atoms=tuple(reader.atoms),
         warnings=notes.listed(),
         contested=choice.contested,
     )
@@ -270,7 +266,6 @@ class _Reader:
     def __init__(self, notes: _Notes, schema: mangle.Schema) -> None:
         self.notes = notes
         self.schema = schema
-        self.atoms: list[mangle.Atom] = []
         self.confidence: float | None = None
         self.unknown: list[str] = []
         self._marks = 0
@@ -375,32 +370,33 @@ class _Reader:
         return value[:most]
 
     def _updates(self, value: Any) -> tuple[str, ...] | None:
-        found = []
-        for index, item in enumerate(self._list("mangle_updates", value, ATOMS_MAX)):
-            atom = self._atom(item, f"mangle_updates[{index}]")
-            if atom is not None:
-                self.atoms.append(atom)
-                found.append(item)
-        return tuple(found) if isinstance(value, list) else None
+        found = tuple(
+            text
+            for index, text in enumerate(self._list("mangle_updates", value, ATOMS_MAX))
+            if self._is_atom(text, f"mangle_updates[{index}]")
+        )
+        return found if isinstance(value, list) else None
 
-    def _atom(self, text: Any, where: str) -> mangle.Atom | None:
+    def _is_atom(self, text: Any, where: str) -> bool:
+        """Whether it is an atom that a model may state; if not, with a warning."""
         if not isinstance(text, str):
             self._fault(where, text, "a text")
-            return None
+            return False
         try:
             if len(text) <= mangle.ATOM_CHARS_MAX:  # a longer one costs nothing, because it is refused unread
                 self._marks += len(_MARK.findall(text))
             if self._marks > MARKS_MAX:
                 raise EnvelopeError(f"more than {MARKS_MAX:,} commas and brackets in all atoms", field=where)
-            return self.schema.accept(text)
+            self.schema.check(text)
         except EnvelopeError as fault:
             self.notes.add(f"{where}: {fault.message}; dropped")
-            return None
+            return False
+        return True
 
     def _moves(self, found: StateTransition, where: str) -> bool:
         """Whether both its ends are atoms that a model may state."""
         ends = (("from", found.from_), ("to", found.to))
-        return all(not text.strip() or self._atom(text, f"{where}.{name}") is not None for name, text in ends)
+        return all(not text.strip() or self._is_atom(text, f"{where}.{name}") for name, text in ends)
 
     def _fault(self, where: str, value: object, expected: str) -> None:
         problem = (
@@ -418,8 +414,6 @@ class _Reader:
             for name in dropped:
                 self.notes.add(f"{quoted(name)}: dropped, as the packet is larger than an envelope carries")
             self.unknown.extend(name for name in dropped if name in _BEARING)
-            if "mangle_updates" in dropped:
-                self.atoms.clear()
 
     def _close_gate(self, fields: dict[str, Any]) -> None:
         if self.unknown:

@@ -134,7 +134,6 @@ def test_the_documents_packet_is_read_whole_and_written_back_unchanged() -> None
     assert (found.surface, found.confidence) == (SURFACE, 0.95)
     assert found.ballot is not None
     assert plain(found.ballot.data()) == BALLOT
-    assert [atom.text for atom in found.atoms] == DOCUMENTED["mangle_updates"]
     assert found.packet.state_transitions[0].from_ == "task_status(/auth_fix, /pending)"
     assert set(ControlPacket.model_fields) == set(DOCUMENTED)
 
@@ -291,7 +290,7 @@ def test_a_ballot_in_a_fence_that_one_in_prose_contradicts_is_a_matter_for_a_hum
 def test_anything_else_is_a_surface_response(text: str) -> None:
     found = read(f"  {text}\n")
     assert (found.parse_confidence, found.surface, found.ballot) == (0.5, text, None)
-    assert (found.packet, found.atoms, found.confidence) == (ControlPacket(), (), None)
+    assert (found.packet, found.confidence) == (ControlPacket(), None)
     assert len(found.warnings) == 1
 
 
@@ -517,7 +516,6 @@ def test_an_update_that_may_not_be_is_dropped_and_the_rest_kept() -> None:
     bad = ["permitted(/rm)", "p(X)", "a(/b) :- c(/d).", "made_up(/a)", "task_status(/a, /b)", "", 7, None, {}]
     found = packet_with(mangle_updates=[*bad, *good])
     assert list(found.packet.mangle_updates) == good
-    assert [atom.text for atom in found.atoms] == good
     assert [warning.split(":")[0] for warning in found.warnings] == [
         f"mangle_updates[{n}]" for n in range(len(bad))
     ]
@@ -527,8 +525,8 @@ def test_an_update_that_may_not_be_is_dropped_and_the_rest_kept() -> None:
 def test_a_users_schema_stands_beside_the_shipped_one() -> None:
     schema = mangle.shipped().extended("Decl seen(Path) bound [/string].")
     text = answer({**DOCUMENTED, "mangle_updates": ['seen("a")', "task_status(/a, /failed)"]})
-    assert len(read(text, schema).atoms) == 2
-    assert len(read(text).atoms) == 1
+    assert len(read(text, schema).packet.mangle_updates) == 2
+    assert len(read(text).packet.mangle_updates) == 1
 
 
 # Limits (rules 6.1)
@@ -548,7 +546,7 @@ def test_at_each_limit_all_is_kept() -> None:
         reasoning_trace="t" * TRACE_CHARS_MAX,
     )
     assert found.warnings == ()
-    assert (len(found.packet.mangle_updates), len(found.atoms)) == (2_000, 2_000)
+    assert len(found.packet.mangle_updates) == 2_000
     assert (len(found.packet.memory_operations), len(found.packet.state_transitions)) == (500, 500)
     assert len(found.packet.reasoning_trace or "") == 50_000
     assert read(answer(surface_response="s" * 50_000)).surface == "s" * 50_000
@@ -567,7 +565,7 @@ def test_past_a_limit_the_rest_is_cut_with_a_warning() -> None:
             surface_response="s" * 60_000,
         )
     )
-    assert (len(found.atoms), len(found.packet.memory_operations)) == (2_000, 500)
+    assert (len(found.packet.mangle_updates), len(found.packet.memory_operations)) == (2_000, 500)
     assert len(found.packet.state_transitions) == 500
     assert found.packet.impact_analysis is not None
     assert len(found.packet.impact_analysis.files_affected) == 1_000
@@ -607,14 +605,14 @@ def test_an_atom_nested_behind_a_comment_costs_that_atom_alone() -> None:
     deep = "task_status(# it's deep\n" + "[" * 1_500 + "]" * 1_500 + ", /failed)"
     found = packet_with(mangle_updates=[deep, "task_status(/a, /failed)"])
     assert found.warnings == ("mangle_updates[0]: nested more than 32 deep; dropped",)
-    assert len(found.atoms) == 1
+    assert len(found.packet.mangle_updates) == 1
 
 
 def test_atoms_are_read_within_a_budget() -> None:
     """Mutation: 2,000 updates of 4,000 characters each take half a minute."""
     many = "shard_state([" + "1," * 1_000 + "], /failed)"
     found = packet_with(mangle_updates=[many] * (MARKS_MAX // 1_000 + 5) + ["shard_state(/a, /failed)"])
-    assert found.atoms == ()
+    assert found.packet.mangle_updates == ()
     assert f"more than {MARKS_MAX:,} commas and brackets" in found.warnings[-1]
 
 
@@ -636,7 +634,6 @@ def test_what_no_envelope_carries_is_dropped_and_told(packet: dict[str, Any]) ->
     data = found.packet.data()
     assert len(json.dumps(plain(data), ensure_ascii=False).encode()) <= PACKET_BYTES_MAX
     assert any("larger than an envelope carries" in warning for warning in found.warnings)
-    assert len(found.atoms) == len(found.packet.mangle_updates)
     assert found.ballot is not None
     bearing = not packet.keys().isdisjoint({"safety_gates", "execution_metadata", "impact_analysis"})
     gates = found.packet.safety_gates
@@ -746,7 +743,6 @@ def check(text: str) -> None:
         )
     again = read(json.dumps({"control_packet": plain(found.packet.data()), "surface_response": ""}))
     assert again.packet == found.packet
-    assert len(found.atoms) == len(found.packet.mangle_updates)
     assert control.weigh(found) is None or found.ballot is not None
 
 
