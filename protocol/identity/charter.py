@@ -399,7 +399,7 @@ def identity_limit(mtu: int) -> int:
 
 
 def persona_limit(remains: int) -> int:
-    """The limit within what the frame and the identity leave, by their actual use."""
+    """The limit within what the identity leaves, by its actual use."""
     return min(PERSONA_TOKENS_MAX, max(0, remains) * PERSONA_PERCENT // 100)
 
 
@@ -408,32 +408,24 @@ def history_limit(remains: int) -> int:
     return max(0, remains) * HISTORY_PERCENT // 100
 
 
-def check_limits(charter: Charter, count: Counter, *, mtu: int, frame_tokens: int = 0) -> tuple[Share, ...]:
+def check_limits(charter: Charter, count: Counter, *, mtu: int) -> tuple[Share, Share]:
     """The shares of identity and persona, by ``count``, the tokenizer that will read them.
 
     One above its limit is shortened in each prompt (rules 2.4, 2.5). Raises TokenBudgetError for what may not be
-    shortened: a frame that fills the MTU, core rules that do not fit, an instruction above 64 tokens or its own
-    limit.
+    shortened: core rules that do not fit, and an instruction above 64 tokens or its own limit.
     """
-    if frame_tokens >= mtu:
-        raise _over(
-            Share("frame", frame_tokens, mtu),
-            "leaves nothing of the MTU; take a smaller frame or a larger MTU",
-        )
-    limit = min(identity_limit(mtu), mtu - frame_tokens)
-    rules = Share(
-        "identity.core_rules", count(Identity(core_rules=charter.identity.core_rules).prompt()), limit
-    )
+    limit = identity_limit(mtu)
+    only_rules = Identity(core_rules=charter.identity.core_rules)
+    rules = Share("identity.core_rules", count(only_rules.prompt()), limit)
     if rules.is_over:
         raise _over(rules, "can't be shortened (rules 2.5); write fewer or shorter core rules")
     for instruction in charter.task_instructions:
-        text = Share(
-            f"task_instructions.{instruction.key}.text", count(instruction.text), instruction.max_tokens
-        )
+        field = f"task_instructions.{instruction.key}.text"
+        text = Share(field, count(instruction.text), instruction.max_tokens)
         if text.is_over:
             raise _over(text, "is one directive and is never shortened (GCP 4.1); say it in fewer words")
     identity = Share("identity", count(charter.identity.prompt()), limit)
-    remains = mtu - frame_tokens - min(identity.tokens, identity.limit)
+    remains = mtu - min(identity.tokens, limit)
     return identity, Share("persona", count(charter.persona.prompt()), persona_limit(remains))
 
 
