@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from council.protocol.cognition.factory import SOURCES, build_packet
 from council.protocol.cognition.knowledge import add_knowledge
-from council.protocol.cognition.packet import READ_ONLY_ACTIONS, CognitionPacket
+from council.protocol.cognition.packet import CognitionPacket
 from council.protocol.cognition.vocabulary import PacketState, SystemTask
 
 __all__ = [
-    "READ_ONLY_ACTIONS",
     "SOURCES",
     "CognitionPacket",
     "PacketState",

@@ -1,4 +1,4 @@
-"""CognitionPacket v0.3, what a seat is given to think about: reading, writing, hashes, budget and safety.
+"""CognitionPacket v0.3, what a seat is given to think about: reading, writing and hashes.
 
 Knows nothing of clocks or models. If a packet has no time, its reader passes ``now``. Packets of other programs are
 kept unchanged: known fields are checked, and unknown ones are kept.
@@ -32,24 +32,6 @@ from council.protocol.cognition.vocabulary import VERSION
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import LongText as Text
 from council.protocol.values import JSON_BYTES_MAX, read_object, too_large
-
-# Actions that only read, and nothing outside. Only these need no permission.
-READ_ONLY_ACTIONS = frozenset(
-    [
-        "read_file",
-        "list_dir",
-        "list_files",
-        "list_tree",
-        "find_files",
-        "find_relevant_documents",
-        "world_state",
-        "memory_status",
-        "memory_query",
-        "query_knowledge",
-        "fragment_read",
-        "fragment_list_pending",
-    ]
-)
 
 
 class CognitionPacket(Part):
@@ -103,24 +85,6 @@ class CognitionPacket(Part):
         signatures = self.governance.signatures.model_copy(update=hashes)
         governance = self.governance.model_copy(update={"signatures": signatures})
         return self.model_copy(update={"governance": governance})
-
-    def check_token_budget(self) -> bool:
-        """Whether the projected answer leaves the reserved buffer of its model's output free.
-
-        True if the buffer, the output's limit or the projection is missing or 0.
-        """
-        model = self.header.model
-        projected = self.metrics.token_usage.projected_tokens
-        if not (projected and model.response_buffer_tokens and model.max_output_tokens):
-            return True
-        return projected <= model.max_output_tokens - model.response_buffer_tokens
-
-    def is_execution_safe(self) -> bool:
-        """Whether none of its actions needs a permission, or they are permitted by a whitelist."""
-        safety = self.governance.safety
-        if safety.execution_allowed and safety.allowed_commands_whitelist_id is not None:
-            return True
-        return all(action.action_type in READ_ONLY_ACTIONS for action in self.response.sidecar_actions)
 
 
 def moment(now: datetime) -> str:
