@@ -31,8 +31,8 @@ from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
 from council.agents.prompting.summary import Way, summarize
 from council.agents.prompting.texts import Texts, load_texts
 from council.protocol.answer.markers import Marker
-from council.protocol.cognition import CognitionPacket, SystemTask, build_packet
-from council.protocol.cognition.parts import DataField, Intent, RelevantHistorySnippet
+from council.protocol.cognition import CognitionPacket, build_packet
+from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, TokenBudgetError
 from council.protocol.identity.charter import (
     INSTRUCTION_TOKENS_MAX,
@@ -53,8 +53,6 @@ AT_ONCE_CHARS = 20_000
 # The instructions that are used if the charter has none of that name. It always has the five of rules 3.1.
 _OWN_INSTRUCTIONS = ("ballot", "ruling", "act")
 _NOT_GIVEN = "(not shown)"
-# What a council is asked: to decide on a proposal.
-_DECIDE = Intent(user_intent="decide", system_task=SystemTask.DECISION, confidence=1.0)
 
 
 def case_text(case: Case) -> str:
@@ -81,17 +79,16 @@ def packet_of(
     ``history`` are turns from another source, which come first. Raises EnvelopeError.
     """
     packet = build_packet(
-        "api",
         case_text(case),
         now=now,
         new_id=new_id,
         session_id=case.proposal_id,
         time_budget_ms=max(0, int(case.time_left_s * 1000)),
-        extra_data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
+        data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
+        history=history,
         identity_hash=identity_hash,
     )
-    context = packet.context.model_copy(update={"relevant_history_snippet": tuple(history)})
-    return with_history(packet.model_copy(update={"context": context, "intent": _DECIDE}), case.history)
+    return with_history(packet, case.history)
 
 
 class PromptBuilder:

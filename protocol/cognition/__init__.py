@@ -1,21 +1,12 @@
 """CognitionPacket v0.3, the work unit that a seat gets.
 
-What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
-``knowledge`` (which turns of a history it needs).
+What to read first: ``packet`` (reading, writing, hashes, ``build_packet``), ``parts`` (every field), ``knowledge``
+(which turns of a history it needs).
 """
 
 from __future__ import annotations
 
-from council.protocol.cognition.factory import SOURCES, build_packet
 from council.protocol.cognition.knowledge import add_knowledge
-from council.protocol.cognition.packet import CognitionPacket
-from council.protocol.cognition.vocabulary import PacketState, SystemTask
+from council.protocol.cognition.packet import CognitionPacket, build_packet
 
-__all__ = [
-    "SOURCES",
-    "CognitionPacket",
-    "PacketState",
-    "SystemTask",
-    "add_knowledge",
-    "build_packet",
-]
+__all__ = ["CognitionPacket", "add_knowledge", "build_packet"]

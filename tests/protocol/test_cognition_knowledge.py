@@ -19,7 +19,7 @@ NEWEST = [f"weather {n}" for n in range(RECENT_TURNS)]
 
 
 def packet(prompt: str) -> CognitionPacket:
-    return build_packet("cli", prompt, now=NOW, new_id=lambda: ID)
+    return build_packet(prompt, now=NOW, new_id=lambda: ID, session_id="s", time_budget_ms=1)
 
 
 def turns(*texts: str) -> list[RelevantHistorySnippet]:
