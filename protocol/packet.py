@@ -303,21 +303,6 @@ class StoredMetadata(_Stored):
     domain: _Filled | None = None
 
 
-class StoredProvenance(_Stored):
-    """See PacketProvenance."""
-
-    parent_packet: str | None = None
-    source: _Filled | None = None
-    tool: _Filled | None = None
-
-
-class StoredConfidence(_Stored):
-    """See PacketConfidence."""
-
-    score: Any  # an integer must stay one when it is written again
-    rationale: str | None = None
-
-
 class StoredLineage(_Stored):
     """See PacketLineage."""
 
@@ -328,15 +313,18 @@ class StoredLineage(_Stored):
 
 
 class StoredPacket(_Stored, Generic[P]):
-    """See PacketEnvelope. Ids are texts, as in the bytes. ``payload`` has the decoded type."""
+    """See PacketEnvelope. Ids are texts, as in the bytes. ``payload`` has the decoded type.
+
+    The council's own packets have no provenance, confidence or reasoning block. Those of users are plain JSON here.
+    """
 
     packet_id: str
     packet_type: _Filled
     timestamp: datetime
     payload: P
     metadata: StoredMetadata | None = None
-    provenance: StoredProvenance | None = None
-    confidence: StoredConfidence | None = None
+    provenance: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
     reasoning_block: dict[str, Any] | None = None
     thread_id: str | None = None
     lineage: StoredLineage | None = None
@@ -350,13 +338,13 @@ class StoredPacket(_Stored, Generic[P]):
             return canonical_json(json.loads(data)).encode()
         return data
 
-    def _has_ids(self) -> bool:
+    def _is_councils(self) -> bool:
+        """Whether all its fields were checked on decoding, and its ids are canonical."""
         ids = [self.packet_id, self.thread_id]
-        if self.provenance is not None:
-            ids.append(self.provenance.parent_packet)
         if self.lineage is not None:
             ids += (self.lineage.root_packet_id, *self.lineage.parent_ids)
-        return all(each is None or _ID.fullmatch(each) for each in ids)
+        unchecked = (self.provenance, self.confidence, self.reasoning_block)
+        return unchecked == (None, None, None) and all(each is None or _ID.fullmatch(each) for each in ids)
 
 
 def _number(digits: str) -> float:
@@ -376,9 +364,7 @@ def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
     """
     try:
         packet = _decode(content)
-        score = 0.0 if packet.confidence is None else packet.confidence.score
-        plain = packet.reasoning_block is None and type(score) is float and packet._has_ids()
-        if plain and _encode(packet) == content:
+        if packet._is_councils() and _encode(packet) == content:
             return packet
     except (ValueError, RecursionError):
         pass  # PacketEnvelope may be able to read it, and otherwise reports the error
