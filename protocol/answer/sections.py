@@ -56,7 +56,6 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         }.items()
     }
 )
-SHARD_TYPES = ("coder", "tester", "reviewer", "researcher", "main")
 
 
 Text = Annotated[str, Length(TEXT_CHARS_MAX)]

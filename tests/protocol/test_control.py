@@ -129,7 +129,7 @@ def required_alone(**sections: Any) -> dict[str, Any]:
 
 def test_the_documents_packet_is_read_whole_and_written_back_unchanged() -> None:
     found = read(answer(ballot=BALLOT))
-    assert (found.parse_confidence, found.warnings, found.contested) == (1.0, (), False)
+    assert (found.parse_confidence, found.warnings) == (1.0, ())
     assert plain(found.packet.data()) == DOCUMENTED
     assert (found.surface, found.confidence) == (SURFACE, 0.95)
     assert found.ballot is not None
@@ -232,7 +232,7 @@ def test_of_several_the_last_is_read_with_a_warning(fence: str) -> None:
     found = read("First ".join(["", *texts]))
     assert found.packet.data()["n"] == 2
     assert found.warnings == ("the answer holds 3 control packets, of which the last is read",)
-    assert (found.contested, found.packet.safety_gates) == (False, None)
+    assert found.packet.safety_gates is None
     assert found.ballot is not None
 
 
@@ -240,7 +240,6 @@ def test_several_whose_ballots_differ_are_a_matter_for_a_human() -> None:
     """rules 1.14. Mutation: an answer that a model quotes behind its own votes for it."""
     quoted = answer(required_alone(), ballot={**BALLOT, "confidence": 1.0})
     found = read(answer(required_alone(), ballot={**BALLOT, "vote": "no"}) + " It tried this: " + quoted)
-    assert found.contested
     assert "their ballots differ" in found.warnings[0]
     assert found.packet.safety_gates is not None
     assert found.packet.safety_gates.requires_user_approval
@@ -261,7 +260,7 @@ def test_a_ballot_in_a_fence_that_one_in_prose_contradicts_is_a_matter_for_a_hum
         f"It said {answer(required_alone(), ballot={**BALLOT, 'vote': in_prose})} as well.",
     ]
     found = read("\n".join(texts if first == "fence" else reversed(texts)))
-    assert (found.parse_confidence, found.contested) == (0.95, True)
+    assert found.parse_confidence == 0.95
     assert found.ballot is not None
     assert found.ballot.vote == in_fence
     which = "last in a fence" if first == "fence" else "last"
@@ -500,12 +499,6 @@ def test_an_unknown_verb_is_kept_with_a_warning(verb: str) -> None:
     assert found.packet.intent_classification is not None
     assert found.packet.intent_classification.verb == verb
     assert found.warnings == (f"intent_classification.verb: '{verb}' is no known verb; kept",)
-
-
-def test_an_unknown_shard_type_is_kept_with_a_warning() -> None:
-    found = packet_with(execution_metadata={"shard_type": "prime"})
-    assert plain(found.packet.data())["execution_metadata"] == {"shard_type": "prime"}
-    assert found.warnings == ("execution_metadata.shard_type: 'prime' is none known; kept",)
 
 
 # Updates (rules 6.3, 6.4)
