@@ -1,7 +1,6 @@
 """PLAN, EXECUTE and the other markers in a model's output, read as it streams and kept apart from similar text.
 
-Knows what a marker is, what follows one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing of models,
-stages or tools, and runs nothing.
+Knows what a marker is, and what follows one (GCP 7, rules 3.2). Knows nothing of models, stages or tools.
 
 A marker is exactly one of six words, a nonce and a colon, ``EXECUTE[5f3a9c17e2b84d06]:``, at the start of the text or
 directly after a line feed. The nonce is made for one call and shown to that model alone, so the author of text that
@@ -14,17 +13,14 @@ case (rules 3.3).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from council.protocol.errors import CallerError, EnvelopeError
 from council.protocol.values import too_large
 
 Marker = Literal["PLAN", "EXECUTE", "RESPONSE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"]
-Channel = Literal["cli_chat", "web_chat", "discord_chat", "council_chat", "shell", "memory"]
-Level = Literal["show", "log"]
 Outcome = Literal["success", "fail"]
 
 MARKERS: tuple[Marker, ...] = get_args(Marker)
@@ -36,22 +32,6 @@ BLOCKS_MAX = 1_000
 _NONCE = re.compile(r"[0-9a-f]{16,64}")
 # Whitespace between a marker and its text; other blanks belong to the text.
 _BLANKS = " \t\r\n"
-
-# rules 3.4, GCP 7.2: where a block may go. A block goes nowhere else.
-DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
-    {
-        "PLAN": MappingProxyType({"cli_chat": "log", "council_chat": "show"}),
-        "EXECUTE": MappingProxyType({"shell": "show"}),
-        "RESPONSE": MappingProxyType({"cli_chat": "show", "web_chat": "show", "discord_chat": "show"}),
-        "THOUGHT_SEED": MappingProxyType({"council_chat": "show", "memory": "show"}),
-        "INTERRUPT": MappingProxyType(
-            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
-        ),
-        "VERIFY": MappingProxyType(
-            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
-        ),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)

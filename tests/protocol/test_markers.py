@@ -1,4 +1,4 @@
-"""Markers: line starts alone, nested seeds, any split of the stream, results, destinations."""
+"""Markers: line starts alone, nested seeds, any split of the stream, results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from council.protocol.answer.markers import (
     BLOCKS_MAX,
-    DESTINATIONS,
     MARKERS,
     OUTPUT_CHARS_MAX,
     Block,
@@ -352,27 +351,3 @@ def test_a_closed_stream_reads_no_more() -> None:
 )
 def test_verify_says_success_or_fail(text: str, result: str | None) -> None:
     assert read_verification(read(text)) == result
-
-
-# Where a block may go (rules 3.4, GCP 7.2)
-
-MATRIX = """
-             cli_chat web_chat discord_chat council_chat shell memory
-PLAN         log      -        -            show         -     -
-EXECUTE      -        -        -            -            show  -
-RESPONSE     show     show     show         -            -     -
-THOUGHT_SEED -        -        -            show         -     show
-INTERRUPT    show     show     show         show         -     -
-VERIFY       show     show     show         show         -     -
-"""
-
-
-def test_the_destinations_are_the_documents_and_fixed() -> None:
-    head, *rows = [line.split() for line in MATRIX.strip().splitlines()]
-    expected = {
-        marker: {channel: level for channel, level in zip(head, levels, strict=True) if level != "-"}
-        for marker, *levels in rows
-    }
-    assert {marker: dict(channels) for marker, channels in DESTINATIONS.items()} == expected
-    with pytest.raises(TypeError):
-        DESTINATIONS["RESPONSE"]["shell"] = "show"  # type: ignore[index]
