@@ -235,7 +235,7 @@ def completed_lineage(
     if own_id in wanted:
         raise EnvelopeError.at("lineage.parent_ids", "a packet can't be its own parent")
     if len(set(wanted)) != len(wanted):
-        raise EnvelopeError.at("lineage.parent_ids", "a parent stands there twice")
+        raise EnvelopeError.at("lineage.parent_ids", "a parent is listed twice")
     for parent_id in wanted:
         if parent_id not in parents:
             problem = f"{parent_id} is not kept here; a parent is written before its children"
@@ -243,15 +243,15 @@ def completed_lineage(
     lineages = [parents[parent_id] for parent_id in wanted]
     generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
     if generation > GENERATION_MAX:
-        problem = f"one is of generation {generation - 1:,}, and there are no more of them"
+        problem = f"one has generation {generation - 1:,}, which is the last"
         raise EnvelopeError.at("lineage.parent_ids", problem)
     root = own_id
     if lineages:
         root = (lineages[0].root_packet_id if lineages[0] else None) or wanted[0]
-    for name, true in (("generation", generation), ("root_packet_id", root)):
-        said = getattr(given, name)
-        if said not in (None, true):
-            problem = f"{quoted(str(said))} contradicts its parents, which make it {true}; leave it out"
+    for name, expected in (("generation", generation), ("root_packet_id", root)):
+        value = getattr(given, name)
+        if value not in (None, expected):
+            problem = f"{quoted(str(value))} contradicts its parents, which make it {expected}; leave it out"
             raise EnvelopeError.at(f"lineage.{name}", problem)
     return PacketLineage(
         parent_ids=wanted,

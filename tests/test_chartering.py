@@ -243,8 +243,8 @@ def test_all_files_faults_are_told_at_once_and_nothing_is_half_loaded(tmp_path: 
     ("text", "why"),
     [
         ("[identity", "neither TOML nor JSON"),
-        ("{", "no usable JSON"),
-        ('{"identity": {}, "identity": {}}', "no usable JSON"),
+        ("{", "unusable JSON"),
+        ('{"identity": {}, "identity": {}}', "unusable JSON"),
         ('[identity]\ncore_rules = ["a\\nb"]', "identity.core_rules"),
         ("[identity]\ntraits = []", "identity.core_rules"),
         (
@@ -266,7 +266,7 @@ def test_what_is_no_charter_says_what_and_where(tmp_path: Path, text: str, why: 
 
 def test_a_charter_that_is_not_there_is_no_text_or_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# one\ntone = '\xe9'")
-    for name, why in (("none.toml", "can't be read"), ("", "is no file"), ("latin.toml", "line 2: no UTF-8")):
+    for name, why in (("none.toml", "can't be read"), ("", "is not a file"), ("latin.toml", "line 2: not UTF-8")):
         (told,) = problems(tmp_path, f'charter = "{tmp_path / name}"')
         assert why in told
 

@@ -99,7 +99,7 @@ def resolve_charter(config: CouncilConfig) -> CouncilConfig:
     files = charter_files_of(config)
     problems = _over_limits(config, files) if files.named else []  # for the built-in charter the seat says it
     if config.creator is not None and config.creator not in humans:
-        who = ", ".join(humans) or "nobody"
+        who = ", ".join(humans) or "none"
         problems.append(f"creator: {config.creator} is not enrolled, expected one of the humans: {who}")
     if problems:
         raise _faults(problems)
@@ -215,7 +215,7 @@ def _text(path: str) -> str:
     place = Path(path).expanduser()
     try:
         if place.exists() and not place.is_file():
-            raise _faults([f"{place}: is no file; expected a readable file of text"])
+            raise _faults([f"{place}: is not a file; expected a readable file of text"])
         with place.open("rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
@@ -227,7 +227,7 @@ def _text(path: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise _faults([f"{place}, line {line}: no UTF-8; save it in UTF-8"]) from None
+        raise _faults([f"{place}, line {line}: not UTF-8; save it in UTF-8"]) from None
 
 
 def _document(path: str) -> Mapping[str, Any]:
@@ -238,7 +238,7 @@ def _document(path: str) -> Mapping[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise _faults([f"{path}: no usable TOML: nested too deep"]) from None
+        raise _faults([f"{path}: unusable TOML: nested too deep"]) from None
     except ValueError as error:  # it names line and column
         raise _faults([f"{path}: neither TOML nor JSON: {error}"]) from None
 
@@ -247,7 +247,7 @@ def _json(path: str, text: str) -> Mapping[str, Any]:
     try:
         found = read_json(text, field="file", bytes_max=FILE_BYTES_MAX)
     except EnvelopeError as error:
-        raise _faults([f"{path}: no usable JSON: {error}"]) from None
+        raise _faults([f"{path}: unusable JSON: {error}"]) from None
     if not isinstance(found, Mapping):
         raise _faults([f"{path}: expected an object, found {kind_of(found)}"])
     return found

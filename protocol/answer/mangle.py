@@ -116,7 +116,7 @@ class Schema:
         declaration = self.declared.get((name, count))
         if _is_reserved(name) or (declaration is not None and declaration.reserved):
             raise EnvelopeError(
-                f"{quoted(name)} is said by the council alone, never by a model", field="atom"
+                f"{quoted(name)} may be asserted by the council alone, never by a model", field="atom"
             )
         if declaration is None:
             counts = sorted(most for known, most in self.declared if known == name)
@@ -227,9 +227,9 @@ def _struct(node: Any) -> dict[str, Value]:
     for pair in node.children:
         label, value = map(_value, pair.children)
         if not isinstance(label, Name):
-            raise EnvelopeError("what a struct holds is named, like {/line: 7}", field="atom")
+            raise EnvelopeError("the fields of a struct are named, like {/line: 7}", field="atom")
         if label.text in fields:
-            raise EnvelopeError(f"{quoted(label.text)} stands twice in one struct", field="atom")
+            raise EnvelopeError(f"{quoted(label.text)} appears twice in one struct", field="atom")
         fields[label.text] = value
     return fields
 
@@ -240,7 +240,7 @@ def _unescaped(text: str) -> str:
         if digits is not None and int(digits, 16) <= 0x10FFFF:
             return chr(int(digits, 16))
         if plain not in _ESCAPED:
-            raise EnvelopeError(f"{quoted(found[0])} is no escape", field="atom")
+            raise EnvelopeError(f"{quoted(found[0])} is not an escape", field="atom")
         return _ESCAPED[plain]
 
     text = _ESCAPE.sub(one, text)
@@ -304,7 +304,7 @@ def _type(node: Any) -> Type:
     if word.type == "NAME":
         return found
     if found.word not in _PARTS:
-        raise EnvelopeError(f"{quoted(found.word)} is no type; known: {', '.join(_PARTS)}", field="schema")
+        raise EnvelopeError(f"{quoted(found.word)} is not a type; known: {', '.join(_PARTS)}", field="schema")
     if len(parts) not in _PARTS[found.word]:
         raise EnvelopeError(f"{found.word} can't have {len(parts)} parts", field="schema")
     names = found.parts[:: 2 if found.word == "fn:Struct" else 1]
@@ -344,5 +344,5 @@ def _fits(value: Value, wanted: Type) -> bool:
                 and value.keys() == types.keys()
                 and all(_fits(inner, types[name]) for name, inner in value.items())
             )
-        case prefix:  # a name alone stands for all names below it
+        case prefix:  # a name alone means all names below it
             return isinstance(value, Name) and value.text.startswith(f"{prefix}/")

@@ -215,7 +215,7 @@ def _surface(text: str, found: find_json.JsonInText, notes: list[str]) -> str:
         notes.append(f"surface_response: {value.problem}; the whole answer is shown")
         return _surface_of(text, notes)
     if value is None:
-        notes.append("surface_response: is missing; what stands around the control packet is taken for it")
+        notes.append("surface_response: is missing; the text around the control packet is used")
         return _surface_of(find_json.around(text, found), notes)
     notes.append(f"surface_response: expected a text, found {kind_of(value)}, which is shown as JSON")
     shown = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
@@ -338,7 +338,7 @@ class _Reader:
             self.unknown.append("intent_classification.confidence")
         if isinstance(found, IntentClassification) and found.verb not in VERBS[found.category]:
             others = [category for category, verbs in VERBS.items() if found.verb in verbs]
-            what = f"is of {others[0]}, not {found.category}" if others else "is no known verb"
+            what = f"is of {others[0]}, not {found.category}" if others else "is not a known verb"
             self.notes.append(f"intent_classification.verb: {quoted(found.verb)} {what}; kept")
 
     def _list(self, name: str, value: Any, most: int) -> list[Any]:

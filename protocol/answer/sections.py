@@ -126,7 +126,7 @@ class StateTransition(Section):
     @classmethod
     def _one_beginning(cls, value: object) -> object:
         if isinstance(value, dict) and {"from", "from_"} <= value.keys():
-            raise refusal("stands beside from", field="from_")
+            raise refusal("is given beside from", field="from_")
         return value
 
 

@@ -29,7 +29,7 @@ def _number(value: object) -> Any:
         if not INT_MIN <= value <= INT_MAX:
             raise PydanticCustomError("number", "must be a number that 64 bits hold")
     elif not math.isfinite(value):
-        raise PydanticCustomError("number", "NaN and infinities are no numbers here")
+        raise PydanticCustomError("number", "must be finite, found NaN or an infinity")
     return value
 
 

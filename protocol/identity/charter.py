@@ -69,14 +69,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def _line(text: str) -> str:
     """One line without invisible characters: it is in every prompt, and is compared by its words."""
     if "\n" in text or not text.strip():
-        raise PydanticCustomError("line", "must be one line, and not a blank one")
+        raise PydanticCustomError("line", "must be one line that is not blank")
     return _check_visible(text)
 
 
 def _check_visible(text: str) -> str:
     found = unseen(text)
     if found is not None:
-        raise PydanticCustomError("unseen", "holds {found}, which nobody sees; remove it", {"found": found})
+        raise PydanticCustomError("unseen", "holds {found}, which is invisible; remove it", {"found": found})
     return text
 
 
@@ -263,12 +263,14 @@ def _instructions(value: object) -> object:
     found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
     for key, given in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise refusal("is no key: lower-case letters, digits and _, and a letter first", quoted(key))
+            raise refusal(
+                "is not a key: expected lower-case letters, digits and _, a letter first", quoted(key)
+            )
         if not isinstance(given, Mapping):
             raise refusal(f"expected an object, found {kind_of(given)}", key)
         stage = {} if key not in found else {"stage": found[key].stage}
         if given.get("key", key) != key:
-            raise refusal("is not the key that it stands under", f"{key}.key")
+            raise refusal("differs from the key of its table", f"{key}.key")
         if stage and given.get("stage", stage["stage"]) != stage["stage"]:
             problem = f"is {stage['stage']!r} (GCP 5.2); take a key of your own for another stage"
             raise refusal(problem, f"{key}.stage")
@@ -298,7 +300,7 @@ class Charter(_Open):
         if isinstance(data, Mapping) and "TASK_INSTRUCTIONS" in data:
             if "task_instructions" in data:
                 raise EnvelopeError.at(
-                    "TASK_INSTRUCTIONS", "stands beside task_instructions; give one of them"
+                    "TASK_INSTRUCTIONS", "is given beside task_instructions; give one of them"
                 )
             data = dict(data)
             data["task_instructions"] = data.pop("TASK_INSTRUCTIONS")
@@ -364,17 +366,17 @@ def _texts(persona: Persona) -> Iterator[tuple[str, str]]:
         yield from _leaves(key, key, value)
 
 
-def _leaves(where: str, said: str, value: object) -> Iterator[tuple[str, str]]:
+def _leaves(where: str, path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _leaves(f"{where}.{key}", f"{said} {key}", inner)
+            yield from _leaves(f"{where}.{key}", f"{path} {key}", inner)
     elif isinstance(value, tuple) and value:
         for at, inner in enumerate(value):
-            yield from _leaves(f"{where}[{at}]", said, inner)
+            yield from _leaves(f"{where}[{at}]", path, inner)
     elif isinstance(value, str):
-        yield where, f"{said} {value}"
+        yield where, f"{path} {value}"
     else:
-        yield where, said if value is True or value in ((), EMPTY) else f"{said} {canonical_json(value)}"
+        yield where, path if value is True or value in ((), EMPTY) else f"{path} {canonical_json(value)}"
 
 
 # Limits (rules 2.1, 2.5, 3.1)

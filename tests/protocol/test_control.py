@@ -459,7 +459,7 @@ def test_the_four_operations_are_known(op: str) -> None:
         ({"from": "", "to": "permitted(/a)"}, "state_transitions[0].to: 'permitted'"),
         ({"from": "made_up(/a)", "to": ""}, "state_transitions[0].from: 'made_up'"),
         ({"to": "task_status(/a, /failed)"}, "state_transitions[0].from: is missing"),
-        ({"from": "", "from_": {}, "to": ""}, "state_transitions[0].from_: stands beside from"),
+        ({"from": "", "from_": {}, "to": ""}, "state_transitions[0].from_: is given beside from"),
         ({"from": "", "to": "", "timestamp": "noon"}, "state_transitions[0].timestamp"),
         ({"from": "", "to": "", "timestamp": "2025-12-06T10:15:23"}, "state_transitions[0].timestamp"),
     ],
@@ -498,7 +498,7 @@ def test_an_unknown_verb_is_kept_with_a_warning(verb: str) -> None:
     found = packet_with(intent_classification={"category": "/query", "verb": verb})
     assert found.packet.intent_classification is not None
     assert found.packet.intent_classification.verb == verb
-    assert found.warnings == (f"intent_classification.verb: '{verb}' is no known verb; kept",)
+    assert found.warnings == (f"intent_classification.verb: '{verb}' is not a known verb; kept",)
 
 
 # Updates (rules 6.3, 6.4)

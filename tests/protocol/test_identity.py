@@ -212,7 +212,7 @@ def test_a_fault_is_named_by_its_field(data: dict[str, Any], field: str) -> None
 
 def test_instructions_stand_under_one_name() -> None:
     """Mutation: of two tables one is passed over, and nobody is told."""
-    with pytest.raises(EnvelopeError, match="TASK_INSTRUCTIONS: stands beside task_instructions"):
+    with pytest.raises(EnvelopeError, match="TASK_INSTRUCTIONS: is given beside task_instructions"):
         Charter.build({**DOCUMENTED, **mine()})
 
 
