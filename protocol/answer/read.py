@@ -147,7 +147,8 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
     text = _clean(text).strip().strip("\ufeff").strip()
     choice = _choose(text, notes)
     if choice is None:
-        return Reading(ControlPacket(), _surface_of(text, notes), None, 0.5, warnings=_listed(notes))
+        surface = _cut(text, SURFACE_CHARS_MAX, "surface_response", notes)
+        return Reading(ControlPacket(), surface, None, 0.5, warnings=_listed(notes))
     found, parse_confidence, contested = choice
     reader = _Reader(notes, schema or mangle.shipped())
     if contested:
@@ -155,7 +156,7 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
     packet = reader.packet(found.value)
     return Reading(
         packet=packet,
-        surface=_surface(text, found, notes),
+        surface=reader.surface(found.value),
         ballot=reader.one(Ballot, found.value.get("ballot"), "ballot"),
         parse_confidence=parse_confidence,
         confidence=reader.confidence,
@@ -206,26 +207,6 @@ def _choose(text: str, notes: list[str]) -> tuple[find_json.JsonInText, float, b
     return chosen, 0.95 if fenced else 0.85, contested
 
 
-def _surface(text: str, found: find_json.JsonInText, notes: list[str]) -> str:
-    """The answer's text for the user. It is never lost: a value that is not text is shown as it came."""
-    value = found.value.get("surface_response")
-    if isinstance(value, str):
-        return _surface_of(_clean(value), notes)
-    if isinstance(value, NoValue):
-        notes.append(f"surface_response: {value.problem}; the whole answer is shown")
-        return _surface_of(text, notes)
-    if value is None:
-        notes.append("surface_response: is missing; the text around the control packet is used")
-        return _surface_of(find_json.around(text, found), notes)
-    notes.append(f"surface_response: expected a text, found {kind_of(value)}, which is shown as JSON")
-    shown = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
-    return _surface_of(_clean(shown), notes)
-
-
-def _surface_of(text: str, notes: list[str]) -> str:
-    return _cut(text, SURFACE_CHARS_MAX, "surface_response", notes)
-
-
 def _clean(text: str) -> str:
     """A text in a form that can be kept. Characters that no database or encoding accepts are marked."""
     return text if text_problem(text) is None else _HALF.sub("\ufffd", text.replace("\0", "\ufffd"))
@@ -271,6 +252,17 @@ class _Reader:
             self.unknown.append("control_packet")
         self._close_gate(fields)
         return ControlPacket.model_validate(fields)
+
+    def surface(self, answer: Mapping[str, Any]) -> str:
+        """The text for the user. Text around the object is not part of it."""
+        value = answer.get("surface_response")
+        if isinstance(value, str):
+            return _cut(_clean(value), SURFACE_CHARS_MAX, "surface_response", self.notes)
+        if value is None:
+            self.notes.append("surface_response: is missing")
+        else:
+            self._fault("surface_response", value, "a text")
+        return ""
 
     def one(self, kind: type[Any], value: object, where: str) -> Any:
         """``value`` as a section of this kind, or None with a warning."""

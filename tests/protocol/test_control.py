@@ -300,30 +300,28 @@ def test_an_answer_before_what_takes_too_long_to_read_is_none() -> None:
     assert "steps" in found.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("before", "value", "after", "surface"),
-    [
-        ("", None, "", ""),
-        ("```json\n", None, "\n```", ""),
-        ("So:\n```json\n", None, "\n```\nEnd.", "So:\nEnd."),
-        ("", 7, "", "7"),
-        ("", ["a", {"b": "é"}], "", '["a", {"b": "é"}]'),
-        ("", "", "", ""),
-        ("", "a\0b\ud800c", "", "a\ufffdb\ufffdc"),
-    ],
-)
-def test_what_is_said_to_the_user_survives(before: str, value: Any, after: str, surface: str) -> None:
-    given_ = {"control_packet": required_alone(), "surface_response": value}
-    if value is None:
-        del given_["surface_response"]
-    found = read(before + json.dumps(given_) + after)
-    assert found.surface == surface
-    assert len(found.warnings) == (0 if isinstance(value, str) else 1)
+@pytest.mark.parametrize("value", [None, 7, ["a", {"b": "é"}]])
+def test_a_surface_that_is_no_text_is_dropped(value: Any) -> None:
+    """As any section is. Mutation: the hidden packet is shown in its place."""
+    packet = json.dumps({"control_packet": required_alone(), "surface_response": value})
+    found = read(f"So:\n{packet}")
+    assert (found.parse_confidence, found.surface) == (0.85, "")
+    (warning,) = found.warnings
+    assert warning.startswith("surface_response: ")
 
 
-def test_a_surface_that_stands_twice_is_shown_with_all_else() -> None:
-    text = '{"control_packet": {}, "surface_response": "one", "surface_response": "two"}'
-    assert read(text).surface == text
+def test_a_surface_keeps_all_but_what_no_database_takes() -> None:
+    assert read(answer(surface_response="")).surface == ""
+    found = read(answer(surface_response="a\0b\ud800c"))
+    assert (found.surface, found.warnings) == ("a\ufffdb\ufffdc", ())
+
+
+def test_a_surface_that_is_given_twice_is_dropped() -> None:
+    found = read('{"control_packet": {}, "surface_response": "one", "surface_response": "two"}')
+    assert found.surface == ""
+    assert any(
+        each.startswith("surface_response: ") and each.endswith("; dropped") for each in found.warnings
+    )
 
 
 def test_texts_may_hold_line_ends_as_they_are() -> None:
