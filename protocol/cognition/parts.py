@@ -225,19 +225,6 @@ class Sketchpad(Part):
     expires_at: Text | None = None
 
 
-class ResponseFragment(Part):
-    """A piece of an answer that is longer than one call gives. It is not part of a packet."""
-
-    fragment_id: Text
-    parent_request_id: Text
-    sequence: Whole
-    content: Text
-    continuation_hint: Text = ""
-    is_complete: bool = False
-    token_count: Whole = 0
-    created_at: Text | None = None
-
-
 class Evaluation(Part):
     """A check of the answer, and its result."""
 
