@@ -114,16 +114,16 @@ class Schema:
         atom = parse(text)
         name, count = atom.predicate, len(atom.args)
         declaration = self.declared.get((name, count))
-        if _is_reserved(name) or (declaration is not None and declaration.reserved):
-            raise EnvelopeError(
-                f"{quoted(name)} may be asserted by the council alone, never by a model", field="atom"
-            )
         if declaration is None:
             counts = sorted(most for known, most in self.declared if known == name)
             if counts:
                 wanted = " or ".join(map(str, counts))
                 raise EnvelopeError(f"{quoted(name)} has {wanted} arguments, found {count}", field="atom")
             raise EnvelopeError(f"{quoted(name)} is not declared; declare it in a schema file", field="atom")
+        if declaration.reserved:
+            raise EnvelopeError(
+                f"{quoted(name)} may be asserted by the council alone, never by a model", field="atom"
+            )
         rows = declaration.bounds
         if not rows or any(all(map(_fits, atom.args, row)) for row in rows):
             return

@@ -58,7 +58,7 @@ def _closest(prompt: str, turns: Sequence[RelevantHistorySnippet]) -> list[Relev
     spread = Counter(word for words in texts for word in words)
     scores = []
     for at, words in enumerate(texts):
-        shared = math.fsum(sorted(math.log(1 + len(texts) / spread[word]) for word in words & asked))
+        shared = math.fsum(math.log(1 + len(texts) / spread[word]) for word in words & asked)
         scores.append((shared / max(len(words), WORDS_MIN), at))
     best = sorted((score for score in scores if score[0] > 0), reverse=True)
     return [turns[at] for at in sorted(at for _, at in best[: SNIPPETS_MAX - RECENT_TURNS])]

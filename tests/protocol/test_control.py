@@ -605,6 +605,9 @@ def test_atoms_are_read_within_a_budget() -> None:
     found = packet_with(mangle_updates=[many] * (MARKS_MAX // 1_000 + 5) + ["shard_state(/a, /failed)"])
     assert found.packet.mangle_updates == ()
     assert f"more than {MARKS_MAX:,} commas and brackets" in found.warnings[-1]
+    unread = "shard_state([" + "1," * MARKS_MAX + "], /failed)"
+    found = packet_with(mangle_updates=[unread, "shard_state(/a, /failed)"])
+    assert found.packet.mangle_updates == ("shard_state(/a, /failed)",)
 
 
 @pytest.mark.parametrize(
