@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from council.protocol.errors import CallerError, EnvelopeError
 from council.protocol.values import too_large
@@ -60,8 +60,9 @@ class MarkerStream:
 
     def __init__(self, nonce: str) -> None:
         """``nonce`` is the one of this call's markers. Raises EnvelopeError for an invalid one."""
-        self._heads = tuple((marker, marker_head(marker, nonce)) for marker in MARKERS)
-        self._head_chars = max(len(head) for _, head in self._heads)
+        self._heads = tuple(marker_head(marker, nonce) for marker in MARKERS)
+        self._head = re.compile(rf"({'|'.join(MARKERS)})\[{nonce}\]:")
+        self._head_chars = max(map(len, self._heads))
         self._held = ""  # the beginning of a line that may become a marker
         self._at_line_start = True
         self._block: BlockPiece | None = None
@@ -94,15 +95,15 @@ class MarkerStream:
         written = at = 0
         while at < len(text):
             if self._at_line_start:
-                marker, head_chars = self._marker_at(text, at)
-                if marker is None and not is_last and self._may_become(text, at):
+                head = self._head.match(text, at)
+                if head is None and not is_last and self._may_become(text, at):
                     break
-                if marker is not None or self._seed is not None:
+                if head is not None or self._seed is not None:
                     self._write(text[written:at], pieces)
                     written = at
-                if marker is not None:
-                    self._open(marker, pieces)
-                    written = at = at + head_chars
+                if head is not None:
+                    self._open(cast(Marker, head[1]), pieces)
+                    written = at = head.end()
                     self._at_line_start = False
                     continue
                 if self._seed is not None and not self._goes_on_with_seed(text[at]):
@@ -114,15 +115,9 @@ class MarkerStream:
         self._held = text[at:]
         return pieces
 
-    def _marker_at(self, text: str, at: int) -> tuple[Marker | None, int]:
-        return next(
-            ((marker, len(head)) for marker, head in self._heads if text.startswith(head, at)), (None, 0)
-        )
-
     def _may_become(self, text: str, at: int) -> bool:
         """Whether the existing part of a line may be the beginning of a marker."""
-        begun = text[at : at + self._head_chars]
-        return any(head.startswith(begun) for _, head in self._heads)
+        return len(text) - at < self._head_chars and any(head.startswith(text[at:]) for head in self._heads)
 
     def _goes_on_with_seed(self, first: str) -> bool:
         """Whether a line with this beginning belongs to the seed: a seed is one line, and indented lines below it."""
