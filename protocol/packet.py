@@ -338,13 +338,13 @@ class StoredPacket(_Stored, Generic[P]):
             return canonical_json(json.loads(data)).encode()
         return data
 
-    def _is_councils(self) -> bool:
-        """Whether all its fields were checked on decoding, and its ids are canonical."""
+    def _is_checked(self) -> bool:
+        """Whether msgspec has checked all of it: its ids are canonical, and no part but the payload is plain JSON."""
         ids = [self.packet_id, self.thread_id]
         if self.lineage is not None:
             ids += (self.lineage.root_packet_id, *self.lineage.parent_ids)
-        unchecked = (self.provenance, self.confidence, self.reasoning_block)
-        return unchecked == (None, None, None) and all(each is None or _ID.fullmatch(each) for each in ids)
+        plain_json = (self.provenance, self.confidence, self.reasoning_block)
+        return plain_json == (None, None, None) and all(each is None or _ID.fullmatch(each) for each in ids)
 
 
 def _number(digits: str) -> float:
@@ -364,7 +364,7 @@ def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
     """
     try:
         packet = _decode(content)
-        if packet._is_councils() and _encode(packet) == content:
+        if packet._is_checked() and _encode(packet) == content:
             return packet
     except (ValueError, RecursionError):
         pass  # PacketEnvelope may be able to read it, and otherwise reports the error

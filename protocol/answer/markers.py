@@ -129,9 +129,8 @@ class MarkerStream:
             raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
         opened = BlockPiece(self._count, marker, "")
         self._count += 1
-        if (
-            marker == "THOUGHT_SEED"
-        ):  # rules 3.2: only a seed may be inside another block, which continues after it
+        # rules 3.2: only a seed may be inside another block, which continues after it.
+        if marker == "THOUGHT_SEED":
             self._seed, self._seed_is_blank = opened, True
         else:
             self._block, self._seed = opened, None

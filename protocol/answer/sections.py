@@ -1,6 +1,6 @@
-"""The shapes of an answer: the ten sections of a control packet 1.2.0, and the ballot beside it.
+"""The fields of an answer and their limits: the ten sections of a control packet 1.2.0, and the ballot beside it.
 
-Knows fields and limits. Knows neither how they are found in a text, nor their effect on a ballot.
+``read`` finds them in a text, and applies them to a ballot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from council.protocol.values import FrozenDict, freeze, plain
 ATOMS_MAX = 2_000
 OPERATIONS_MAX = 500
 TRACE_CHARS_MAX = 50_000
-# As many as operations: somebody reads each of them.
 TRANSITIONS_MAX = 500
 # Files, dependencies and tests of one change; a path has about a hundred characters.
 NAMES_MAX = 1_000
