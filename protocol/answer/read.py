@@ -33,12 +33,11 @@ from council.protocol.answer.sections import (
     Section,
     SelfCorrection,
     StateTransition,
-    as_data,
 )
 from council.protocol.envelope import REASON_CHARS_MAX, RiskLevel, VoteWord
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import malformed
-from council.protocol.values import NoValue, freeze, items_of, kind_of, quoted, text_problem
+from council.protocol.values import NoValue, freeze, items_of, kind_of, plain, quoted, text_problem
 
 # rules 6.1
 DEPTH_MAX = 200
@@ -391,16 +390,15 @@ class _Reader:
 
     def _close_gate(self, fields: dict[str, Any]) -> None:
         if self.unknown:
-            gates = {} if "safety_gates" not in fields else as_data(fields["safety_gates"])
+            gates = fields["safety_gates"].data() if "safety_gates" in fields else {}
             fields["safety_gates"] = {**gates, "requires_user_approval": True}
             what = ", ".join(self.unknown)
             self.notes.append(f"safety_gates: a user's approval is required, as this is not known: {what}")
 
 
 def _fits(fields: Mapping[str, Any]) -> bool:
-    data = {name: as_data(value) for name, value in fields.items()}
     try:
-        freeze(data)
+        data = plain(ControlPacket.model_validate(fields).data())
     except EnvelopeError:
         return False
     return len(json.dumps(data, ensure_ascii=False).encode()) <= PACKET_BYTES_MAX

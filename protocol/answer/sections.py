@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     ConfigDict,
@@ -26,10 +25,9 @@ from council.protocol.models import (
     NotNegative,
     Open,
     refusal,
-    time_text,
 )
 from council.protocol.packet import Moment, Word
-from council.protocol.values import FrozenDict, freeze, plain
+from council.protocol.values import FrozenDict, freeze
 
 # rules 6.1
 ATOMS_MAX = 2_000
@@ -73,7 +71,7 @@ class Section(Open):
 
     def data(self) -> FrozenDict:
         """The section as a frozen JSON object for an envelope: the given fields only."""
-        return freeze(as_data(self))
+        return freeze(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 class IntentClassification(Section):
@@ -185,17 +183,3 @@ class Ballot(Section):
     confidence: Confidence
     risk_level: RiskLevel
     proposal_id: MsgId | None = None
-
-
-def as_data(value: Any) -> Any:
-    """A section, or a value in one, as JSON values; of a section, the given fields."""
-    if isinstance(value, Section):
-        fields = type(value).model_fields
-        given = [name for name in fields if name in value.model_fields_set]
-        known = {fields[name].alias or name: as_data(getattr(value, name)) for name in given}
-        return known | {key: plain(inner) for key, inner in value.__pydantic_extra__.items()}
-    if isinstance(value, tuple):
-        return [as_data(inner) for inner in value]
-    if isinstance(value, datetime):
-        return time_text(value)
-    return plain(value)
