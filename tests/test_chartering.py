@@ -266,7 +266,11 @@ def test_what_is_no_charter_says_what_and_where(tmp_path: Path, text: str, why: 
 
 def test_a_charter_that_is_not_there_is_no_text_or_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"# one\ntone = '\xe9'")
-    for name, why in (("none.toml", "can't be read"), ("", "is not a file"), ("latin.toml", "line 2: not UTF-8")):
+    for name, why in (
+        ("none.toml", "can't be read"),
+        ("", "is not a file"),
+        ("latin.toml", "line 2: not UTF-8"),
+    ):
         (told,) = problems(tmp_path, f'charter = "{tmp_path / name}"')
         assert why in told
 
