@@ -47,19 +47,10 @@ class FrozenDict(Mapping[str, Any]):
     It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
 
-    __slots__ = ("_hash", "_items")
-    _items: dict[str, Any]
-    _hash: int | None
+    __slots__ = ("_items",)
 
     def __init__(self) -> None:
-        object.__setattr__(self, "_items", {})
-        object.__setattr__(self, "_hash", None)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
+        self._items: dict[str, Any] = {}
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -70,27 +61,16 @@ class FrozenDict(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._items
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
             return NotImplemented
         return _same(self, other)
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            object.__setattr__(self, "_hash", hash(tuple(self._items.items())))
-        return self._hash or 0
+        return hash(tuple(self._items.items()))
 
     def __repr__(self) -> str:
         return f"FrozenDict({self._items!r})"
-
-    def __copy__(self) -> FrozenDict:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _frozen_again, (plain(self),)
@@ -147,10 +127,13 @@ def read_json(
 
     Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
     """
-    if isinstance(text, bytes):
-        text = _decoded(text, field, bytes_max)
     if len(text) > bytes_max:
-        raise too_large(field, "characters of JSON", bytes_max, len(text))
+        raise too_large(field, "bytes of JSON", bytes_max, len(text))
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            raise EnvelopeError.at(field, f"not UTF-8 at byte {error.start}") from None
     _check_structure(text, field, commas_max)
     try:
         return json.loads(
@@ -375,18 +358,9 @@ def _dotted(path: list[str | int]) -> str:
     return "".join(steps).removeprefix(".")
 
 
-def _decoded(raw: bytes, field: str, bytes_max: int) -> str:
-    if len(raw) > bytes_max:
-        raise too_large(field, "bytes of JSON", bytes_max, len(raw))
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise EnvelopeError.at(field, f"not UTF-8 at byte {error.start}") from None
-
-
 def _check_structure(text: str, field: str, commas_max: int) -> None:
     """Refuses a text before parsing if it would make the parser recurse or allocate without limit."""
-    depth = deepest = commas = 0
+    depth = commas = 0
     for found in STRUCTURE.finditer(text):
         mark = text[found.start()]
         if mark == ",":
@@ -395,10 +369,8 @@ def _check_structure(text: str, field: str, commas_max: int) -> None:
                 raise too_large(field, "or more entries", ITEMS_MAX, commas)
         elif mark in "[{":
             depth += 1
-            if depth > deepest:
-                deepest = depth
-                if deepest > _TEXT_DEPTH_MAX:
-                    raise too_large(field, "or more levels of nesting", DEPTH_MAX, deepest)
+            if depth > _TEXT_DEPTH_MAX:
+                raise too_large(field, "or more levels of nesting", DEPTH_MAX, depth)
         elif mark in "]}":
             depth -= 1
 
