@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hmac
 import re
-from collections.abc import Iterator
 
 from council.protocol import codec
 from council.protocol.envelope import SENDER_PATTERN, Envelope
@@ -145,9 +144,6 @@ class Keyring:
 
     def __contains__(self, sender: object) -> bool:
         return sender in self._keys
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
 
     def __len__(self) -> int:
         return len(self._keys)
