@@ -19,7 +19,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from itertools import islice, zip_longest
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
@@ -75,15 +75,6 @@ _IDS_AT = {each: [at for at, name in enumerate(names) if name in _ID_NAMES] for 
 _SENDER_AT, _TYPE_AT, _CONTENT_AT = map(_NAMES[Envelope].index, ("sender", "type", "content"))
 
 
-class EnvelopeHead(NamedTuple):
-    """The claims of an envelope that is not verified yet; None for what can't be read, but for the sender."""
-
-    sender: str
-    msg_id: str | None
-    parent_id: str | None
-    type: str | None
-
-
 # Envelopes
 
 
@@ -114,10 +105,11 @@ def decode(data: bytes, *, canonical: bool = False) -> Envelope:
     return envelope
 
 
-def peek(data: bytes) -> EnvelopeHead:
-    """The claimed sender, ids and type of these bytes. Reads only the first 192 bytes.
+def read_head(data: bytes) -> tuple[str, list[Any]]:
+    """The claimed sender, and the beginning of the array up to the type. Reads only the first 192 bytes.
 
-    Raises EnvelopeError, EnvelopeTooLarge or VersionError if the version or the sender can't be read.
+    The array may end after the sender, and holds unchecked values. Raises EnvelopeError, EnvelopeTooLarge or
+    VersionError.
     """
     _check_bytes(data)
     reader = msgpack.Unpacker(
@@ -129,23 +121,28 @@ def peek(data: bytes) -> EnvelopeHead:
         max_ext_len=0,
     )
     reader.feed(data[:_HEAD_BYTES_MAX])
-    found: list[Any] = []
+    head: list[Any] = []
     try:
         reader.read_array_header()
-        found.extend(islice(reader, _TYPE_AT + 1))  # where it raises, what it read before stays
+        head.extend(islice(reader, _TYPE_AT + 1))  # where it raises, what it read before stays
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        if len(found) <= _SENDER_AT:
+        if len(head) <= _SENDER_AT:
             problem = f"its head, up to the sender, can't be read: {_cut(error)}"
             raise EnvelopeError.at("envelope", problem) from None
-    _minor_version(found)
-    if len(found) <= _SENDER_AT:
+    _minor_version(head)
+    if len(head) <= _SENDER_AT:
         raise EnvelopeError.at("sender", "is missing; the bytes end before it")
-    sender = found[_SENDER_AT]
+    sender = head[_SENDER_AT]
     if type(sender) is not str:
         raise EnvelopeError.at("sender", f"expected a text, found {kind_of(sender)}")
-    found += [None] * (_TYPE_AT + 1 - len(found))
-    claims = (_id_in(found[2]), _id_in(found[3]), found[_TYPE_AT])
-    return EnvelopeHead(sender, *(claim if isinstance(claim, str) else None for claim in claims))
+    return sender, head
+
+
+def claims_of(head: list[Any]) -> dict[str, str | None]:
+    """The sender, ids and type in the array of ``read_head``; None for what is not a text."""
+    claims = {name: _id_in(value) for name, value in zip(_NAMES[Envelope], head, strict=False)}
+    names = ("sender", "msg_id", "parent_id", "type")
+    return {name: claim if isinstance(claim := claims.get(name), str) else None for name in names}
 
 
 # To the wire

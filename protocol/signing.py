@@ -130,16 +130,16 @@ class Keyring:
         ``type``, so that the sender can be asked again (rules 1.2).
         """
         signature, payload = _split(sealed)
-        head = codec.peek(payload)
-        key = self._keys.get(head.sender)
+        sender, head = codec.read_head(payload)
+        key = self._keys.get(sender)
         if key is None:
-            raise _unknown(head.sender)
+            raise _unknown(sender)
         if not hmac.compare_digest(signature, _signature(payload, key, council_id)):
-            raise _forged(head.sender, council_id)
+            raise _forged(sender, council_id)
         try:
             return codec.decode(payload)
         except EnvelopeError as error:
-            error.facts.update(authentic=True, **head._asdict())
+            error.facts.update(authentic=True, **codec.claims_of(head))
             raise
 
     def __contains__(self, sender: object) -> bool:
