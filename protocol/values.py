@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
@@ -100,7 +100,7 @@ def freeze_value(
     try:
         return _Freezer(items_max, chars_max, signed_zero).value(value, 0)
     except _Fault as fault:
-        facts: dict[str, Any] = {"field": _dotted(fault.path)}
+        facts: dict[str, Any] = {"field": dotted(reversed(fault.path))}
         if fault.limit is None:
             raise EnvelopeError(fault.problem, **facts) from None
         raise EnvelopeTooLarge(fault.problem, **facts, limit=fault.limit, found=fault.found) from None
@@ -199,6 +199,17 @@ def quoted(text: object, most: int = _QUOTED_MAX) -> str:
     if not isinstance(text, str):
         return kind_of(text)
     return ascii(text if len(text) <= most else text[:most] + "…")
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A path from the outside in: ``args.files[3].name``. A foreign key is escaped and cut."""
+    steps = []
+    for step in path:
+        if isinstance(step, int):
+            steps.append(f"[{step}]")
+        else:
+            steps.append("." + (step if len(step) <= _QUOTED_MAX and step.isidentifier() else quoted(step)))
+    return "".join(steps).removeprefix(".")
 
 
 def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
@@ -345,17 +356,6 @@ def _same(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, tuple):
         return isinstance(theirs, tuple | list) and len(ours) == len(theirs) and all(map(_same, ours, theirs))
     return type(ours) is type(theirs) and bool(ours == theirs)
-
-
-def _dotted(path: list[str | int]) -> str:
-    """The path from the outside in: ``args.files[3].name``."""
-    steps = []
-    for step in reversed(path):
-        if isinstance(step, int):
-            steps.append(f"[{step}]")
-        else:
-            steps.append("." + (step if len(step) <= _QUOTED_MAX and step.isidentifier() else quoted(step)))
-    return "".join(steps).removeprefix(".")
 
 
 def _check_structure(text: str, field: str, commas_max: int) -> None:
