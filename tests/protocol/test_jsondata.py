@@ -72,10 +72,6 @@ def test_python_calls_these_equal_and_bytes_do_not() -> None:
         assert freeze({"x": {"y": one}}) != freeze({"x": {"y": other}})
 
 
-def test_zero_has_one_sign() -> None:
-    assert str(freeze({"x": -0.0})["x"]) == "0.0"
-
-
 def test_keys_stand_in_order_of_code_points() -> None:
     assert list(freeze({"b": 1, "\U0001f600": 2, "a": 3, "\uffff": 4})) == ["a", "b", "\uffff", "\U0001f600"]
 
@@ -144,10 +140,6 @@ def test_what_is_no_json_is_named_by_its_path(value: dict[str, object], path: st
     assert len(str(caught.value)) < 300
 
 
-def test_integers_of_64_bits_are_taken() -> None:
-    assert plain(freeze({"a": 2**64 - 1, "b": -(2**63)})) == {"a": 2**64 - 1, "b": -(2**63)}
-
-
 def test_depth_has_a_limit() -> None:
     freeze(nested(DEPTH_MAX))
     with pytest.raises(EnvelopeTooLarge) as caught:
@@ -211,9 +203,8 @@ def test_any_text_is_read_or_refused(text: str | bytes) -> None:
     assert fault is None or fault.field == "here"
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_json_that_other_readers_let_through_is_refused() -> None:
+    texts: list[tuple[str | bytes, str]] = [
         ('{"a":1,"a":1}', "stands twice"),
         ('{"a":{"b":1,"b":2}}', "stands twice"),
         ("[NaN]", "NaN"),
@@ -222,11 +213,10 @@ def test_any_text_is_read_or_refused(text: str | bytes) -> None:
         ("", "not JSON"),
         (b"\xff", "not UTF-8"),
         ("[" + "9" * 5000 + "]", "5,000 digits"),
-    ],
-)
-def test_json_that_other_readers_let_through_is_refused(text: str | bytes, told: str) -> None:
-    with pytest.raises(EnvelopeError, match=told):
-        read_json(text, field="x")
+    ]
+    for text, told in texts:
+        with pytest.raises(EnvelopeError, match=told):
+            read_json(text, field="x")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +282,7 @@ def test_what_has_no_value_costs_the_part_it_stands_in(part: str, problem: str) 
         freeze({"bad": found["bad"]})
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", '{"a": 1,}', "nul", '{"a": 1} {}'])
-def test_parts_of_what_is_no_json_are_none(text: str) -> None:
-    with pytest.raises(EnvelopeError, match="not JSON"):
-        read_parts(text)
+def test_parts_of_what_is_no_json_are_none() -> None:
+    for text in ("", "{", "{'a': 1}", '{"a": 1,}', "nul", '{"a": 1} {}'):
+        with pytest.raises(EnvelopeError, match="not JSON"):
+            read_parts(text)
