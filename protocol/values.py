@@ -42,15 +42,15 @@ STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
-    """An immutable JSON object with its keys in order. Only ``freeze`` makes one.
+    """An immutable JSON object with its keys in order. Only ``freeze`` and ``freeze_value`` make one.
 
     It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
 
     __slots__ = ("_items",)
 
-    def __init__(self) -> None:
-        self._items: dict[str, Any] = {}
+    def __init__(self, items: dict[str, Any]) -> None:
+        self._items = items
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -277,8 +277,7 @@ class _Freezer:
 
     def array(self, values: list[Any] | tuple[Any, ...], depth: int) -> tuple[Any, ...]:
         self.enter(len(values), depth)
-        frozen = []
-        index = 0
+        frozen, index = [], 0
         try:
             for inner in values:
                 frozen.append(self.value(inner, depth))
@@ -296,16 +295,12 @@ class _Freezer:
             for key, inner in values.items():
                 if not isinstance(key, str):
                     raise _Fault(f"a key is {kind_of(key)}; keys are texts")
-                if type(key) is not str:
-                    key = str.__str__(key)
-                self.text(key)
+                key = self.text(str.__str__(key))
                 found[key] = self.value(inner, depth)
         except _Fault as fault:
             fault.path.append(key if isinstance(key, str) else kind_of(key))
             raise
-        result = FrozenDict()
-        result._items.update(sorted(found.items()))  # sorted by code point, which is also UTF-8's order
-        return result
+        return FrozenDict(dict(sorted(found.items())))  # by code point, which is also UTF-8's order
 
     def enter(self, count: int, depth: int) -> None:
         if depth > DEPTH_MAX:
