@@ -24,7 +24,7 @@ from typing import Any, cast
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 
-from council.protocol.envelope import BODIES, Action, Envelope, MessageType, Proposal, Turn
+from council.protocol.envelope import BODIES, HISTORY_TURNS_MAX, Action, Envelope, MessageType, Proposal, Turn
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge, VersionError
 from council.protocol.metadata import Metadata
 from council.protocol.models import Model
@@ -264,7 +264,7 @@ def _fields(values: Any, kind: type[Model], minor: int, where: str) -> dict[str,
         if fields["action"] is not None:
             fields["action"] = _fields(fields["action"], Action, minor, "content.action.")
         turns = fields.get("history")
-        if type(turns) is tuple:
+        if type(turns) is tuple and len(turns) <= HISTORY_TURNS_MAX:
             fields["history"] = [
                 _fields(turn, Turn, minor, f"content.history[{at}].") for at, turn in enumerate(turns)
             ]

@@ -12,16 +12,17 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainSerializer,
     PlainValidator,
     StringConstraints,
     ValidationInfo,
 )
+from pydantic_core import PydanticCustomError
 
 from council.protocol.metadata import Metadata
 from council.protocol.models import (
-    AS_TUPLE,
     EMPTY,
     Confidence,
     JsonObject,
@@ -29,6 +30,7 @@ from council.protocol.models import (
     Model,
     NotNegative,
     Timestamp,
+    at_most,
     read_timestamp,
     refusal,
     time_text,
@@ -63,8 +65,8 @@ SENDER_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 # It precedes a turn's text in prompts, so it must be a single word.
 TURN_ROLE_PATTERN = r"^[a-z][a-z0-9_-]{0,31}$"
 
-MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN, max_length=NAME_CHARS_MAX)]
-Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN, max_length=NAME_CHARS_MAX)]
+MsgId = Annotated[str, StringConstraints(pattern=MSG_ID_PATTERN), at_most(NAME_CHARS_MAX)]
+Sender = Annotated[str, StringConstraints(pattern=SENDER_PATTERN), at_most(NAME_CHARS_MAX)]
 Summary = Annotated[str, Length(SUMMARY_CHARS_MAX, 1)]
 MarkdownBody = Annotated[str, Length(BODY_CHARS_MAX)]
 Reason = Annotated[str, Length(REASON_CHARS_MAX)]
@@ -88,22 +90,32 @@ class Turn(Model):
     ``role`` is one word: ``user``, ``assistant``, ``tool``, ``system`` or another.
     """
 
-    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN, max_length=NAME_CHARS_MAX)]
+    role: Annotated[str, StringConstraints(pattern=TURN_ROLE_PATTERN), at_most(NAME_CHARS_MAX)]
     text: Annotated[str, Length(HISTORY_CHARS_MAX)]
+
+
+def _few(turns: object) -> object:
+    """Turns as a tuple. Their number is checked before any of them is read."""
+    found = tuple(turns) if isinstance(turns, list) else turns
+    if not isinstance(found, tuple):
+        raise PydanticCustomError("turns", "expected a list of turns, each with its role and text")
+    if len(found) > HISTORY_TURNS_MAX:
+        raise _too_long_a_history("turns", HISTORY_TURNS_MAX, len(found))
+    return found
 
 
 def _short(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     if (found := sum(len(turn.text) for turn in turns)) > HISTORY_CHARS_MAX:
-        raise refusal(
-            f"at most {HISTORY_CHARS_MAX:,} characters of history may come with a proposal; "
-            f"it has {found:,}: leave out the oldest",
-            limit=HISTORY_CHARS_MAX,
-            found=found,
-        )
+        raise _too_long_a_history("characters", HISTORY_CHARS_MAX, found)
     return turns
 
 
-History = Annotated[tuple[Turn, ...], Field(max_length=HISTORY_TURNS_MAX), AS_TUPLE, AfterValidator(_short)]
+def _too_long_a_history(unit: str, limit: int, found: int) -> PydanticCustomError:
+    said = f"at most {limit:,} {unit} of history may come with a proposal; it has {found:,}: leave out the oldest"
+    return refusal(said, limit=limit, found=found)
+
+
+History = Annotated[tuple[Turn, ...], BeforeValidator(_few), AfterValidator(_short)]
 
 
 def _wait_for(others: dict[str, Any]) -> Literal["decisive", "all"]:

@@ -23,7 +23,7 @@ from pydantic import (
     PlainValidator,
     ValidationError,
 )
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import (
@@ -77,9 +77,20 @@ def without_unseen(text: str) -> str:
     return _UNSEEN.sub("", text)
 
 
+def at_most(most: int) -> BeforeValidator:
+    """Refuses a longer text before pydantic encodes it, which it does before it counts characters."""
+
+    def short(value: object) -> object:
+        if isinstance(value, str) and str.__len__(value) > most:
+            raise _too_long(most)
+        return value
+
+    return BeforeValidator(short)
+
+
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The limits of a text, in characters.
+    """The limits of a text, in characters. A longer text is refused before it is read.
 
     A text with a NUL is refused too (rules 4.5), and, by pydantic, one with half of a surrogate pair.
     """
@@ -89,13 +100,19 @@ class Length:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         text = core_schema.str_schema(min_length=self.least, max_length=self.most)
-        return core_schema.no_info_after_validator_function(_without_nul, text)
+        return core_schema.no_info_before_validator_function(self._kept, text)
+
+    def _kept(self, value: object) -> object:
+        if isinstance(value, str):
+            if str.__len__(value) > self.most:
+                raise _too_long(self.most)
+            if str.__contains__(value, "\0"):  # faster than a pattern by a microsecond for each ballot
+                raise refusal(NUL)
+        return value
 
 
-def _without_nul(text: str) -> str:
-    if "\0" in text:
-        raise refusal(NUL)
-    return text
+def _too_long(most: int) -> PydanticKnownError:
+    return PydanticKnownError("string_too_long", {"max_length": most})
 
 
 def _to_utc(moment: datetime) -> datetime:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
@@ -281,15 +283,16 @@ def test_a_history_has_limits_that_say_what_to_do() -> None:
         return fields("PROPOSAL", content__history=[{"role": "tool", "text": "x" * characters}] * turns)
 
     Envelope.build(**session(HISTORY_TURNS_MAX, HISTORY_CHARS_MAX // HISTORY_TURNS_MAX))
-    for turns, characters, limit in (
-        (HISTORY_TURNS_MAX + 1, 0, HISTORY_TURNS_MAX),
-        (2, HISTORY_CHARS_MAX // 2 + 1, HISTORY_CHARS_MAX),
+    for turns, characters, unit, limit in (
+        (HISTORY_TURNS_MAX + 1, 0, "turns", HISTORY_TURNS_MAX),
+        (2, HISTORY_CHARS_MAX // 2 + 1, "characters", HISTORY_CHARS_MAX),
     ):
         error = refused(session(turns, characters))
         assert isinstance(error, EnvelopeTooLarge)
         assert (error.field, error.limit) == ("content.history", limit)
         assert error.found > limit
-        assert f"at most {limit:,}" in str(error)
+        assert f"at most {limit:,} {unit}" in str(error)
+        assert "leave out the oldest" in str(error)
 
 
 @each(("word", "name"), [(word, name) for word in TYPES for name in CONTENTS[word]])
@@ -341,31 +344,50 @@ def test_texts_have_limits_in_characters() -> None:
         assert len(str(error)) < 300
 
 
-def test_a_text_that_is_far_too_long_is_too_large_wherever_it_stands() -> None:
-    text = "é" * (CHARS_MAX + 1)
+@pytest.mark.parametrize(
+    ("word", "name", "field"),
+    [
+        ("PROPOSAL", "content__summary", "content.summary"),
+        ("PROPOSAL", "content__body", "content.body"),
+        ("PROPOSAL", "content__supersedes", "content.supersedes"),
+        ("VOTE", "content__reason", "content.reason"),
+        ("INFO", "content__kind", "content.kind"),
+        ("INFO", "content__text", "content.text"),
+        ("VOTE", "msg_id", "msg_id"),
+        ("VOTE", "parent_id", "parent_id"),
+        ("VOTE", "sender", "sender"),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_unread(word: str, name: str, field: str) -> None:
+    refused_unread(lambda text: fields(word, **{name: text}), field)
 
-    def turn(role: str, said: str) -> dict[str, Any]:
-        return fields("PROPOSAL", content__history=[{"role": role, "text": said}])
+
+def test_texts_inside_a_proposal_that_are_too_long_are_refused_unread() -> None:
+    def turn(role: str, text: str) -> dict[str, Any]:
+        return fields("PROPOSAL", content__history=[{"role": role, "text": text}])
 
     def trace(parent: str, state: str) -> dict[str, Any]:
         return fields(metadata={"traceparent": parent, "tracestate": state})
 
     parent = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-    for given, field in (
-        (fields("PROPOSAL", content__supersedes=text), "content.supersedes"),
-        (fields(msg_id=text), "msg_id"),
-        (fields(parent_id=text), "parent_id"),
-        (fields(sender=text), "sender"),
-        (turn("user", text), "content.history[0].text"),
-        (turn(text, "hello"), "content.history[0].role"),
-        (fields("PROPOSAL", content__action={"tool": text, "args": {}}), "content.action.tool"),
-        (fields("INFO", content__data={"a": text}), "content.data.a"),
-        (trace(text, ""), "metadata.traceparent"),
-        (trace(parent, text), "metadata.tracestate"),
-    ):
-        error = refused(given)
-        assert isinstance(error, EnvelopeTooLarge), field
-        assert (error.field, error.found > CHARS_MAX) == (field, True)
+    refused_unread(lambda text: turn("user", text), "content.history[0].text")
+    refused_unread(lambda text: turn(text, "hello"), "content.history[0].role")
+    refused_unread(
+        lambda text: fields("PROPOSAL", content__action={"tool": text, "args": {}}), "content.action.tool"
+    )
+    refused_unread(lambda text: fields("INFO", content__data={"a": text}), "content.data.a")
+    refused_unread(lambda text: trace(text, ""), "metadata.traceparent")
+    refused_unread(lambda text: trace(parent, text), "metadata.tracestate")
+
+
+def refused_unread(envelope: Callable[[str], dict[str, Any]], field: str) -> None:
+    """A text that was read has its bytes in UTF-8 kept inside it by Python, which makes it larger."""
+    text = "é" * (CHARS_MAX + 1)
+    unread = sys.getsizeof(text)
+    error = refused(envelope(text))
+    assert isinstance(error, EnvelopeTooLarge)
+    assert (error.field, error.found > CHARS_MAX) == (field, True)
+    assert sys.getsizeof(text) == unread
 
 
 @pytest.mark.parametrize("depth", [33, 1_000, 50_000])
