@@ -18,7 +18,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 # What is counted of decisions beside their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have so many bytes at most, and each so many beside its own.
-BYTES_MAX, EVENT_BYTES = 8 * 2**20, 150
+BYTES_MAX, EVENT_BYTES = 4 * 2**20, 150
 # Refusals that watchers are told of in a minute; a fault in a client shows in the first few.
 REFUSALS_TOLD_MAX = 200
 
@@ -69,6 +69,21 @@ class Flood:
         return why
 
 
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    """An announcement, packed: thousands of these are kept, and the garbage collector need not look at them."""
+
+    at: float
+    kind: type[do.Effect]
+    packed: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.packed) + EVENT_BYTES
+
+    def effect(self) -> do.Effect:
+        return msgspec.msgpack.decode(self.packed, type=self.kind)
+
+
 class Feed:
     """The last ``kept_max`` announcements, packed, while these have few bytes; the newest in any case.
 
@@ -77,7 +92,7 @@ class Feed:
 
     def __init__(self, kept_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.position = 0
-        self._kept: deque[tuple[float, type[do.Effect], bytes]] = deque()
+        self._kept: deque[_Kept] = deque()
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._bytes = self._new = self._new_bytes = 0
         # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
@@ -85,17 +100,16 @@ class Feed:
 
     def newest(self, count: int) -> list[tuple[float, do.Effect]]:
         """The newest ``count`` announcements, or as many as are kept, oldest first, each with its time."""
-        newest = islice(reversed(self._kept), count)
-        return [(at, msgspec.msgpack.decode(packed, type=of)) for at, of, packed in newest][::-1]
+        return [(kept.at, kept.effect()) for kept in islice(reversed(self._kept), count)][::-1]
 
     def append(self, wall_s: float, effect: do.Effect) -> None:
         self.position += 1
-        packed = _ENCODER.encode(effect)
-        self._kept.append((wall_s, type(effect), packed))
-        self._bytes += len(packed) + EVENT_BYTES
+        kept = _Kept(wall_s, type(effect), _ENCODER.encode(effect))
+        self._kept.append(kept)
+        self._bytes += kept.size
         while len(self._kept) > self._kept_max or (self._bytes > self._bytes_max and len(self._kept) > 1):
-            self._bytes -= len(self._kept.popleft()[2]) + EVENT_BYTES
-        self._new, self._new_bytes = self._new + 1, self._new_bytes + len(packed) + EVENT_BYTES
+            self._bytes -= self._kept.popleft().size
+        self._new, self._new_bytes = self._new + 1, self._new_bytes + kept.size
         if 2 * self._new >= self._kept_max or 2 * self._new_bytes >= self._bytes_max:
             self._new = self._new_bytes = 0
             for look in self.watchers:
@@ -123,7 +137,7 @@ class Feed:
         first = position + 1 - oldest
         found = []
         for index in range(first, min(first + limit, len(self._kept))):
-            wall_s, of, packed = self._kept[index]
-            data = plain(msgspec.msgpack.decode(packed, type=of))
-            found.append({"position": oldest + index, "at": wall_s, "kind": ANNOUNCED[of].kind, "data": data})
+            kept = self._kept[index]
+            data, kind = plain(kept.effect()), ANNOUNCED[kept.kind].kind
+            found.append({"position": oldest + index, "at": kept.at, "kind": kind, "data": data})
         return found
