@@ -35,7 +35,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
-from council.runtime.driver import Driver
+from council.runtime.driver import Driver, Opened
 from council.runtime.durable_state import escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.questions import (
@@ -193,16 +193,16 @@ class Coordinator:
         # All before any: what was received must be kept, whatever stands behind it.
         for wrong in (each for each in batch if not isinstance(each, bytes)):
             raise EnvelopeError(f"envelope: expected bytes, found {type(wrong).__name__}", field="envelope")
-        unfit: Mapping[bytes, CouncilError] = {}
         async with known.turn:  # a cancellation does not overtake the proposal that is still measured
             if batch:
                 self._refuse_if_troubled()
-            if batch and self._fitting is not None:
-                unfit = await self._fitting.problems(batch, self._driver.senders.keyring, self.council_id)
+            arrived = [self._driver.open(sealed) for sealed in batch]
+            if arrived and self._fitting is not None:
+                arrived = [await self._measured(self._fitting, each) for each in arrived]
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
             known.seen_s = self._clock.uptime()
-            await self._take_in(batch, session, unfit)
+            await self._accept(arrived, session)
             self._settle()
         reply = await known.mailbox.collect(
             lambda: self._broken is None and self._driver.announcements.owes(session)
@@ -211,14 +211,19 @@ class Coordinator:
         self._refuse_if_broken()
         return reply
 
-    async def _take_in(
-        self, batch: Sequence[bytes], session: str, unfit: Mapping[bytes, CouncilError]
-    ) -> None:
-        """Has the driver receive these, and says why of those that can't be taken in."""
+    @staticmethod
+    async def _measured(fitting: Fitting, opened: Opened) -> Opened:
+        """The envelope with the reason why it is a proposal that fits no seat, if it is one."""
+        if opened.envelope is None:
+            return opened
+        return opened._replace(unfit=await fitting.problem(opened.envelope))
+
+    async def _accept(self, arrived: Iterable[Opened], session: str) -> None:
+        """Has the driver receive these; answers those that can't be kept with the store's error."""
         now = self._clock.now()
-        for sealed in batch:
+        for opened in arrived:
             trouble = self._journal.trouble
-            while trouble is None and (away := self._driver.receive(sealed, now, session, unfit.get(sealed))):
+            while trouble is None and (away := self._driver.receive(opened, now, session)):
                 self._settle()  # for what stands before it: the read takes a while, and may be cancelled
                 try:
                     await self._take_back(away)
@@ -227,7 +232,7 @@ class Coordinator:
                     trouble = error
                 now = self._clock.now()
             if trouble is not None:
-                self._notify_sessions((session,), failure(sealed, trouble))
+                self._notify_sessions((session,), failure(opened.sealed, trouble))
             if len(self._driver.outbox.to_seats) >= HAND_ON_AT:
                 self._settle()  # the seats begin while the rest is read
 
@@ -243,15 +248,15 @@ class Coordinator:
     def _receive(self, items: Sequence[bytes]) -> None:
         """Takes what a seat sent."""
         now = self._clock.now()
-        for sealed in items:
-            if self._driver.receive(sealed, now) is not None:
-                self._read_back.receive_later(sealed)
+        for opened in map(self._driver.open, items):
+            if self._driver.receive(opened, now) is not None:
+                self._read_back.receive_later(opened)
         self._settle()
 
-    def _receive_late(self, sealed: bytes) -> Away | None:
+    def _receive_late(self, opened: Opened) -> Away | None:
         if self._broken is not None:
             return None
-        away = self._driver.receive(sealed, self._clock.now())
+        away = self._driver.receive(opened, self._clock.now())
         self._settle()
         return away
 

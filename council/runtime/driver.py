@@ -1,8 +1,8 @@
 """Opens envelopes, steps the core, and says what to keep and what to send. Moves no bytes and has no clock.
 
-The shell calls ``receive`` for each sealed envelope, and ``wake`` when a deadline is due. If ``receive`` returns an
-``Away``, nothing was done: the shell takes the proposal back and calls again. The shell writes the records of
-``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
+The shell calls ``open`` once for each sealed envelope and then ``receive``, and ``wake`` when a deadline is due. If
+``receive`` returns an ``Away``, nothing was done: the shell takes the proposal back and calls again. It writes the
+records of ``drain`` to the journal, then calls ``saved``. It sends the messages of ``outbox.to_seats`` and
 ``announcements.to_sessions``. The order is receive → step → journal → tell. An effect that tells somebody of an event
 is held until ``saved`` says that its record is kept (rules 4.7). An effect that only makes seats think is sent at
 once. ``runtime.commit`` decides when to write.
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+from typing import NamedTuple
 
 from council.core import effects as do
 from council.core import events as ev
@@ -39,6 +40,20 @@ from council.runtime.used_ids import UsedIds
 
 # Effects that tell nobody of the event; all others wait until its record is kept.
 _AT_ONCE = (*do.THINK, do.NoteIgnored, do.AnswerAgain)
+
+
+class Opened(NamedTuple):
+    """A sealed envelope that has arrived: its ``envelope``, or the ``error`` if it can't be opened.
+
+    ``key`` is the key that verified it. ``unfit`` is the reason why no seat can be shown this proposal, if it is a
+    new one (rules 2.2).
+    """
+
+    sealed: bytes
+    envelope: Envelope | None = None
+    key: bytes = b""
+    error: CouncilError | None = None
+    unfit: CouncilError | None = None
 
 
 class Driver:
@@ -191,57 +206,73 @@ class Driver:
 
     # What arrives
 
-    def receive(
-        self,
-        sealed: bytes,
-        now: tuple[float, float],
-        session: str | None = None,
-        unfit: CouncilError | None = None,
-    ) -> Away | None:
-        """Handles one sealed envelope; whatever is wrong with it is journaled, counted and answered.
-
-        ``unfit``: why no seat could be shown the proposal that it is, were it a new one (rules 2.2). Gives a decided
-        proposal that it names and that is away: then nothing was done, and it is to be taken back first.
-        """
-        if now != self._woken_at:  # the envelopes of one call share a moment
-            self.wake(now)
-        sender, msg_id, envelope = "?", "?", None
+    def open(self, sealed: bytes) -> Opened:
+        """Verifies, decodes and validates an envelope, once, for ``receive``."""
         try:
             envelope = self.senders.keyring.open(sealed, self.council_id)
-            sender, msg_id = envelope.sender, envelope.msg_id
-            if is_piece(envelope, self.senders.roles.get(sender)):
-                self._pass_on(envelope)
-                return None
-            identity = digest(sealed)
-            event = event_of(envelope, len(sealed), identity, self.senders.roles.get(sender))
-            self._refuse_early(event, sender, msg_id, identity, unfit)
-            if (away := self._first_away(event)) is not None:
-                return away
-            before = self._position
-            if isinstance(event, ev.IdentityChanged) and msg_id in self._ids:  # whatever has come since
-                self.ignored["the same change of the identity again"] += 1
-            else:
-                event = judged(self.state, event, now[0]) if isinstance(event, ev.IdentityChanged) else event
-                self._step(event, now, sealed, session, msg_id)
-            if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
-                self._ids.add(msg_id, identity)
-                if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
-                    self.announcements.trace(msg_id, envelope.metadata)
         except InternalError:
             raise  # our own fault, not the sender's
         except CouncilError as error:
-            if (ballot := unreadable(error, sealed)) is not None:  # its seat is asked once more (rules 1.2)
+            return Opened(sealed, error=error)
+        return Opened(sealed, envelope, self.senders.keyring.key(envelope.sender))
+
+    def receive(self, opened: Opened, now: tuple[float, float], session: str | None = None) -> Away | None:
+        """Handles an envelope of ``open``; if it can't be accepted, that is journaled, counted and answered.
+
+        Returns a decided proposal that it names and that is away. Then nothing was done: the shell takes the
+        proposal back and calls again.
+        """
+        if now != self._woken_at:  # the envelopes of one call share a moment
+            self.wake(now)
+        if opened.envelope is not None and not self.senders.keyring.matches(
+            opened.envelope.sender, opened.key
+        ):
+            opened = self.open(
+                opened.sealed
+            )  # while it waited its sender left; another may have the name now
+        envelope = opened.envelope
+        try:
+            if envelope is None:
+                assert opened.error is not None
+                raise opened.error
+            if is_piece(envelope, self.senders.roles.get(envelope.sender)):
+                self._pass_on(envelope)
+                return None
+            return self._accept(opened, envelope, now, session)
+        except InternalError:
+            raise
+        except CouncilError as error:
+            if (
+                ballot := unreadable(error, opened.sealed)
+            ) is not None:  # its seat is asked once more (rules 1.2)
                 with suppress(Refused):
                     if (away := self._first_away(ballot)) is None:
-                        self._step(ballot, now, sealed)
+                        self._step(ballot, now, opened.sealed)
                     return away
-            if isinstance(error, EnvelopeError):
-                sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
-            self._refuse(error, sender, msg_id, now, sealed, session)
-            if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
-                denied = do.DenyCall(sender, about, msg_id, printable(error.message), again=True)
-                self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
+            self._refuse(error, opened, now, session)
             return None
+
+    def _accept(
+        self, opened: Opened, envelope: Envelope, now: tuple[float, float], session: str | None
+    ) -> Away | None:
+        """Steps the core by an authentic envelope. Raises the reason if it is refused."""
+        sealed, msg_id = opened.sealed, envelope.msg_id
+        identity = digest(sealed)
+        event = event_of(envelope, len(sealed), identity, self.senders.roles.get(envelope.sender))
+        self._refuse_early(event, envelope.sender, msg_id, identity, opened.unfit)
+        if (away := self._first_away(event)) is not None:
+            return away
+        before = self._position
+        if not isinstance(event, ev.IdentityChanged):
+            self._step(event, now, sealed, session, msg_id)
+        elif msg_id in self._ids:  # whatever has come since
+            self.ignored["the same change of the identity again"] += 1
+        else:
+            self._step(judged(self.state, event, now[0]), now, sealed, session, msg_id)
+        if self._position > before:  # what leaves no record uses up no id; a replay knows the same ones
+            self._ids.add(msg_id, identity)
+            if envelope.metadata is not None and isinstance(event, ev.ProposalSubmitted):
+                self.announcements.trace(msg_id, envelope.metadata)
         if session is not None:
             self._acknowledge(event, sealed, session)
         return None
@@ -359,20 +390,21 @@ class Driver:
             self.refused["unreadable_ballot"] += 1
 
     def _refuse(
-        self,
-        error: CouncilError,
-        sender: str,
-        msg_id: str,
-        now: tuple[float, float],
-        sealed: bytes,
-        session: str | None,
+        self, error: CouncilError, opened: Opened, now: tuple[float, float], session: str | None
     ) -> None:
-        self._step(
-            ev.EnvelopeRefused(printable(sender), printable(msg_id), error.code, printable(error.message)),
-            now,
-        )
+        """Journals that an envelope was refused, and tells its sender why."""
+        envelope, sender, msg_id = opened.envelope, "?", "?"
+        if envelope is not None:
+            sender, msg_id = envelope.sender, envelope.msg_id
+        if isinstance(error, EnvelopeError):
+            sender, msg_id = error.facts.get("sender") or sender, error.facts.get("msg_id") or msg_id
+        why = printable(error.message)
+        self._step(ev.EnvelopeRefused(printable(sender), printable(msg_id), error.code, why), now)
         if session is not None:
-            self._reply(session, failure(sealed, error))
+            self._reply(session, failure(opened.sealed, error))
+        if envelope is not None and sender in self.state.seats and (about := reserved_for(envelope)):
+            denied = do.DenyCall(sender, about, msg_id, why, again=True)
+            self.announcements.hold(denied, self._position, now)  # its seat waits for an answer
 
     # What leaves
 

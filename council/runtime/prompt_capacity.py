@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from council.agents.messaging.logs import get_logger
@@ -22,7 +21,6 @@ from council.config.charter_files import charter_files_of
 from council.config.settings import CouncilConfig
 from council.protocol.envelope import Envelope, Proposal
 from council.protocol.errors import CouncilError, Refused, TokenBudgetError
-from council.protocol.signing import Keyring
 from council.protocol.values import plain
 
 log = get_logger("council")
@@ -88,21 +86,8 @@ class PromptCapacities:
         self._loading = threading.Lock()
         self._rooms: list[PromptCapacity] | None = None
 
-    async def problems(
-        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
-    ) -> dict[bytes, CouncilError]:
-        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""
-        found = {}
-        for sealed in batch:
-            try:
-                envelope = keyring.open(sealed, council_id)
-            except CouncilError:
-                continue  # the driver refuses it with a reason
-            if (problem := await self._why_not(envelope)) is not None:
-                found[sealed] = problem
-        return found
-
-    async def _why_not(self, envelope: Envelope) -> CouncilError | None:
+    async def problem(self, envelope: Envelope) -> CouncilError | None:
+        """The reason why this is a proposal that fits no seat; None for any other envelope."""
         content = envelope.content
         if not isinstance(content, Proposal):
             return None

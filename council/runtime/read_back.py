@@ -10,7 +10,7 @@ from council.agents.messaging.logs import get_logger
 from council.journal.record import PASSING
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S
-from council.runtime.driver import Driver
+from council.runtime.driver import Driver, Opened
 
 log = get_logger("council")
 
@@ -21,11 +21,11 @@ WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 2**20
 class ReadBack:
     """For one coordinator, on its event loop. ``receive`` has the driver receive a seat's message now."""
 
-    def __init__(self, driver: Driver, receive: Callable[[bytes], Away | None]) -> None:
+    def __init__(self, driver: Driver, receive: Callable[[Opened], Away | None]) -> None:
         self._driver = driver
         self._receive = receive
         self._turn = asyncio.Lock()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[Opened] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -36,31 +36,31 @@ class ReadBack:
                 closed = await asyncio.to_thread(self._driver.archive.fetch, now)
                 self._driver.take_back(now, closed)
 
-    def receive_later(self, sealed: bytes) -> None:
+    def receive_later(self, opened: Opened) -> None:
         """Takes a seat's message in once what it names is read back, however long the store is away.
 
         Such messages keep their order among themselves. Messages about other proposals overtake them.
         """
-        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(sealed) > WAITING_BYTES_MAX:
+        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(opened.sealed) > WAITING_BYTES_MAX:
             why = f"{len(self._waiting)} messages wait for decisions to be read back"
             log.warning("late message dropped", why=why)
             return
-        self._waiting.append(sealed)
-        self._waiting_bytes += len(sealed)
+        self._waiting.append(opened)
+        self._waiting_bytes += len(opened.sealed)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._receive_waiting())
 
     async def _receive_waiting(self) -> None:
         while self._waiting:
-            sealed = self._waiting.popleft()
-            self._waiting_bytes -= len(sealed)
+            opened = self._waiting.popleft()
+            self._waiting_bytes -= len(opened.sealed)
             try:
-                await self._receive_one(sealed)
+                await self._receive_one(opened)
             except Exception as error:  # noqa: BLE001 - costs this message only, and those behind it are received
                 log.error("late message dropped", why=str(error) or type(error).__name__)
 
-    async def _receive_one(self, sealed: bytes) -> None:
-        while (away := self._receive(sealed)) is not None:
+    async def _receive_one(self, opened: Opened) -> None:
+        while (away := self._receive(opened)) is not None:
             try:
                 await self.take_back(away)
             except PASSING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError
-from council.protocol.signing import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,5 @@ class Transport(Protocol):
 class Fitting(Protocol):
     """Checks proposals before they are accepted (rules 2.2)."""
 
-    async def problems(
-        self, batch: Sequence[bytes], keyring: Keyring, council_id: str
-    ) -> Mapping[bytes, CouncilError]:
-        """Those of these sealed envelopes that are proposals which fit no seat, each with the reason."""
+    async def problem(self, envelope: Envelope) -> CouncilError | None:
+        """The reason why this is a proposal that fits no seat; None for any other envelope."""

@@ -172,7 +172,7 @@ class Hand:
     # Doing
 
     def receive(self, sealed: bytes, session: str | None = None, *, save: bool = True) -> None:
-        self.driver.receive(sealed, self.now, session)
+        self.driver.receive(self.driver.open(sealed), self.now, session)
         if save:
             self.save()
 

@@ -19,6 +19,7 @@ from council.core.state import Decision
 from council.journal import snapshots
 from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
 from council.runtime import archive, read_back
+from council.runtime.driver import Opened
 from council.runtime.hash_index import BUCKETS, HashIndex, key_of
 from council.runtime.messages import Acknowledged, Failed, Told
 from tests.patience import HANG_S
@@ -49,7 +50,7 @@ class Kept:
 
     def receive(self, sealed: bytes, session: str | None = "s1") -> None:
         driver = self.hand.driver
-        while (away := driver.receive(sealed, self.hand.now, session)) is not None:
+        while (away := driver.receive(driver.open(sealed), self.hand.now, session)) is not None:
             driver.take_back(away, driver.archive.fetch(away))
             self.taken_back += 1
         self.hand.save()
@@ -578,19 +579,19 @@ def test_late_messages_of_seats_are_few_keep_their_order_and_end(monkeypatch: py
             kept.propose()
         away = kept.hand.driver.away(proposal_id)
 
-        def receive(sealed: bytes) -> Any:
-            heard.append(sealed)
-            return away if sealed == b"1" else None
+        def receive(opened: Opened) -> Any:
+            heard.append(opened.sealed)
+            return away if opened.sealed == b"1" else None
 
         late = read_back.ReadBack(kept.hand.driver, receive)
-        late.receive_later(b"1")
+        late.receive_later(Opened(b"1"))
         await until(lambda: heard)
         for sealed in (b"2", b"3", b"4"):
-            late.receive_later(sealed)
+            late.receive_later(Opened(sealed))
         gate.set()  # what is read is no part: that message is dropped, and the next two are received
         await until(lambda: len(heard) == 3)
         assert heard == [b"1", b"2", b"3"]
-        late.receive_later(b"1")
+        late.receive_later(Opened(b"1"))
         await late.end()
         assert late._task is not None
         assert late._task.done()

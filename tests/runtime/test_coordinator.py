@@ -224,11 +224,10 @@ class SlowFitting:
     def __init__(self) -> None:
         self.gate, self.asked = asyncio.Event(), 0
 
-    async def problems(self, batch: Sequence[bytes], keyring: Any, council_id: str) -> dict[bytes, Any]:
+    async def problem(self, envelope: Envelope) -> None:
         self.asked += 1
         if self.asked == 1:
             await self.gate.wait()
-        return {}
 
 
 def test_what_a_session_sends_later_does_not_overtake_what_is_still_measured() -> None:

@@ -26,7 +26,7 @@ from council.protocol.errors import (
 from council.protocol.values import plain
 from council.runtime import feed as feed_module
 from council.runtime import messages, senders
-from council.runtime.driver import Driver
+from council.runtime.driver import Driver, Opened
 from council.runtime.event_reader import PARTS
 from council.runtime.messages import Acknowledged, Failed, Told, from_bytes, reference, to_bytes
 from council.runtime.outbox import SHOWN_REASON_MAX
@@ -327,7 +327,7 @@ def test_a_refusal_keeps_its_facts_on_the_way_to_the_client() -> None:
 def test_a_refusal_keeps_the_facts_that_are_short_and_no_others(hand: Hand) -> None:
     """Mutation: to tell all facts tells a novel, or what is no data at all."""
     facts = {"sender": "x" * 200, "why": "y" * 201, "open_ids": ["a"], "object": object(), "n": 1, "s": 0.5}
-    hand.driver._refuse(Refused("no", code="closed", **facts), "lite", "aaaaaaaa", hand.now, b"sealed", "s1")
+    hand.driver.receive(Opened(b"sealed", error=Refused("no", code="closed", **facts)), hand.now, "s1")
     hand.save()
     failed = hand.failed()
     assert failed.facts == {"code": "closed", "sender": "x" * 200, "n": 1, "s": 0.5}
@@ -338,10 +338,10 @@ def test_a_refusal_keeps_the_facts_that_are_short_and_no_others(hand: Hand) -> N
 
 
 def test_a_long_error_is_told_and_kept_by_its_beginning(hand: Hand) -> None:
-    hand.driver._refuse(EnvelopeError("é" * 50_000), "lite", "aaaaaaaa", hand.now, b"sealed", "s1")
+    hand.driver.receive(Opened(b"sealed", error=EnvelopeError("é" * 50_000)), hand.now, "s1")
     hand.save()
     assert hand.failed().message == "é" * 2_000
-    assert newest(hand) == ev.EnvelopeRefused("lite", "aaaaaaaa", "malformed", "é" * 2_000)
+    assert newest(hand) == ev.EnvelopeRefused("?", "?", "malformed", "é" * 2_000)
 
 
 HUGE = {
@@ -1164,3 +1164,16 @@ def test_a_told_decision_is_the_same_decision_on_the_other_side(hand: Hand) -> N
     decision = hand.decision()
     back = messages.from_bytes(messages.to_bytes(Told(decision)))
     assert back == Told(decision)
+
+
+def test_an_envelope_whose_sender_has_left_is_opened_again() -> None:
+    """Another client may have the name by then. Mutation: what waited is accepted by the old key."""
+    hand = Hand()
+    proposed = hand.envelope("client", "PROPOSAL", {"summary": "do it"})
+    opened = hand.driver.open(hand.sealed(proposed))
+    hand.driver.retire("client")
+    hand.driver.join("client", "proposer", b"n" * 32)
+    hand.driver.receive(opened, hand.now, "s1")
+    hand.save()
+    assert hand.failed().code == "forged"
+    assert not hand.driver.state.open
