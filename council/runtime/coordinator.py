@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -50,7 +50,6 @@ from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
 from council.runtime.surroundings import Clock, Fitting, Transport
-from council.runtime.watcher import Look
 
 log = get_logger("council")
 T = TypeVar("T")
@@ -63,6 +62,15 @@ WATCHERS_MAX = 1_000
 EVENTS_MAX = 1_000
 # Deliveries that are handed on while a large batch is still being read: enough to fill a call to each seat.
 HAND_ON_AT = 300
+
+
+class View(NamedTuple):
+    """What watchers read: ``now`` is in uptime and Unix seconds; records are kept up to ``kept_position``."""
+
+    driver: Driver
+    journal: Journal
+    now: tuple[float, float]
+    kept_position: int
 
 
 @dataclass(slots=True)
@@ -342,9 +350,9 @@ class Coordinator:
             found = self._driver.announcements.feed.after(after, limit)
         return found
 
-    def read(self, look: Look) -> None:
-        """Has ``look`` see how things are now, from this loop; it changes nothing (``watcher``)."""
-        look(self._driver, self._journal, self._clock.now(), self._commit.kept_position)
+    def view(self) -> View:
+        """The coordinator as its watchers read it (``telemetry.watcher``)."""
+        return View(self._driver, self._journal, self._clock.now(), self._commit.kept_position)
 
     def _lag(self) -> int:
         return self._driver.position - self._commit.kept_position

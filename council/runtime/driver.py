@@ -473,10 +473,6 @@ class Driver:
         """
         return how_it_stands(self.state, proposal_id)
 
-    def payload(self, proposal_id: str) -> bytes | None:
-        """The bytes of an open proposal's envelope."""
-        return self.outbox.payloads.get(proposal_id)
-
     def escalations(self) -> list[Escalation]:
         """The proposals that wait for a human, oldest first."""
         return escalations(self.state.open)

@@ -18,11 +18,10 @@ import structlog
 
 from council.agents.messaging.logs import get_logger
 from council.kinds.table import ANNOUNCED
-from council.runtime.watcher import Announced, Readable, Watcher
+from council.telemetry.watcher import Announced, Viewable, Watcher
 
 if TYPE_CHECKING:
-    from council.journal.record import Journal
-    from council.runtime.driver import Driver
+    from council.runtime.coordinator import View
 
 # 100,000 decisions, and as many before them.
 FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
@@ -34,7 +33,7 @@ class EventLog(Watcher):
     A file that can't be written is told once on the process's own log, and the council goes on without.
     """
 
-    def __init__(self, council: str, coordinator: Readable, folder: Path) -> None:
+    def __init__(self, council: str, coordinator: Viewable, folder: Path) -> None:
         self._file: _File | None = None
         self.path = folder / f"{council}.log"
         try:
@@ -50,9 +49,7 @@ class EventLog(Watcher):
         )
         super().__init__(coordinator)
 
-    def see(
-        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
-    ) -> None:
+    def see(self, announced: Announced, view: View) -> None:
         if self._file is None:
             return
         for wall_s, effect in announced:

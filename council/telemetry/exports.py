@@ -13,8 +13,8 @@ from typing import Any
 from council.agents.messaging.logs import get_logger
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError
-from council.runtime.watcher import Readable, Watcher
 from council.telemetry.metrics import Meter, MetricsServer, Registry, Sink
+from council.telemetry.watcher import Viewable, Watcher
 
 log = get_logger("council")
 
@@ -28,7 +28,7 @@ class Exports:
     def __init__(
         self,
         config: CouncilConfig,
-        coordinator: Readable,
+        coordinator: Viewable,
         *,
         sinks: Sequence[Sink] = (),
         watchers: Sequence[Watcher] = (),

@@ -23,12 +23,12 @@ from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
 from council.runtime.durable_state import escalations
-from council.runtime.watcher import Announced, Readable, Watcher
+from council.telemetry.watcher import Announced, Viewable, Watcher
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from council.journal.record import Journal
+    from council.runtime.coordinator import View
     from council.runtime.driver import Driver
 
 # Series of one metric; 15 seats with 13 models or reasons each are far from it.
@@ -103,7 +103,7 @@ class Sink(Protocol):
 class Meter(Watcher):
     """Tells the sinks what it found at a coordinator; from when it was made on, it counts."""
 
-    def __init__(self, council: str, coordinator: Readable, sinks: Sequence[Sink]) -> None:
+    def __init__(self, council: str, coordinator: Viewable, sinks: Sequence[Sink]) -> None:
         self._council = council
         self._sinks = tuple(sinks)
         self._series: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}
@@ -144,7 +144,8 @@ class Meter(Watcher):
 
     # Looking
 
-    def begin(self, driver: Driver, now: tuple[float, float]) -> None:
+    def begin(self, view: View) -> None:
+        driver = view.driver
         for name, counts in (
             ("council_refused_envelopes", driver.refused),
             ("council_ignored_envelopes", driver.ignored),
@@ -153,10 +154,9 @@ class Meter(Watcher):
         for seat in driver.state.seats.values():
             self._counted["council_seat_restarts", seat.name] = seat.boot - seat.handed_on
 
-    def see(
-        self, announced: Announced, driver: Driver, journal: Journal, now: tuple[float, float], kept: int
-    ) -> None:
-        uptime_s, wall_s = now
+    def see(self, announced: Announced, view: View) -> None:
+        driver, journal = view.driver, view.journal
+        uptime_s, wall_s = view.now
         for _, effect in announced:
             self._count(effect)
         self._read_seats(driver, uptime_s)
@@ -165,7 +165,7 @@ class Meter(Watcher):
             records, seconds = journal.commits.popleft()
             self._record("council_journal_batch_records", records)
             self._record("council_journal_commit_duration_seconds", seconds)
-        self._record("council_journal_lag_records", max(driver.position - kept, 0))
+        self._record("council_journal_lag_records", max(driver.position - view.kept_position, 0))
         self._record("council_journal_stalled", journal.trouble is not None)
         self._read_budget(driver)
         self._record("council_coordinator_epoch", driver.state.epoch)
