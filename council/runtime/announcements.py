@@ -6,7 +6,7 @@ What tells somebody of an event is held until the event's record is kept (rules 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
@@ -16,7 +16,6 @@ from council.protocol.metadata import Metadata
 from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.messages import Message, Told
 from council.runtime.outbox import TO_ONE
-from council.runtime.senders import Watchers
 
 # Somebody waits for these, or should look at them; all others are for whoever watches.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
@@ -154,3 +153,37 @@ class Announcements:
         self.traced[proposal_id] = metadata
         if len(self.traced) > TRACED_MAX:
             self.traced.popitem(last=False)
+
+
+class Watchers:
+    """Which sessions wait for which proposals, indexed both ways."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, set[str]] = {}
+        self._proposals: dict[str, set[str]] = {}
+
+    def add(self, proposal_id: str, session: str) -> None:
+        self._sessions.setdefault(proposal_id, set()).add(session)
+        self._proposals.setdefault(session, set()).add(proposal_id)
+
+    def of(self, proposal_id: str) -> Collection[str]:
+        return self._sessions.get(proposal_id, ())
+
+    def waits(self, session: str) -> bool:
+        return session in self._proposals
+
+    def end(self, proposal_id: str) -> None:
+        """Removes a decided proposal."""
+        for session in self._sessions.pop(proposal_id, ()):
+            self._drop(self._proposals, session, proposal_id)
+
+    def forget(self, session: str) -> None:
+        """Removes a closed session."""
+        for proposal_id in self._proposals.pop(session, ()):
+            self._drop(self._sessions, proposal_id, session)
+
+    @staticmethod
+    def _drop(where: dict[str, set[str]], name: str, one: str) -> None:
+        where[name].discard(one)
+        if not where[name]:
+            del where[name]

@@ -27,7 +27,7 @@ from council.core import events as ev
 from council.core.state import Closed, Granted
 from council.kinds.row import fact
 from council.protocol.errors import InternalError, Refused, StoreCorrupt
-from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of
+from council.runtime.used_ids import KEY_BYTES, HashIndex, key_of
 
 # A part has so many decided proposals at most: reading one of them back decodes its part.
 PART_MAX = 1_000

@@ -35,8 +35,7 @@ from council.protocol.errors import (
 from council.runtime import messages
 from council.runtime.archive import Away
 from council.runtime.commit import TROUBLE_CHECK_S, Commit
-from council.runtime.driver import Driver, Opened
-from council.runtime.durable_state import escalations
+from council.runtime.driver import Driver, Opened, escalations
 from council.runtime.messages import Message, Stalled, failure
 from council.runtime.questions import (
     AskDecision,

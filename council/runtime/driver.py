@@ -18,24 +18,39 @@ from typing import NamedTuple
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.proposals import how_it_stands
-from council.core.state import CouncilState, Decision, Escalation, Moment, Rules, new_council
+from council.core.proposals import how_it_stands, stands
+from council.core.state import (
+    CouncilState,
+    Decision,
+    Escalation,
+    IdentityChange,
+    Moment,
+    Proposal,
+    Rules,
+    new_council,
+)
 from council.core.step import next_due, step
 from council.journal.record import Record, Snapshot, diverged, leaves_one, mark_of
 from council.kinds.identity import judged
 from council.protocol import signing
 from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError, EnvelopeError, InternalError, Refused, StoreCorrupt
+from council.protocol.errors import (
+    CouncilError,
+    EnvelopeError,
+    InternalError,
+    Refused,
+    StoreCorrupt,
+    StoreError,
+)
 from council.runtime.announcements import Announcements
-from council.runtime.archive import Archive, Away, named_in
-from council.runtime.durable_state import DurableState, escalations
-from council.runtime.event_reader import digest, event_of, is_piece, piece_of, reserved_for, unreadable
+from council.runtime.archive import Archive, Away, Earlier, named_in
+from council.runtime.event_reader import digest, event_of, reserved_for, unreadable
 from council.runtime.feed import Flood
 from council.runtime.messages import Acknowledged, Message, Told, failure, printable, reference
 from council.runtime.outbox import TO_ONE, Outbox
 from council.runtime.senders import Senders
 from council.runtime.snapshot import base_of, based, more_of, packed, state_of
-from council.runtime.streams import Relay
+from council.runtime.streams import Relay, is_piece, piece_of
 from council.runtime.used_ids import UsedIds
 
 # Effects that tell nobody of the event; all others wait until its record is kept.
@@ -54,6 +69,36 @@ class Opened(NamedTuple):
     key: bytes = b""
     error: CouncilError | None = None
     unfit: CouncilError | None = None
+
+
+class DurableState(NamedTuple):
+    """The council as of ``position``. ``counts`` are decisions by outcome; ``ways`` are the other counters."""
+
+    position: int
+    open: Mapping[str, Proposal]
+    closed: Earlier
+    counts: Mapping[str, int]
+    ways: Mapping[str, int]
+    identity_change: IdentityChange | None
+
+    def decision(self, proposal_id: str, now: Decision | None, stalled: StoreError) -> Decision | None:
+        """The kept decision or standing of a proposal. ``now`` is its standing including records that are not kept.
+
+        Raises ``stalled`` if the two differ: the new one can't be told yet, and the old one is no longer true.
+        """
+        closed, proposal = self.closed.get(proposal_id), self.open.get(proposal_id)
+        if closed is None and proposal is None:
+            raise stalled
+        then = stands(proposal_id, closed, proposal)
+        before, after = (None if each is None else each.standing for each in (then, now))
+        if before != after:
+            raise stalled
+        return then
+
+
+def escalations(opened: Mapping[str, Proposal]) -> list[Escalation]:
+    """The escalations of those proposals that wait for a human, oldest first."""
+    return [each.escalation for each in opened.values() if each.escalation is not None]
 
 
 class Driver:

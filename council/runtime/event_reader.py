@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
-from council.agents.seat.plan_stream import PIECE_CHARS, STAGE_CHARS_MAX
 from council.core import events as ev
-from council.kinds.incoming import ROUND_MAX, Incoming
+from council.kinds.incoming import Incoming
 from council.kinds.table import MESSAGES
 from council.protocol import signing
 from council.protocol.envelope import Envelope, Info
@@ -63,18 +61,6 @@ def reserved_for(envelope: Envelope) -> str:
     return (envelope.parent_id or "") if isinstance(content, Info) and content.kind == "reserve" else ""
 
 
-class StreamPiece(NamedTuple):
-    """A piece of what a seat's mind says while it thinks: of a stage's round, from a character on."""
-
-    proposal_id: str
-    seat: str
-    text: str
-    stage: str
-    round: int
-    at: int
-    whole: bool
-
-
 def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None:
     """The event that an authentic VOTE which can't be read is; None for any other error."""
     facts = error.facts
@@ -82,33 +68,6 @@ def unreadable(error: CouncilError, sealed: bytes) -> ev.BallotUnreadable | None
         return None
     return ev.BallotUnreadable(
         facts["parent_id"] or "", facts["sender"], printable(error.message), digest(sealed)
-    )
-
-
-def is_piece(envelope: Envelope, role: str | None) -> bool:
-    """Whether it is a piece of a seat's stream, which changes nothing and is no event."""
-    content = envelope.content
-    return isinstance(content, Info) and content.kind == "stream" and role == "voter"
-
-
-def piece_of(envelope: Envelope) -> StreamPiece:
-    """The piece in an envelope that is one. Raises EnvelopeError where it has not a piece's form."""
-    content = envelope.content
-    assert isinstance(content, Info)
-    if len(content.text) > PIECE_CHARS:
-        raise EnvelopeError(
-            f"content.text has {len(content.text):,} characters, expected at most {PIECE_CHARS}",
-            field="content.text",
-        )
-    said = Incoming(envelope)
-    return StreamPiece(
-        proposal_id=said.proposal_id,
-        seat=said.sender,
-        text=content.text,
-        stage=said.fact("stage", str)[:STAGE_CHARS_MAX],
-        round=said.amount("round", ROUND_MAX),
-        at=said.amount("at"),
-        whole=said.fact("whole", bool),
     )
 
 

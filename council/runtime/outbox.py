@@ -17,8 +17,8 @@ from council.core import effects as do
 from council.core.state import Ballot, CouncilState
 from council.protocol import codec
 from council.protocol.envelope import REASON_CHARS_MAX, Envelope
-from council.runtime.event_reader import StreamPiece
 from council.runtime.senders import COORDINATOR
+from council.runtime.streams import StreamPiece
 
 # What a seat alone is told, and no watcher.
 ToOne = do.RequestRuling | do.InterruptSeat | do.GrantCall | do.DenyCall

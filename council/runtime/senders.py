@@ -1,9 +1,9 @@
-"""Who may send to a council, in which role and with which key, and who waits. Knows nothing of the messages."""
+"""Who may send to a council, in which role and with which key. Knows nothing of the messages."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from council.protocol import signing
@@ -113,40 +113,6 @@ class Senders:
         self.leaving.discard(name)
         self.keyring.remove(name)
         del self.roles[name]
-
-
-class Watchers:
-    """Which sessions wait for which proposals, indexed both ways."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, set[str]] = {}
-        self._proposals: dict[str, set[str]] = {}
-
-    def add(self, proposal_id: str, session: str) -> None:
-        self._sessions.setdefault(proposal_id, set()).add(session)
-        self._proposals.setdefault(session, set()).add(proposal_id)
-
-    def of(self, proposal_id: str) -> Collection[str]:
-        return self._sessions.get(proposal_id, ())
-
-    def waits(self, session: str) -> bool:
-        return session in self._proposals
-
-    def end(self, proposal_id: str) -> None:
-        """Removes a decided proposal."""
-        for session in self._sessions.pop(proposal_id, ()):
-            self._drop(self._proposals, session, proposal_id)
-
-    def forget(self, session: str) -> None:
-        """Removes a closed session."""
-        for proposal_id in self._proposals.pop(session, ()):
-            self._drop(self._sessions, proposal_id, session)
-
-    @staticmethod
-    def _drop(where: dict[str, set[str]], name: str, one: str) -> None:
-        where[name].discard(one)
-        if not where[name]:
-            del where[name]
 
 
 def _fingerprint(key: bytes) -> bytes:

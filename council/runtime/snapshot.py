@@ -17,8 +17,7 @@ from council.core.state import Account, CouncilState, Granted, IdentityChange, P
 from council.journal.record import Snapshot
 from council.protocol.errors import StoreCorrupt
 from council.runtime.archive import Archive, Decided
-from council.runtime.hash_index import keys_of
-from council.runtime.used_ids import entries_of
+from council.runtime.used_ids import entries_of, keys_of
 
 T = TypeVar("T")
 

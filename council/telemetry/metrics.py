@@ -22,7 +22,7 @@ from council.core.state import Caps, Spend, total
 from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
-from council.runtime.durable_state import escalations
+from council.runtime.driver import escalations
 from council.telemetry.watcher import Announced, Viewable, Watcher
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from council.journal import snapshots
 from council.protocol.errors import InternalError, Refused, StoreCorrupt, StoreLocked
 from council.runtime import archive, read_back
 from council.runtime.driver import Opened
-from council.runtime.hash_index import BUCKETS, HashIndex, key_of
 from council.runtime.messages import Acknowledged, Failed, Told
+from council.runtime.used_ids import BUCKETS, HashIndex, key_of
 from tests.patience import HANG_S
 from tests.runtime.harness import Hand, run, until
 from tests.runtime.test_coordinator import Client

@@ -96,7 +96,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a proposal stands as it did though it does not",
-        "runtime.durable_state:DurableState.decision",
+        "runtime.driver:DurableState.decision",
         "if before != after:",
         "if False:",
     ),
