@@ -27,9 +27,8 @@ from council import Case, Council, Opinion, Ruling, SeatConfig, ShownBallot
 from council.config.settings import DEFAULT_SEATS, CouncilConfig
 from council.gateway import grafana
 from council.gateway import panel as app
-from council.gateway.panel import FRESH_S
+from council.gateway.panel import FRESH_S, Server
 from council.gateway.picture import picture
-from council.gateway.server import Server
 from council.protocol.envelope import Envelope
 from council.protocol.errors import CouncilError, OperatorError, Unreachable
 from council.telemetry.metrics import METRICS

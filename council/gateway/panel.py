@@ -26,8 +26,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from council.gateway import web
 from council.gateway.picture import picture
-from council.protocol.errors import CouncilError
+from council.protocol.errors import CouncilError, OperatorError
 
 # However many look, and however often: the council is asked once in so long.
 FRESH_S = 0.5
@@ -140,6 +141,36 @@ def app(
         ],
         middleware=[Middleware(_Guard, own=own, framed_by=framed_by)],
     )
+
+
+class Server(web.AppServer):
+    """Serves the panel at ``host`` and ``port`` (0: a free one) until ``close``. Raises OperatorError if it can't."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        name: str,
+        token: str,
+        host: str,
+        port: int,
+        *,
+        reached_at: str = "",
+        framed_by: Sequence[str] = (),
+    ) -> None:
+        try:
+            listener = web.listening(host, port)
+        except OSError as error:
+            raise OperatorError(
+                f"the panel can't be served at {host} port {port}: {error.strerror or error}; end what listens "
+                "there, or set panel_port (0: any free one) or panel_host"
+            ) from error
+        bound, port = listener.getsockname()[:2]
+        shown = host
+        if ipaddress.ip_address(bound).is_unspecified:
+            shown = reached_at or socket.gethostname()
+        self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"
+        served = app(ask, name, token, hosts=[host, shown], framed_by=framed_by)
+        super().__init__(served, listener, "council-panel")
 
 
 def _token(request: Request) -> str | None:

@@ -26,8 +26,6 @@ from council.runtime.driver import escalations
 from council.telemetry.watcher import Announced, Viewable, Watcher
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
     from council.runtime.coordinator import View
     from council.runtime.driver import Driver
 
@@ -288,31 +286,26 @@ class MetricsServer:
         self._server.close()
 
 
-def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Starlette:
-    """The figures as they are when they are asked for, at any path: the meter looks first, on the loop given."""
-    from prometheus_client.exposition import choose_encoder
-    from starlette.applications import Starlette
-    from starlette.middleware import Middleware
-    from starlette.middleware.gzip import GZipMiddleware
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse, Response
-    from starlette.routing import Route
+def _scraped(registry: Registry, meter: Meter, loop: asyncio.AbstractEventLoop) -> Any:
+    """The metrics as they are when they are asked for, at any path: the meter reads first, on ``loop``."""
+    from prometheus_client import make_asgi_app
+    from starlette.responses import PlainTextResponse
 
-    async def look() -> None:
+    metrics = make_asgi_app(registry.collected)
+
+    async def read() -> None:
         meter.read()
 
-    async def scrape(request: Request) -> Response:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         try:
             async with asyncio.timeout(SCRAPE_S):
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(look(), loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
+            await metrics(scope, receive, send)
         except TimeoutError:
-            return PlainTextResponse(f"the coordinator has not answered within {SCRAPE_S:g} s", 503)
-        try:
-            encode, kind = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is none
-            return PlainTextResponse("Accept can't be read: expected what Prometheus sends, or none", 400)
-        names = request.query_params.getlist("name[]")
-        wanted: Any = registry.collected.restricted_registry(names) if names else registry.collected
-        return Response(encode(wanted), headers={"Content-Type": kind})
+            late = f"the coordinator has not answered within {SCRAPE_S:g} s"
+            await PlainTextResponse(late, 503)(scope, receive, send)
+        except (TypeError, ValueError):  # a version that is not a number
+            unread = "Accept can't be read: expected what Prometheus sends, or none"
+            await PlainTextResponse(unread, 400)(scope, receive, send)
 
-    return Starlette(routes=[Route("/{path:path}", scrape)], middleware=[Middleware(GZipMiddleware)])
+    return app
