@@ -30,9 +30,9 @@ from council.gateway import web
 from council.gateway.picture import picture
 from council.protocol.errors import CouncilError, OperatorError
 
-# However many look, and however often: the council is asked once in so long.
+# The council is asked at most once in so many seconds, however many look at the panel.
 FRESH_S = 0.5
-# A council that does not answer for so long is told as one that does not.
+# After so many seconds without an answer the panel says that the council does not answer.
 ANSWER_S = 5.0
 TYPES = {".css": "text/css", ".js": "text/javascript", ".html": "text/html"}
 FILES = {path.name: path for path in Path(__file__).parent.iterdir() if path.suffix in TYPES}
@@ -43,9 +43,9 @@ Ask = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
 class StatusSource:
-    """The council's status, asked for at most once in ``FRESH_S``, and what is wrong where there is none.
+    """The council's status, asked for at most once in ``FRESH_S``, or what is wrong if there is none.
 
-    While one question is not answered there is no other: those to a council that is frozen would pile up there.
+    There is one question at a time, because questions to a frozen council would pile up.
     """
 
     def __init__(self, ask: Ask, name: str) -> None:
@@ -203,9 +203,9 @@ def _host(request: Request) -> str | None:
 
 
 class _Guard(BaseHTTPMiddleware):
-    """Answers those alone who came by a name of this panel's own, and says what its pages may do.
+    """Answers only requests to one of the panel's own names, and sets the headers that restrict its pages.
 
-    A page elsewhere could have its own name lead here (DNS rebinding), and would then be let read all there is.
+    Otherwise a page elsewhere, whose name leads here (DNS rebinding), could read everything.
     """
 
     def __init__(self, app: Any, own: set[str], framed_by: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""What a council tells: the feed for whoever watches, and messages for the sessions that wait.
+"""What a council tells: the feed for watchers, and messages for the sessions that wait.
 
-What tells somebody of an event is held until the event's record is kept (rules 4.7).
+Effects and replies that tell of an event are held until the event's record is kept (rules 4.7).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from council.runtime.feed import Feed, Flood, ways_of
 from council.runtime.messages import Message, Told
 from council.runtime.outbox import TO_ONE
 
-# Somebody waits for these, or should look at them; all others are for whoever watches.
+# A caller waits for these, or a human should look at them; all others are for watchers.
 _URGENT = (do.AnnounceDecision, do.AnnounceEscalation, do.RaiseAlert, *TO_ONE)
 # The newest proposals whose trace may still be asked for (``telemetry/decision_spans``).
 TRACED_MAX = 10_000
@@ -52,7 +52,7 @@ class Announcements:
         self._owed: Counter[str] = Counter()
 
     def restore(self, announced: int, refusals: Flood, counts: Counter[str], ways: Counter[str]) -> None:
-        """Goes on after a snapshot; what was announced before it can't be read from the feed any more."""
+        """Continues after a snapshot. Earlier announcements can't be read from the feed any more."""
         self.feed.position = self.announced = announced
         self.refusals, self.counts, self.ways = refusals, counts, ways
 

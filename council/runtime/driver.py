@@ -104,8 +104,9 @@ def escalations(opened: Mapping[str, Proposal]) -> list[Escalation]:
 class Driver:
     """One council's core with its keys, its feed of events, and what waits to be kept or sent.
 
-    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are the seats', ``humans`` those of all who may
-    answer; ``new_id`` gives message ids. ``decided`` and ``decisions_kept`` are those of ``Archive``.
+    ``now`` arguments are ``(uptime_s, wall_s)``. ``keys`` are those of the seats, ``humans`` those of all who may
+    answer. ``new_id`` makes message ids. ``decided`` and ``decisions_kept`` are ``read`` and ``kept_max`` of
+    ``Archive``.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Driver:
         return self.state.rules
 
     def _newest_state(self) -> DurableState:
-        """How the council stands by the newest record."""
+        """The council's state by the newest record."""
         return DurableState(
             self.position,
             dict(self.state.open),
@@ -153,15 +154,15 @@ class Driver:
         )
 
     def begin(self, epoch: int, rules: Rules, now: tuple[float, float]) -> None:
-        """Begins as the coordinator of ``epoch``: the first thing done, or after ``replay`` (rules 1.10)."""
+        """Begins as the coordinator of ``epoch``, first of all or after ``replay`` (rules 1.10)."""
         self._woken_at, self.kept = now, self._newest_state()
         self._step(ev.CoordinatorStarted(self.council_id, epoch, rules), now)
         self.wake(now)
 
     def replay(self, record: Record) -> None:
-        """Handles what the journal kept of an earlier run, in order; nothing is sent, and nothing kept again.
+        """Handles the records of an earlier run, in order. Nothing is sent, and nothing is kept again.
 
-        Raises ReplayDiverged where this version of the rules makes something else of it.
+        Raises ReplayDiverged if this version of the rules has other effects.
         """
         moment, event = record.moment, record.event
         if moment.position == 1 and isinstance(event, ev.CoordinatorStarted):
@@ -188,7 +189,7 @@ class Driver:
                 self._announce_effect(told, now)
 
     def snapshot(self) -> Snapshot:
-        """What this council is, all records handed out; see ``restore``."""
+        """The council's state, for ``restore``. All records must have been drained."""
         assert not self.unsaved
         base = based(
             self.state,
@@ -209,10 +210,10 @@ class Driver:
         mores: Iterable[tuple[int, bytes]],
         envelopes: Callable[[Collection[str]], Mapping[str, bytes]],
     ) -> None:
-        """Goes on from snapshots: the newest's ``base``, and what each of them adds, with its position, in order.
+        """Continues from snapshots: the newest ``base``, and the addition of each, with its position, in order.
 
-        ``envelopes`` gives those of messages by id. What was announced before can't be read from the feed any
-        more. Raises StoreCorrupt where a part can't be read, and is then as before.
+        ``envelopes`` returns those of messages by id. Earlier announcements can't be read from the feed any more.
+        Raises StoreCorrupt if a part can't be read; the driver is then unchanged.
         """
         now, archive, ids = base_of(base), self.archive.empty(), UsedIds(snapshots=True)
         sealed = envelopes([proposal.what.proposal_id for proposal in now.open])
@@ -238,13 +239,13 @@ class Driver:
     # Who may speak
 
     def join(self, name: str, role: str, key: bytes) -> None:
-        """Admits a client, or recognises a human: see ``Senders.join``."""
+        """Admits a client or a human: see ``Senders.join``."""
         self.senders.join(name, role, key)
 
     def retire(self, name: str) -> None:
-        """A sender without a session any more makes room, at the latest when the last of its own is decided.
+        """Removes a sender without a session, now or when the last of its proposals is decided.
 
-        Humans keep their names: whoever answered must stay who they were.
+        Humans keep their names, because an answer must stay theirs.
         """
         has_open = any(proposal.what.proposer == name for proposal in self.state.open.values())
         self.senders.retire(name, has_open=has_open)
@@ -333,15 +334,15 @@ class Driver:
         return next(filter(None, map(self.away, named_in(event))), None)
 
     def away(self, proposal_id: str) -> Away | None:
-        """Where a decided proposal is that is to be taken back before it is looked up; see ``Archive.away``."""
+        """The place of a decided proposal that must be taken back before it is looked up; see ``Archive.away``."""
         return None if proposal_id in self.state.open else self.archive.away(proposal_id)
 
     def take_back(self, away: Away, closed: bytes) -> None:
-        """Has a decided proposal in memory again: ``closed`` is what ``Archive.fetch`` gave."""
+        """Puts a decided proposal back into memory: ``closed`` is the result of ``Archive.fetch``."""
         self.archive.take_back(away, closed, self.state.calls.values())
 
     def _pass_on(self, envelope: Envelope) -> None:
-        """A piece of a seat's stream goes to the seat that observes, or comes to nothing: no record either way."""
+        """Relays a piece of a seat's stream to the observer, or drops it. Either way there is no record."""
         try:
             piece = piece_of(envelope)
             why = self._relay.why_not(piece, self.state)
@@ -355,9 +356,9 @@ class Driver:
     def _refuse_early(
         self, event: ev.Event, sender: str, msg_id: str, identity: str, unfit: CouncilError | None
     ) -> None:
-        """For what the core can't know: an id is used once (rules 1.15), and a proposal fits some seat (rules 2.2).
+        """Refuses what the core can't know: an id is used once (rules 1.15), a proposal fits some seat (rules 2.2).
 
-        Of a proposal that was taken in, by other settings perhaps, the core tells what is to be said (rules 1.12).
+        The core answers a proposal that was accepted before, maybe by other settings (rules 1.12).
         """
         submitted = isinstance(event, ev.ProposalSubmitted)
         if submitted and (msg_id in self.state.open or msg_id in self.state.closed):
@@ -373,13 +374,13 @@ class Driver:
             raise unfit
 
     def wake(self, now: tuple[float, float]) -> None:
-        """Handles whatever time has brought by ``now``."""
+        """Handles all deadlines that have passed by ``now``."""
         self._woken_at = now
         while (event := next_due(self.state, Moment(*now, self._position + 1))) is not None:
             self._step(event, now)
 
     def seat_died(self, name: str, boot: int, why: str, now: tuple[float, float]) -> None:
-        """The shell knows that a seat's actor died in its run ``boot``, or can't be reached."""
+        """Handles the death of a seat's actor in its run ``boot``, or that it can't be reached."""
         self.wake(now)
         self._step(ev.SeatDied(name, boot, printable(why[:500])), now)
 
@@ -417,7 +418,7 @@ class Driver:
                 self._reply(session, Told(effect.decision))
 
     def _note(self, record: Record) -> None:
-        """Remembers of a new record, or of one that is replayed, what later ones are compared with."""
+        """Remembers the parts of a new or replayed record that later ones are compared with."""
         event = record.event
         self.archive.advance(record.position)
         if isinstance(event, ev.ProposalSubmitted):
@@ -429,7 +430,7 @@ class Driver:
             self.announcements.refusals = Flood(record.moment.uptime_s)
         elif isinstance(event, ev.EnvelopeRefused):
             self.refused[event.code] += 1
-            if event.code == "identity_refused":  # for good, also once it has what it lacked
+            if event.code == "identity_refused":  # for good, even if it would be accepted later
                 self._ids.add(event.msg_id, "")
         elif isinstance(event, ev.BallotUnreadable):
             self.refused["unreadable_ballot"] += 1
@@ -460,7 +461,7 @@ class Driver:
 
     @property
     def hurries(self) -> bool:
-        """Whether somebody waits for what is not kept yet: a client for an answer, a human, or Prime."""
+        """Whether a client, a human or Prime waits for a record that is not kept yet."""
         return self.announcements.urgent
 
     @property
@@ -474,7 +475,7 @@ class Driver:
         return len(self.state.open) > self.state.with_human
 
     def drain(self) -> list[Record]:
-        """The records to be kept now. Once they are, ``kept`` is how the council stands as of now."""
+        """The records to be kept now. Once they are, ``kept`` is the council's present state."""
         records, self.unsaved = self.unsaved, []
         self._taken = self._newest_state()
         return records
@@ -488,11 +489,11 @@ class Driver:
         self.archive.forget(position, self.state.calls.values())
 
     def let_go(self, kept_to: int) -> None:
-        """The snapshot at ``kept_to`` is in the store, and all up to there is told; see ``Archive.let_go``."""
+        """The snapshot at ``kept_to`` is in the store, and all up to there was told; see ``Archive.let_go``."""
         self.archive.let_go(kept_to, self.state.calls.values())
 
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
-        """Performs an effect that somebody outside hears of."""
+        """Performs an effect that tells somebody outside."""
         if isinstance(effect, TO_ONE):
             self.outbox.notify(effect, self.state, self._woken_at)
             return
@@ -511,10 +512,10 @@ class Driver:
     # What can be asked
 
     def decision(self, proposal_id: str) -> Decision | None:
-        """The decision on a proposal or how it stands with a human; None while it is deliberated.
+        """The decision on a proposal, or its standing with a human; None while it is deliberated.
 
-        As the newest record has it: may be told once that is kept, as may ``escalations`` and ``status``. One that is
-        away is to be taken back first (``away``).
+        It is as of the newest record, like ``escalations`` and ``status``, and may be told once that is kept. If the
+        proposal is ``away``, it must be taken back first.
         """
         return how_it_stands(self.state, proposal_id)
 

@@ -1,4 +1,4 @@
-"""What was announced, numbered, for those who watch. Knows nothing of who they are."""
+"""The numbered announcements, for watchers. Knows nothing of the watchers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from council.kinds.table import ANNOUNCED
 from council.protocol.errors import PositionLost
 
 _ENCODER = msgspec.msgpack.Encoder()
-# What is counted of decisions beside their outcomes.
+# What is counted of decisions besides their outcomes.
 WAYS = ("early", "tie_broken", "degraded")
 # Announcements that are kept have so many bytes at most, and each so many beside its own.
 BYTES_MAX, EVENT_BYTES = 4 * 2**20, 150
@@ -44,9 +44,9 @@ def touched(effects: Iterable[do.Effect]) -> frozenset[str]:
 
 
 class Flood:
-    """Keeps a flood of garbage from pushing everything else out of the feed: what is above is counted only.
+    """Keeps a flood of refusals from pushing everything else out of the feed: those above the limit are only counted.
 
-    Goes by the moments of what it is handed, so that a replay tells the same.
+    It uses the times of the events, so a replay has the same result.
     """
 
     def __init__(self, from_s: float, told: int = 0) -> None:
@@ -54,11 +54,11 @@ class Flood:
         self._told = told
 
     def now(self) -> tuple[float, int]:
-        """What makes another one like this."""
+        """The arguments that make an equal one."""
         return self._from_s, self._told
 
     def admit(self, why: str, uptime_s: float) -> str | None:
-        """What is told of a refusal; None where there were too many within this minute."""
+        """The text to announce for a refusal; None if there were too many within this minute."""
         if uptime_s >= self._from_s + 60.0:
             self._from_s, self._told = uptime_s, 0
         self._told += 1
@@ -95,7 +95,7 @@ class Feed:
         self._kept: deque[_Kept] = deque()
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._bytes = self._new = self._new_bytes = 0
-        # Asked to look each time that half of it is new, so that whoever looks now and then misses nothing.
+        # Called each time that half of it is new, so that a watcher misses nothing.
         self.watchers: list[Callable[[], None]] = []
 
     def newest(self, count: int) -> list[tuple[float, do.Effect]]:

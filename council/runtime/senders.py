@@ -72,12 +72,12 @@ class Senders:
             )
         self.roles[name] = role
 
-    def _recognise(self, name: str, said: bytes) -> None:
+    def _recognise(self, name: str, greeting: bytes) -> None:
         who = f"those who may answer in {self.council_id}: {', '.join(self.humans) or 'nobody'}"
         if name not in self.humans:
             problem = f"{quoted(name)} is not enrolled; {who}"
             what_to_do = "answer as one of these, or name the human under humans and launch the council anew"
-        elif not self.keyring.greets(name, said, self.council_id):
+        elif not self.keyring.greets(name, greeting, self.council_id):
             problem = f"this is not the key that {name} is enrolled with; {who}"
             what_to_do = f"say under humans.{name} where that key is, as at the launch"
         else:
@@ -85,7 +85,7 @@ class Senders:
         raise NotEnrolled(f"{problem}; {what_to_do}", name=name, humans=self.humans)
 
     def mark(self, name: str) -> bytes:
-        """A fingerprint of the key that ``name`` uses, which tells it from all others."""
+        """The fingerprint of the key that ``name`` uses."""
         return self.proposers.get(name) or _fingerprint(self.keyring.key(name))
 
     def proposed(self, name: str, mark: bytes) -> None:
@@ -93,12 +93,12 @@ class Senders:
         self.proposers.setdefault(name, mark)
 
     def take_new(self) -> dict[str, bytes]:
-        """The proposers and their marks since the last time, for a snapshot."""
+        """The proposers and their marks since the last call, for a snapshot."""
         seen, self._in_snapshots = self._in_snapshots, len(self.proposers)
         return dict(islice(self.proposers.items(), seen, None))
 
     def restore(self, proposers: Mapping[str, bytes]) -> None:
-        """Goes on with the proposers of snapshots."""
+        """Adds the proposers of snapshots."""
         for name, mark in proposers.items():
             self.proposed(name, mark)
         self._in_snapshots = len(self.proposers)

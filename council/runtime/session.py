@@ -67,7 +67,7 @@ class _Waiting:
     """An envelope without an answer: its bytes, to be sent again, and the outcome that callers wait for."""
 
     sealed: bytes
-    told: asyncio.Future[Decision | None] = field(default_factory=_outcome)
+    answer: asyncio.Future[Decision | None] = field(default_factory=_outcome)
     final: asyncio.Future[Decision] = field(default_factory=_outcome)
     unanswered: bool = False
     resent: bool = False
@@ -78,7 +78,7 @@ class _Waiting:
 def _settle(waiting: _Waiting | None, found: Exception | None) -> None:
     """Ends the wait for an envelope with an error, or without a result."""
     if waiting is not None:
-        _set(waiting.told, found)
+        _set(waiting.answer, found)
         _set(waiting.final, found)
 
 
@@ -121,7 +121,7 @@ class Session:
             self.council_id = joined["council_id"]
             self._fail_all(self._replaced(list(self._proposals)))
         self._session = joined["session"]
-        self._stalled = None  # otherwise it is told again
+        self._stalled = None  # otherwise it is reported again
 
     async def close(self) -> None:
         """Leaves the council. Proposals stay open; callers that still wait here get an error."""
@@ -139,7 +139,7 @@ class Session:
         """The error for waiting callers if another council has replaced the one they asked."""
         name = self.council_id.rpartition(".")[0]
         return CouncilDied(
-            f"another council runs under the name {name} by now, and knows nothing of what the one before it had "
+            f"another council runs under the name {name} by now, and does not know what the one before it had "
             "open: propose it again",
             name=name,
             open_ids=open_ids,
@@ -177,9 +177,9 @@ class Session:
         # By then it is decided, or a human is asked.
         limit_s = 2 * content.time_budget_s + self._call_timeout_s
         try:
-            standing = await self._answer(waiting.told, limit_s, envelope.msg_id)
+            standing = await self._answer(waiting.answer, limit_s, envelope.msg_id)
         except CouncilError:
-            waiting.unanswered = not waiting.told.done()  # so that proposing it again sends it again
+            waiting.unanswered = not waiting.answer.done()  # so that proposing it again sends it again
             raise
         assert standing is not None
         if standing.final or not wait_for_human:
@@ -197,7 +197,7 @@ class Session:
         sealed = self.signed(envelope)
         waiting = self._send(envelope, self._acts, reference(sealed))
         try:
-            await self._answer(waiting.told, self._call_timeout_s, envelope.msg_id)
+            await self._answer(waiting.answer, self._call_timeout_s, envelope.msg_id)
         finally:
             self._pop_waiting(reference(sealed))
 
@@ -268,7 +268,7 @@ class Session:
         waiting = self._proposals.get(decision.proposal_id)
         if waiting is None:
             return
-        _set(waiting.told, decision)
+        _set(waiting.answer, decision)
         if decision.final:
             self._pop_waiting(reference(waiting.sealed))
             _set(waiting.final, decision)
@@ -277,7 +277,7 @@ class Session:
 
     def _end_if_stalled(self, waiting: _Waiting) -> None:
         """During a stall, a proposal waits no longer than its time budget. It is not lost."""
-        if self._stalled is None or waiting.told.done() or waiting.ending is not None:
+        if self._stalled is None or waiting.answer.done() or waiting.ending is not None:
             return
         loop = asyncio.get_running_loop()
         if loop.time() < waiting.ends_s:

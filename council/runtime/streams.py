@@ -17,7 +17,7 @@ from council.protocol.errors import EnvelopeError
 
 
 class StreamPiece(NamedTuple):
-    """A piece of what a seat's mind says while it thinks: of a stage's round, from a character on."""
+    """A piece of what a seat's mind says while it thinks, in a round of a stage, from the character ``at``."""
 
     proposal_id: str
     seat: str
@@ -35,7 +35,7 @@ def is_piece(envelope: Envelope, role: str | None) -> bool:
 
 
 def piece_of(envelope: Envelope) -> StreamPiece:
-    """The piece in an envelope that is one. Raises EnvelopeError where it has not a piece's form."""
+    """The piece in an envelope that is one. Raises EnvelopeError if it has another form."""
     content = envelope.content
     assert isinstance(content, Info)
     if len(content.text) > PIECE_CHARS:

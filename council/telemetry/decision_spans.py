@@ -1,4 +1,4 @@
-"""The span of each decision, made from what a coordinator announced."""
+"""The span of each decision, made from a coordinator's announcements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVENTS_MAX = 100
 def decision_spans(
     config: CouncilConfig, coordinator: Coordinator, traces: Traces | None
 ) -> list[DecisionSpans]:
-    """What makes a span of each decision, where spans are made."""
+    """The watcher that makes a span of each decision, if spans are made."""
     if traces is None:
         return []
     return [DecisionSpans(config.name, coordinator, traces.spans(coordinator.council_id))]
@@ -37,7 +37,7 @@ def decision_spans(
 
 @dataclass(slots=True)
 class _Open:
-    """A proposal whose decision is to come: since when (Unix seconds), in which trace, and what was told of it."""
+    """An open proposal: since when (Unix seconds), in which trace, and what was announced about it."""
 
     since_s: float
     metadata: Metadata | None
@@ -45,7 +45,7 @@ class _Open:
 
 
 class DecisionSpans(Watcher):
-    """Makes a span ``council.decide`` of each decision. Of what is open at its end the next coordinator tells."""
+    """Makes a span ``council.decide`` of each decision. The next coordinator makes those of what stays open."""
 
     def __init__(self, council: str, coordinator: Viewable, spans: Spans) -> None:
         self._council = council
@@ -75,7 +75,7 @@ class DecisionSpans(Watcher):
                     self._note(effect, wall_s)
 
     def _note(self, effect: do.Effect, wall_s: float) -> None:
-        """What was announced on an open proposal, without a word of what was said."""
+        """Notes an announcement about an open proposal, without content."""
         line = ANNOUNCED[type(effect)].noted(effect)
         for found in map(self._open.get, touched([effect])):
             if line is not None and found is not None and len(found.events) < EVENTS_MAX:

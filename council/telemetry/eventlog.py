@@ -1,7 +1,7 @@
-"""A council's log: one JSON line for each event that somebody may have to act on.
+"""A council's log: one JSON line for each event that an operator may have to act on.
 
-It has seats that fell silent and came back, decisions, escalations, alerts, and a coordinator that took over. A line
-holds ids, names, outcomes and times, and never the text of a proposal, a mind or a human.
+These are decisions, escalations, alerts, seats that fell silent or came back, and a coordinator that took over. A
+line has ids, names, outcomes and times, and never the text of a proposal, a mind or a human.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
 class EventLog(Watcher):
     """Writes the events of one coordinator to ``folder/<council>.log``.
 
-    A file that can't be written is told once on the process's own log, and the council goes on without.
+    If the file can't be written, the process's own log says so once, and the council goes on without it.
     """
 
     def __init__(self, council: str, coordinator: Viewable, folder: Path) -> None:
@@ -65,11 +65,11 @@ class EventLog(Watcher):
 
 
 class _File(RotatingFileHandler):
-    """Takes structlog's lines, and begins a new file once this one is large."""
+    """Writes structlog's lines, and begins a new file once this one is large."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_BEFORE, encoding="utf-8")
-        self._told = False
+        self._warned = False
 
     def info(self, line: str) -> None:
         self.handle(logging.makeLogRecord({"msg": line}))
@@ -77,9 +77,9 @@ class _File(RotatingFileHandler):
     warning = info
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """A line that could not be written is lost, and that is told once; the next begins with the file anew."""
-        if not self._told:
-            self._told = True
+        """A line that could not be written is lost. That is logged once; the next line opens the file again."""
+        if not self._warned:
+            self._warned = True
             _warn(Path(self.baseFilename), sys.exc_info()[1])
         self.close()
 

@@ -1,4 +1,4 @@
-"""The metrics that are read from a coordinator, and how all metrics are told to sinks.
+"""The metrics that are read from a coordinator, and how all metrics get to their sinks.
 
 Those that count announcements are defined in ``kinds/table.py``.
 
@@ -37,11 +37,11 @@ SCRAPE_S = 5.0
 COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 RECORDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-# How both prometheus_client and Ray are told of one.
+# The methods of prometheus_client and of Ray that record a value.
 SETTERS = {"counter": "inc", "gauge": "set", "histogram": "observe"}
 
 
-# Read from the coordinator. What is counted of announcements stands in the table of kinds.
+# Read from the coordinator. The metrics that count announcements are in the table of kinds.
 _MEASURED = (
     # Seats
     Metric("gauge", "council_seat_active", "Whether the seat is active: 1 or 0.", ("seat",)),
@@ -99,7 +99,7 @@ class Sink(Protocol):
 
 
 class Meter(Watcher):
-    """Tells the sinks what it found at a coordinator; from when it was made on, it counts."""
+    """Records a coordinator's metrics with the sinks. It counts from its beginning."""
 
     def __init__(self, council: str, coordinator: Viewable, sinks: Sequence[Sink]) -> None:
         self._council = council
@@ -114,11 +114,11 @@ class Meter(Watcher):
     # Telling
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
-        """A counter grew: told once a look, for a sink may take its time for each."""
+        """A counter grew. It is recorded once for each reading, because a sink may be slow."""
         self._grown[name, *labels] += amount
 
     def _grown_to(self, name: str, value: float, *labels: str) -> None:
-        """A counter that somebody else keeps stands at ``value``."""
+        """A counter that is kept elsewhere is at ``value``."""
         more = value - self._counted.get((name, *labels), 0.0)
         if more > 0:
             self._counted[name, *labels] = value
@@ -176,7 +176,7 @@ class Meter(Watcher):
         rules = driver.state.rules
         for seat in driver.state.seats.values():
             self._record("council_seat_active", seat.active, seat.name)
-            # Told by the coordinator: a dead actor's own series would look well, and then vanish.
+            # Recorded by the coordinator: a dead actor's own series would look well, and then vanish.
             self._record("council_seat_heartbeat_age_seconds", uptime_s - seat.last_beat_s, seat.name)
             boot, beat, last_s = self._beats.get(seat.name, (seat.boot, -1, 0.0))
             if boot == seat.boot and 0 <= beat < seat.beat:
@@ -210,7 +210,9 @@ class Meter(Watcher):
         for name in state.rules.seats:
             account = state.paid.get(name)
             self._put_caps(name, own.get(name, budget.seat), total([account] if account else []))
-        held: dict[tuple[str, ...], int] = dict.fromkeys(self._held, 0)  # what was told stays, and falls to 0
+        held: dict[tuple[str, ...], int] = dict.fromkeys(
+            self._held, 0
+        )  # a series that was recorded falls to 0
         for call in (granted.call for granted in state.calls.values()):
             series = tuple(self._labels(_HELD, (call.seat, call.model)).values())[1:]
             held[series] = held.get(series, 0) + call.worst.tokens
@@ -230,9 +232,9 @@ class Meter(Watcher):
         """One announcement; what its row does not count is not counted."""
         for metric in ANNOUNCED[type(effect)].counted:
             if fact(effect, metric.when):
-                tell = self._add if metric.kind == "counter" else self._record
+                record = self._add if metric.kind == "counter" else self._record
                 labels = (_word(fact(effect, metric.values.get(label, label))) for label in metric.labels)
-                tell(metric.name, fact(effect, metric.amount), *labels)
+                record(metric.name, fact(effect, metric.amount), *labels)
 
 
 def _word(value: Any) -> str:
@@ -241,10 +243,10 @@ def _word(value: Any) -> str:
 
 
 class Registry:
-    """A sink for whoever scrapes the coordinator directly: the metrics of prometheus_client."""
+    """A sink for Prometheus: the metrics of prometheus_client."""
 
     def __init__(self) -> None:
-        import prometheus_client as prometheus  # of no use to a council that serves no metrics
+        import prometheus_client as prometheus  # only a council that serves metrics needs it
 
         self.collected = prometheus.CollectorRegistry()
         kinds: Any = {"counter": prometheus.Counter, "gauge": prometheus.Gauge}
@@ -267,8 +269,8 @@ class MetricsServer:
     """An HTTP server for Prometheus, on a thread of its own: ``http://host:port/metrics``."""
 
     def __init__(self, registry: Registry, meter: Meter, host: str, port: int) -> None:
-        """Listens, on a free port where ``port`` is 0; called on the coordinator's loop. Raises OperatorError."""
-        from council.gateway import web  # of no use to a council that serves no metrics
+        """Listens at ``port``, 0 for a free one. Called on the coordinator's loop. Raises OperatorError."""
+        from council.gateway import web  # only a council that serves metrics needs it
 
         try:
             listener = web.listening(host, port)

@@ -108,7 +108,7 @@ def test_nothing_is_loaded_twice_and_short_ones_need_no_thread(monkeypatch: pyte
 def test_what_is_refused_no_seat_could_have_been_shown(off: int, words: list[str], model: str) -> None:
     """Also by a few tokens; and what the prompt's own builder takes by more than some tokens is let in."""
     rooms = ROOMS[model]
-    room = (rooms._rooms or [])[0]
+    room = (rooms._capacities or [])[0]
     piece = "".join(words)
     size = max(1, room.count(piece * 50) / 50)
     body = piece * int((room.tokens + off) / size)

@@ -425,7 +425,7 @@ def test_what_was_sent_again_and_can_not_be_kept_now_waits_on_for_its_human() ->
         await human.open()
         draft = wire.draft(time_budget_s=0.02)
         waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
-        await until(lambda: any(each.told.done() for each in wire.session._proposals.values()))
+        await until(lambda: any(each.answer.done() for each in wire.session._proposals.values()))
         sent = wire.session._proposals[draft.msg_id]
         sent.resent = True
         wire.session._receive([messages.failure(sent.sealed, StoreLocked("locked"))])
@@ -442,7 +442,7 @@ def test_a_refusal_ends_the_wait_for_a_human_too() -> None:
     async def scenario(wire: Wire) -> None:
         draft = wire.draft(time_budget_s=0.02)
         waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
-        await until(lambda: any(each.told.done() for each in wire.session._proposals.values()))
+        await until(lambda: any(each.answer.done() for each in wire.session._proposals.values()))
         sealed = wire.session._proposals[draft.msg_id].sealed
         wire.session._receive([messages.failure(sealed, Refused("gone", code="forgotten"))])
         with pytest.raises(Refused, match="gone"):
@@ -456,7 +456,7 @@ def test_acts_and_waits_for_a_human_end_with_the_council_that_they_were_for() ->
         async with Bench(ANOTHER, council_id=ANOTHER_ID) as other:
             draft = wire.draft(time_budget_s=0.02)
             waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
-            await until(lambda: any(each.told.done() for each in wire.session._proposals.values()))
+            await until(lambda: any(each.answer.done() for each in wire.session._proposals.values()))
             wire.line.coordinator = other.coordinator
             cancelling = asyncio.ensure_future(
                 wire.session.act(wire.info(wire.session, draft.msg_id, "cancel"))
@@ -741,7 +741,7 @@ def test_a_stall_while_it_is_sent_again_forgets_nobody_who_waits_for_a_human(
         coordinator = wire.bench.coordinator
         draft = wire.draft(time_budget_s=0.02)
         waiting = asyncio.ensure_future(wire.session.propose(draft, wait_for_human=True))
-        await until(lambda: any(each.told.done() for each in wire.session._proposals.values()))
+        await until(lambda: any(each.answer.done() for each in wire.session._proposals.values()))
         wire.line.plan = [fault]
         with monkeypatch.context() as held:
             held.setattr(type(coordinator._journal), "trouble", StoreLocked("held", where="x", timeout_s=1))

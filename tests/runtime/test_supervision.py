@@ -164,7 +164,7 @@ def test_no_attendance_goes_on_once_another_coordinator_has_the_seats(
 
 def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few letters may be large. Mutation: they are counted alone, and a stuck seat fills the memory."""
-    monkeypatch.setattr(supervision, "LETTER_BYTES_MAX", 100_000)
+    monkeypatch.setattr(supervision, "MESSAGE_BYTES_MAX", 100_000)
 
     async def scenario() -> None:
         bench, transport = attended()
@@ -188,9 +188,9 @@ def test_a_seat_whose_letters_are_too_many_bytes_is_given_up(monkeypatch: pytest
                 await client.exchange(client.proposal(body="x" * 30_000))
                 most = max(most, courier.waiting_bytes)
                 assert most < 200_000
-            assert len(courier) < bench.coordinator._seats._letters_max
+            assert len(courier) < bench.coordinator._seats._messages_max
             assert most > 60_000
-            assert "it takes no letters" in seats["codemind"].why
+            assert "it takes no messages" in seats["codemind"].why
             stuck.set()
 
     run(scenario())
