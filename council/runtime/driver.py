@@ -411,7 +411,7 @@ class Driver:
                 if told := self.announcements.count(effect, now[0]):
                     self.announcements.hold(told, self._position, now)
             elif isinstance(effect, do.THINK):
-                self.outbox.make_think(effect, self.state, self._woken_at)
+                self.outbox.write(effect, self.state, self._woken_at)
             elif isinstance(effect, do.NoteIgnored):
                 self.ignored[effect.what] += 1
             elif effect.decision is not None:
@@ -495,7 +495,7 @@ class Driver:
     def _announce_effect(self, effect: do.Effect, now: tuple[float, float]) -> None:
         """Performs an effect that tells somebody outside."""
         if isinstance(effect, TO_ONE):
-            self.outbox.notify(effect, self.state, self._woken_at)
+            self.outbox.write(effect, self.state, self._woken_at)
             return
         self.announcements.publish(effect, now[1])
         if isinstance(effect, do.AnnounceDecision):

@@ -38,40 +38,39 @@ class Outbox:
         self.perishable: deque[tuple[str, bytes]] = deque()
         self._new_id = new_id
 
-    def make_think(self, effect: do.Think, state: CouncilState, now: tuple[float, float]) -> None:
-        """Writes the message of an effect that only makes a seat think, or stop."""
-        seat, proposal_id = effect.seat, effect.proposal_id
-        if isinstance(effect, do.WithdrawProposal):
-            self._inform(seat, proposal_id, "withdraw", "", {}, state, now)
-        elif isinstance(effect, do.LetObserve):
-            self._inform(seat, proposal_id, "observe", "", {}, state, now)
-        elif effect.again:
-            self._inform(seat, proposal_id, "ask_again", effect.again, {}, state, now)
-        else:
-            payload = self.payloads[proposal_id]
-            self.to_seats.append((seat, self._message(proposal_id, payload, state, now, beside=False)))
-
-    def notify(self, effect: ToOne, state: CouncilState, now: tuple[float, float]) -> None:
-        """Writes the message of an effect whose record is kept."""
-        seat, proposal_id, why = effect.seat, effect.proposal_id, ""
-        data: dict[str, Any]
+    def write(self, effect: do.Think | ToOne, state: CouncilState, now: tuple[float, float]) -> None:
+        """Writes the message of an effect for its seat."""
+        proposal_id, text = effect.proposal_id, ""
+        data: dict[str, Any] = {}
         match effect:
-            case do.RequestRuling(ballots=ballots, escalated_for=escalated_for):
+            case do.DeliverProposal(again=""):
+                message = self._message(proposal_id, self.payloads[proposal_id], state, now, beside=False)
+                self.to_seats.append((effect.seat, message))
+                return
+            case do.DeliverProposal(again=why):
+                kind, text = "ask_again", why
+            case do.WithdrawProposal():
+                kind = "withdraw"
+            case do.LetObserve():
+                kind = "observe"
+            case do.RequestRuling(ballots=ballots, escalated_for=reasons):
                 proposal = state.open.get(proposal_id)
                 if proposal is None or proposal.stage != "ruling":
                     return  # it went on while the request waited for the journal
-                kind, why, data = (
+                kind, text, data = (
                     "ruling_request",
-                    "; ".join(escalated_for),
+                    "; ".join(reasons),
                     {"ballots": _ballots_for_prime(ballots)},
                 )
             case do.InterruptSeat(observer=observer, round=number):
-                kind, why, data = "interrupt", effect.why, {"observer": observer, "round": number}
+                kind, text, data = "interrupt", effect.why, {"observer": observer, "round": number}
             case do.GrantCall(call_id=call_id):
                 kind, data = "granted", {"call": call_id}
             case do.DenyCall(call_id=call_id, anew=anew):
-                kind, why, data = "denied", effect.why, {"call": call_id, "anew": anew}
-        self._inform(seat, proposal_id, kind, why, data, state, now)
+                kind, text, data = "denied", effect.why, {"call": call_id, "anew": anew}
+        payload = self._info(proposal_id, kind, text, data, now)
+        message = self._message(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
+        self.to_seats.append((effect.seat, message))
 
     def relay(self, piece: StreamPiece, observer: str, state: CouncilState, now: tuple[float, float]) -> None:
         """Hands a piece of a stream to the seat that observes it."""
@@ -79,20 +78,6 @@ class Outbox:
         payload = self._info(piece.proposal_id, "stream", piece.text, {**data, "whole": piece.whole}, now)
         message = self._message(piece.proposal_id, payload, state, now, beside=False)
         self.perishable.append((observer, message))
-
-    def _inform(
-        self,
-        seat: str,
-        proposal_id: str,
-        kind: str,
-        text: str,
-        data: dict[str, Any],
-        state: CouncilState,
-        now: tuple[float, float],
-    ) -> None:
-        payload = self._info(proposal_id, kind, text, data, now)
-        message = self._message(proposal_id, payload, state, now, beside=kind in _WITH_PROPOSAL)
-        self.to_seats.append((seat, message))
 
     def _info(
         self, proposal_id: str, kind: str, text: str, data: dict[str, Any], now: tuple[float, float]

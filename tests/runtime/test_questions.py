@@ -77,7 +77,7 @@ def test_a_message_that_is_no_question_gets_no_answer() -> None:
     async def scenario() -> None:
         async with Bench() as bench:
             wrong: Any = Other()
-            with pytest.raises(OperatorError, match="Other is no question"):
+            with pytest.raises(OperatorError, match="Other is not a question"):
                 await bench.coordinator.ask(wrong)
 
     run(scenario())
