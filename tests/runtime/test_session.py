@@ -40,7 +40,13 @@ from council.runtime.questions import AskEvents
 from council.runtime.session import Session
 from tests.examples import tried
 from tests.patience import HANG_S
-from tests.runtime.harness import COUNCIL_ID, key_of, run, until
+from tests.runtime.harness import (
+    COUNCIL_ID,
+    in_loop,
+    key_of,
+    run,
+    until,
+)
 from tests.runtime.test_coordinator import Bench, Chair, HandClock, hang
 
 
@@ -310,17 +316,15 @@ def test_a_question_that_waits_ends_when_its_wait_and_the_time_of_a_call_are_ove
     on_a_wire(scenario, call_timeout_s=30.0, in_virtual_time=True)
 
 
-def test_joining_a_council_that_hangs_is_no_answer() -> None:
+@in_loop
+async def test_joining_a_council_that_hangs_is_no_answer() -> None:
     class Deaf:
         async def join(self, *args: Any) -> dict[str, Any]:
             await asyncio.sleep(3600)
             return {}
 
-    async def scenario() -> None:
-        with pytest.raises(NoAnswer, match="join"):
-            await Session(Deaf(), "client", "proposer", key_of("client"), 0.05).open()  # type: ignore[arg-type]
-
-    run(scenario())
+    with pytest.raises(NoAnswer, match="join"):
+        await Session(Deaf(), "client", "proposer", key_of("client"), 0.05).open()  # type: ignore[arg-type]
 
 
 def test_a_human_who_does_not_answer_in_time() -> None:
@@ -543,7 +547,8 @@ def test_a_gap_long_ago_is_not_counted_against_a_new_call(monkeypatch: pytest.Mo
 # Humans
 
 
-def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None:
+@in_loop
+async def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None:
     """rules 1.14; mutation: a join that sends the key hands it to whoever answers under another council's id."""
 
     class Liar:
@@ -555,19 +560,16 @@ def test_a_human_gives_no_council_a_key_whatever_it_calls_itself() -> None:
             self.given = given
             return {"council_id": "victim.0123456789abcdef", "session": "s"}
 
-    async def scenario() -> None:
-        liar = Liar()
-        session = Session(liar, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)  # type: ignore[arg-type]
-        await session.open()
-        assert liar.given[:2] == ("ada", "human")
-        assert key_of("ada") not in liar.given[2]
-        assert session.council_id == COUNCIL_ID, "it signs for the council that it has a key for"
-        ring = signing.Keyring()
-        ring.add("ada", key_of("ada"))
-        assert ring.greets("ada", liar.given[2], COUNCIL_ID)
-        assert not ring.greets("ada", liar.given[2], "victim.0123456789abcdef")
-
-    run(scenario())
+    liar = Liar()
+    session = Session(liar, "ada", "human", key_of("ada"), 5.0, COUNCIL_ID)  # type: ignore[arg-type]
+    await session.open()
+    assert liar.given[:2] == ("ada", "human")
+    assert key_of("ada") not in liar.given[2]
+    assert session.council_id == COUNCIL_ID, "it signs for the council that it has a key for"
+    ring = signing.Keyring()
+    ring.add("ada", key_of("ada"))
+    assert ring.greets("ada", liar.given[2], COUNCIL_ID)
+    assert not ring.greets("ada", liar.given[2], "victim.0123456789abcdef")
 
 
 def test_a_human_is_back_after_the_council_forgot_the_session() -> None:
