@@ -16,7 +16,7 @@ from council.agents.mind import Case, Opinion, Ruling, as_mind
 from council.agents.seat.host import SeatHost
 from council.api.inline import InlineTransport
 from council.core.events import DeadlinePassed
-from council.core.state import Moment, Rules, Tally
+from council.core.state import Moment, Rules
 from council.journal.memory import MemoryJournal
 from council.journal.record import Record
 from council.protocol import signing
@@ -456,17 +456,21 @@ async def test_a_failing_journal_stops_the_council_and_tells_all_who_wait(when: 
         first = asyncio.ensure_future(one.exchange(one.proposal()))
         events = asyncio.ensure_future(bench.coordinator.events(0, wait_s=30.0))
         await until(lambda: journal.batches)
+        asked = asyncio.ensure_future(bench.coordinator.escalations())
+        await asyncio.sleep(0)
         journal.error = OSError("disk full")
         if when == "at once":
             journal.at_once, journal.error = journal.error, None
         second = asyncio.ensure_future(two.exchange(two.proposal()))
         await asyncio.sleep(0.01)
         journal.gate.set()
-        for waiting in (first, second, events):
+        for waiting in (first, second, events, asked):
             with pytest.raises(OperatorError, match=r"journal failed.*disk full"):
                 await waiting
         for call in (
             bench.coordinator.status(),
+            bench.coordinator.decision("bbbbbbbb"),  # which another, that took over, may know of
+            bench.coordinator.escalations(),
             bench.coordinator.exchange(one.session, []),
             bench.coordinator.join("three", "proposer", key_of("three")),
             bench.coordinator.hear(b"x"),
@@ -600,29 +604,6 @@ async def test_a_decision_is_told_as_it_is_on_disk_while_nothing_can_be_kept() -
 
 
 @in_loop
-async def test_what_could_not_be_kept_is_given_to_nobody() -> None:
-    journal = SlowJournal()
-    async with Bench(journal=journal) as bench:
-        client = await bench.client()
-        call = asyncio.ensure_future(client.exchange(client.proposal("aaaaaaaa")))
-        await until(lambda: "aaaaaaaa" in bench.coordinator._driver.state.closed)
-        asked = asyncio.ensure_future(bench.coordinator.decision("aaaaaaaa"))
-        await asyncio.sleep(0)
-        journal.error = OSError("disk full")
-        journal.gate.set()
-        await asyncio.gather(call, return_exceptions=True)
-        with pytest.raises(OperatorError, match="disk full"):
-            await asked
-        for late in (
-            bench.coordinator.decision("aaaaaaaa"),
-            bench.coordinator.decision("bbbbbbbb"),  # which another, that took over, may know of
-            bench.coordinator.escalations(),
-        ):
-            with pytest.raises(OperatorError, match="disk full"):
-                await late
-
-
-@in_loop
 async def test_a_broken_council_does_not_grow_with_every_call() -> None:
     journal = SlowJournal()
     async with Bench(journal=journal) as bench:
@@ -645,34 +626,6 @@ async def test_a_broken_council_does_not_grow_with_every_call() -> None:
         errors = await asyncio.gather(*(bench.coordinator.status() for _ in range(2)), return_exceptions=True)
         assert errors[0] is not errors[1]
         assert str(errors[0]) == str(errors[1])
-
-
-@in_loop
-async def test_a_decision_with_fifteen_long_reasons_is_told() -> None:
-    async def long_yes(case: Case) -> Opinion:
-        return Opinion.yes("界" * 20_000)
-
-    async def long_no(case: Case) -> Opinion:
-        return Opinion.no("界" * 20_000)
-
-    minds: dict[str, Any] = {f"s{n}": (long_yes, long_no)[n % 2] for n in range(14)}
-    async with Bench({"prime": long_yes, **minds}) as bench:
-        client = await bench.client()
-        (told,) = await client.exchange(client.proposal(wait_for="all", time_budget_s=15.0))
-        assert isinstance(told, Told)
-        assert told.decision.tally == Tally(8, 7, 0)
-        assert {ballot.reason for ballot in told.decision.ballots} == {"界" * 20_000}, "a reason was cut"
-
-
-@in_loop
-async def test_one_clients_oversized_refusal_does_not_hurt_another() -> None:
-    async with Bench() as bench:
-        client, human = await bench.client(), await bench.client("ada", "human")
-        bad = human.info("aaaaaaaa", "answer", approve="\x01" * 900_000)
-        (failed,) = await human.exchange(bad)
-        assert isinstance(failed, Failed)
-        (told,) = await client.exchange(client.proposal())
-        assert isinstance(told, Told)
 
 
 # Time
@@ -813,15 +766,6 @@ async def test_leaving_is_idempotent_and_releases_the_parked_call() -> None:
 
 
 @in_loop
-async def test_a_taken_name_is_refused_and_opens_no_session() -> None:
-    async with Bench() as bench:
-        await bench.client()
-        with pytest.raises(NameTaken):
-            await bench.coordinator.join("client", "proposer", key_of("other"))
-        assert (await bench.coordinator.status())["sessions"] == ["client"]
-
-
-@in_loop
 async def test_clients_that_come_and_go_do_not_use_the_council_up(monkeypatch: pytest.MonkeyPatch) -> None:
     from council.runtime import senders
 
@@ -840,6 +784,7 @@ async def test_a_name_is_free_again_once_its_client_has_left_and_not_before() ->
         await bench.coordinator.leave(first.session)
         with pytest.raises(NameTaken):
             await bench.coordinator.join("ann", "proposer", key_of("bob"))
+        assert (await bench.coordinator.status())["sessions"] == ["ann"]
         (told,) = await second.exchange(second.proposal())  # the other session of the name still speaks
         assert isinstance(told, Told)
         await bench.coordinator.leave(second.session)
