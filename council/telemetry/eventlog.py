@@ -7,14 +7,13 @@ line has ids, names, outcomes and times, and never the text of a proposal, a min
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sys
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import structlog
+from typing import TYPE_CHECKING
 
 from council.agents.messaging.logs import get_logger
 from council.kinds.table import ANNOUNCED
@@ -34,6 +33,7 @@ class EventLog(Watcher):
     """
 
     def __init__(self, council: str, coordinator: Viewable, folder: Path) -> None:
+        self._council = council
         self._file: _File | None = None
         self.path = folder / f"{council}.log"
         try:
@@ -41,12 +41,6 @@ class EventLog(Watcher):
             self._file = _File(self.path)
         except OSError as error:
             _warn(self.path, error)
-        self._log: Any = structlog.wrap_logger(
-            self._file,
-            processors=[structlog.processors.JSONRenderer(ensure_ascii=False)],
-            wrapper_class=structlog.BoundLogger,
-            council=council,
-        )
         super().__init__(coordinator)
 
     def see(self, announced: Announced, view: View) -> None:
@@ -55,7 +49,8 @@ class EventLog(Watcher):
         for wall_s, effect in announced:
             if line := ANNOUNCED[type(effect)].logged(effect):
                 at = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds")
-                getattr(self._log, line.level)(line.title, level=line.level, at=at, **line.facts)
+                fields = {"council": self._council, "level": line.level, "at": at, **line.facts}
+                self._file.write(json.dumps({**fields, "event": line.title}, ensure_ascii=False))
 
     def close(self) -> None:
         super().close()
@@ -65,16 +60,14 @@ class EventLog(Watcher):
 
 
 class _File(RotatingFileHandler):
-    """Writes structlog's lines, and begins a new file once this one is large."""
+    """Writes lines, and begins a new file once this one is large."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_BEFORE, encoding="utf-8")
         self._warned = False
 
-    def info(self, line: str) -> None:
+    def write(self, line: str) -> None:
         self.handle(logging.makeLogRecord({"msg": line}))
-
-    warning = info
 
     def handleError(self, record: logging.LogRecord) -> None:
         """A line that could not be written is lost. That is logged once; the next line opens the file again."""
