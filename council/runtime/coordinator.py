@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from council.agents.messaging.ids import new_id
 from council.agents.messaging.logs import get_logger
@@ -48,7 +48,10 @@ from council.runtime.questions import (
 from council.runtime.read_back import ReadBack
 from council.runtime.status import status
 from council.runtime.supervision import Supervision, first_line
-from council.runtime.surroundings import Clock, Fitting, Transport
+from council.runtime.surroundings import Clock, Transport
+
+if TYPE_CHECKING:
+    from council.runtime.prompt_capacity import PromptCapacities
 
 log = get_logger("council")
 T = TypeVar("T")
@@ -104,7 +107,7 @@ class Coordinator:
         events_kept: int = 20_000,
         decisions_kept: int = 10_000,
         in_process: bool = False,
-        fitting: Fitting | None = None,
+        fitting: PromptCapacities | None = None,
     ) -> None:
         self.council_id = council_id
         self._fitting = fitting
@@ -218,7 +221,7 @@ class Coordinator:
         return reply
 
     @staticmethod
-    async def _measured(fitting: Fitting, opened: Opened) -> Opened:
+    async def _measured(fitting: PromptCapacities, opened: Opened) -> Opened:
         """The envelope with the reason why it is a proposal that fits no seat, if it is one."""
         if opened.envelope is None:
             return opened

@@ -1,13 +1,10 @@
-"""The parts that a coordinator gets from outside: clock, transport to the seats, prompt capacities. Holds no rule."""
+"""The parts that a coordinator gets from outside: its clock and the transport to the seats. Holds no rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
-
-from council.protocol.envelope import Envelope
-from council.protocol.errors import CouncilError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,3 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Ends all seats."""
-
-
-class Fitting(Protocol):
-    """Checks proposals before they are accepted (rules 2.2)."""
-
-    async def problem(self, envelope: Envelope) -> CouncilError | None:
-        """The reason why this is a proposal that fits no seat; None for any other envelope."""

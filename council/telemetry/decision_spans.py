@@ -14,7 +14,7 @@ from council.protocol import codec
 from council.protocol.errors import CouncilError
 from council.protocol.metadata import Metadata
 from council.runtime.feed import touched
-from council.telemetry.watcher import Announced, Viewable, Watcher
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
     from council.agents.messaging.span_recorder import Spans
@@ -47,7 +47,7 @@ class _Open:
 class DecisionSpans(Watcher):
     """Makes a span ``council.decide`` of each decision. The next coordinator makes those of what stays open."""
 
-    def __init__(self, council: str, coordinator: Viewable, spans: Spans) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, spans: Spans) -> None:
         self._council = council
         self._spans = spans
         self._open: dict[str, _Open] = {}

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from council.agents.messaging.logs import get_logger
 from council.kinds.table import ANNOUNCED
-from council.telemetry.watcher import Announced, Viewable, Watcher
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
-    from council.runtime.coordinator import View
+    from council.runtime.coordinator import Coordinator, View
 
 # 100,000 decisions, and as many before them.
 FILE_BYTES_MAX, FILES_BEFORE = 20 * 2**20, 1
@@ -32,7 +32,7 @@ class EventLog(Watcher):
     If the file can't be written, the process's own log says so once, and the council goes on without it.
     """
 
-    def __init__(self, council: str, coordinator: Viewable, folder: Path) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, folder: Path) -> None:
         self._council = council
         self._file: _File | None = None
         self.path = folder / f"{council}.log"

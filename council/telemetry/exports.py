@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from council.agents.messaging.logs import get_logger
 from council.config.settings import CouncilConfig
 from council.protocol.errors import OperatorError
 from council.telemetry.metrics import Meter, MetricsServer, Registry, Sink
-from council.telemetry.watcher import Viewable, Watcher
+from council.telemetry.watcher import Watcher
+
+if TYPE_CHECKING:
+    from council.runtime.coordinator import Coordinator
 
 log = get_logger("council")
 
@@ -28,7 +31,7 @@ class Exports:
     def __init__(
         self,
         config: CouncilConfig,
-        coordinator: Viewable,
+        coordinator: Coordinator,
         *,
         sinks: Sequence[Sink] = (),
         watchers: Sequence[Watcher] = (),

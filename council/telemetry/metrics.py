@@ -23,10 +23,10 @@ from council.kinds.row import Metric, fact
 from council.kinds.table import ANNOUNCED, COUNTED
 from council.protocol.errors import OperatorError
 from council.runtime.driver import escalations
-from council.telemetry.watcher import Announced, Viewable, Watcher
+from council.telemetry.watcher import Announced, Watcher
 
 if TYPE_CHECKING:
-    from council.runtime.coordinator import View
+    from council.runtime.coordinator import Coordinator, View
     from council.runtime.driver import Driver
 
 # Series of one metric; 15 seats with 13 models or reasons each are far from it.
@@ -101,7 +101,7 @@ class Sink(Protocol):
 class Meter(Watcher):
     """Records a coordinator's metrics with the sinks. It counts from its beginning."""
 
-    def __init__(self, council: str, coordinator: Viewable, sinks: Sequence[Sink]) -> None:
+    def __init__(self, council: str, coordinator: Coordinator, sinks: Sequence[Sink]) -> None:
         self._council = council
         self._sinks = tuple(sinks)
         self._series: dict[str, dict[tuple[str, ...], dict[str, str]]] = {}

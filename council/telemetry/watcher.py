@@ -7,13 +7,13 @@ are on the record by then (rules 4.7). Earlier announcements belong to an earlie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from council.agents.messaging.logs import get_logger
 from council.core import effects as do
 
 if TYPE_CHECKING:
-    from council.runtime.coordinator import View
+    from council.runtime.coordinator import Coordinator, View
 
 log = get_logger("council")
 
@@ -21,16 +21,10 @@ log = get_logger("council")
 Announced = Sequence[tuple[float, do.Effect]]
 
 
-class Viewable(Protocol):
-    """The part of a coordinator that a watcher reads, on the coordinator's loop."""
-
-    def view(self) -> View: ...
-
-
 class Watcher:
     """Reads one coordinator, on its own loop. Subclasses process what it reads."""
 
-    def __init__(self, coordinator: Viewable) -> None:
+    def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._fails = False
         view = coordinator.view()

@@ -42,8 +42,8 @@ DURABLE_BUGS = (
     Bug(
         "what somebody asks for may linger",
         "runtime.commit:Commit.writes",
-        "work.hurries or self._wanted > self.kept_position",
-        "work.hurries",
+        "driver.hurries or self._wanted > self.kept_position",
+        "driver.hurries",
     ),
     Bug(
         "two writes run at a time",
