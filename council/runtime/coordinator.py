@@ -259,7 +259,7 @@ class Coordinator:
         now = self._clock.now()
         for opened in map(self._driver.open, items):
             if self._driver.receive(opened, now) is not None:
-                self._read_back.receive_later(opened)
+                self._read_back.receive_later(opened.sealed)
         self._settle()
 
     def _receive_late(self, opened: Opened) -> Away | None:

@@ -118,26 +118,20 @@ class Feed:
     def after(self, position: int, limit: int) -> list[dict[str, Any]]:
         """Up to ``limit`` events after ``position``, as plain data: position, at (Unix seconds), kind, data.
 
-        Raises PositionLost if some of them are kept no more.
+        Raises PositionLost if some of them are not kept any more.
         """
         oldest = self.position - len(self._kept) + 1
+        lost = ""
         if position > self.position:
-            raise PositionLost(
-                f"events after position {position} were asked for, but the newest is {self.position}: "
-                "this council never had them",
-                asked=position,
-                oldest=oldest,
-            )
-        if position + 1 < oldest:
-            raise PositionLost(
-                f"events after position {position} were asked for, but the oldest kept is {oldest}",
-                asked=position,
-                oldest=oldest,
-            )
+            lost = f"the newest is {self.position}: this council never had them"
+        elif position + 1 < oldest:
+            lost = f"the oldest kept is {oldest}"
+        if lost:
+            why = f"events after position {position} were asked for, but {lost}"
+            raise PositionLost(why, asked=position, oldest=oldest)
         first = position + 1 - oldest
         found = []
-        for index in range(first, min(first + limit, len(self._kept))):
-            kept = self._kept[index]
+        for at, kept in enumerate(islice(self._kept, first, first + limit), position + 1):
             data, kind = plain(kept.effect()), ANNOUNCED[kept.kind].kind
-            found.append({"position": oldest + index, "at": kept.at, "kind": kind, "data": data})
+            found.append({"position": at, "at": kept.at, "kind": kind, "data": data})
         return found

@@ -19,13 +19,16 @@ WAITING_MAX, WAITING_BYTES_MAX = 10_000, 64 * 2**20
 
 
 class ReadBack:
-    """For one coordinator, on its event loop. ``receive`` has the driver receive a seat's message now."""
+    """For one coordinator, on its event loop. ``receive`` has the driver receive a seat's message now.
+
+    Messages wait as bytes, and are opened again later: an opened one takes several times the memory.
+    """
 
     def __init__(self, driver: Driver, receive: Callable[[Opened], Away | None]) -> None:
         self._driver = driver
         self._receive = receive
         self._turn = asyncio.Lock()
-        self._waiting: deque[Opened] = deque()
+        self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -36,26 +39,26 @@ class ReadBack:
                 closed = await asyncio.to_thread(self._driver.archive.fetch, now)
                 self._driver.take_back(now, closed)
 
-    def receive_later(self, opened: Opened) -> None:
+    def receive_later(self, sealed: bytes) -> None:
         """Takes a seat's message in once what it names is read back, however long the store is away.
 
         Such messages keep their order among themselves. Messages about other proposals overtake them.
         """
-        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(opened.sealed) > WAITING_BYTES_MAX:
+        if len(self._waiting) >= WAITING_MAX or self._waiting_bytes + len(sealed) > WAITING_BYTES_MAX:
             why = f"{len(self._waiting)} messages wait for decisions to be read back"
             log.warning("late message dropped", why=why)
             return
-        self._waiting.append(opened)
-        self._waiting_bytes += len(opened.sealed)
+        self._waiting.append(sealed)
+        self._waiting_bytes += len(sealed)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._receive_waiting())
 
     async def _receive_waiting(self) -> None:
         while self._waiting:
-            opened = self._waiting.popleft()
-            self._waiting_bytes -= len(opened.sealed)
+            sealed = self._waiting.popleft()
+            self._waiting_bytes -= len(sealed)
             try:
-                await self._receive_one(opened)
+                await self._receive_one(self._driver.open(sealed))
             except Exception as error:  # noqa: BLE001 - costs this message only, and those behind it are received
                 log.error("late message dropped", why=str(error) or type(error).__name__)
 

@@ -571,14 +571,14 @@ async def test_late_messages_of_seats_are_few_keep_their_order_and_end(
         return away if opened.sealed == b"1" else None
 
     late = read_back.ReadBack(kept.hand.driver, receive)
-    late.receive_later(Opened(b"1"))
+    late.receive_later(b"1")
     await until(lambda: heard)
     for sealed in (b"2", b"3", b"4"):
-        late.receive_later(Opened(sealed))
+        late.receive_later(sealed)
     gate.set()  # what is read is no part: that message is dropped, and the next two are received
     await until(lambda: len(heard) == 3)
     assert heard == [b"1", b"2", b"3"]
-    late.receive_later(Opened(b"1"))
+    late.receive_later(b"1")
     await late.end()
     assert late._task is not None
     assert late._task.done()
