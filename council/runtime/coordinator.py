@@ -205,8 +205,8 @@ class Coordinator:
         async with known.turn:  # a cancellation does not overtake the proposal that is still measured
             if batch:
                 self._refuse_if_troubled()
-            arrived = [self._driver.open(sealed) for sealed in batch]
-            if arrived and self._fitting is not None:
+            arrived: Iterable[Opened] = map(self._driver.open, batch)
+            if batch and self._fitting is not None:
                 arrived = [await self._measured(self._fitting, each) for each in arrived]
                 self._refuse_if_broken()
                 self._refuse_if_troubled()
