@@ -36,6 +36,14 @@ class HashIndex:
     def __contains__(self, text: str) -> bool:
         return self._place(key_of(text))[1] >= 0
 
+    def insert(self, key: bytes, value: bytes) -> bool:
+        """Adds an entry under ``key_of`` a text, unless the key has one; whether it did."""
+        bucket, at = self._place(key)
+        if at >= 0:
+            return False
+        bucket += key + value
+        return True
+
     def put(self, key: bytes, value: bytes) -> None:
         """Adds an entry under ``key_of`` a text, or replaces its value."""
         bucket, at = self._place(key)
@@ -79,11 +87,9 @@ class UsedIds:
 
     def add(self, msg_id: str, digest: str) -> None:
         """The id is used for a message of this digest, in hex; empty for none. What it was used for first counts."""
-        if msg_id not in self._index:
-            key, value = key_of(msg_id), _shortened(digest)
-            self._index.put(key, value)
-            if self._snapshots:
-                self._new += key + value
+        key, value = key_of(msg_id), _shortened(digest)
+        if self._index.insert(key, value) and self._snapshots:
+            self._new += key + value
 
     def take_new(self) -> bytes:
         """The entries since the last time."""
