@@ -65,9 +65,3 @@ def changed(state: CouncilState, event: ev.IdentityChanged, now: Moment) -> list
     state.identity_change = None if change.after.hash == had else change
     state.identity_changed_at = now.position
     return [do.AnnounceIdentityChange(change)]
-
-
-def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:
-    """How long a seat has been online until now without a gap; None where it is not, or there is no such seat."""
-    seat = state.seats.get(name)
-    return uptime_s - seat.since_s if seat is not None and seat.active else None

@@ -1,4 +1,8 @@
-"""What clients and humans do to a proposal: submit, cancel, answer. Knows nothing of ballots and the roll."""
+"""What clients and humans do to a proposal: submit it, cancel it, answer it, and report on the approved action.
+
+Knows nothing of ballots, the roll, or the action itself: its proposer runs that in code of its own. A report changes
+no decision.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,26 @@ from msgspec.structs import replace
 from council.core import conclusion, escalation
 from council.core import effects as do
 from council.core import events as ev
-from council.core.state import Closed, CouncilState, Decision, Moment, Outcome, Proposal, council_of
+from council.core.state import (
+    ACTION_STAGES,
+    ActionReport,
+    Closed,
+    CouncilState,
+    Decision,
+    Moment,
+    Outcome,
+    Proposal,
+    council_of,
+)
 from council.core.state_store import Effects, open_proposal, origin, store, unknown
 from council.protocol.errors import Refused, TooManyOpen
+
+# The alert to raise when a step of an approved action fails, and the step in words.
+_ALERTS = {
+    "act": ("action_failed", "the action"),
+    "verify": ("verification_failed", "verification"),
+    "revert": ("revert_failed", "the revert"),
+}
 
 
 @ev.handles(ev.ProposalSubmitted)
@@ -182,3 +203,63 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     outcome: Outcome = "approved" if answer.approve else "rejected"
     reason = f"{answer.human} {outcome} it" + (f": {answer.reason}" if answer.reason else "")
     return store(state, proposal, conclusion.decided(state, proposal, outcome, reason, now, answer=answer))
+
+
+# What became of an approved action (rules 3.1)
+
+
+@ev.handles(ev.ActionReported)
+def reported(state: CouncilState, event: ev.ActionReported, now: Moment) -> Effects:
+    """Takes the proposer's report of one step. Each step is reported once, and the action first (rules 3.1)."""
+    report = event.report
+    closed = _approved(state, report)
+    reported_before = [stage for stage, _, _ in closed.reports]
+    for stage, ok, digest in closed.reports:
+        if stage == report.stage and digest == report.digest:
+            return [do.NoteIgnored(report.sender, "the same report again")]
+        if stage == report.stage:
+            first = "went well" if ok else "failed"
+            raise _refused(
+                report, f"it was told before, that it {first}: the first report stands", "told_before"
+            )
+    if report.stage != "act" and "act" not in reported_before:
+        raise _refused(report, "nobody told that the action ran: report act first", "out_of_order")
+    newest = reported_before[-1] if reported_before else "act"
+    if ACTION_STAGES.index(newest) > ACTION_STAGES.index(report.stage):
+        raise _refused(report, f"{newest} was told of already, which comes after it", "out_of_order")
+    kept = (*closed.reports, (report.stage, report.ok, report.digest))
+    state.closed[report.proposal_id] = replace(closed, reports=kept)
+    effects: Effects = [do.AnnounceOutcome(report)]
+    if not report.ok:
+        kind, what = _ALERTS[report.stage]
+        why = f"{what} failed, {report.sender} reports" + (f": {report.text}" if report.text else "")
+        effects.append(do.RaiseAlert(report.proposal_id, kind, why))
+    return effects
+
+
+def _approved(state: CouncilState, report: ActionReport) -> Closed:
+    """The approved proposal that a report is about. Raises Refused if it is not approved, or not the sender's."""
+    known, closed = origin(state, report.proposal_id), state.closed.get(report.proposal_id)
+    if known is None:
+        raise unknown(report.proposal_id, report.sender)
+    _, proposer = known
+    if proposer != report.sender:
+        raise _refused(
+            report, f"{proposer} proposed it, who alone may tell what became of it", "not_the_proposer"
+        )
+    if closed is None:
+        raise _refused(report, "it is not decided yet, so that nothing may have run", "not_approved")
+    if not closed.decision:
+        raise _refused(
+            report, f"it is {closed.decision.outcome}, so that nothing may have run on it", "not_approved"
+        )
+    return closed
+
+
+def _refused(report: ActionReport, why: str, code: str) -> Refused:
+    return Refused(
+        f"{report.sender}'s report of {report.stage} on {report.proposal_id} is not taken: {why}",
+        code=code,
+        proposal_id=report.proposal_id,
+        sender=report.sender,
+    )

@@ -1,11 +1,118 @@
-"""Keeps the roll: which seats are active. Knows nothing of proposals and ballots."""
+"""The roll: which seats are active, what a change of it does to open proposals, and how a coordinator starts."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from council.core.state import Moment, Rules, Seat
-from council.protocol.errors import Refused
+from council.core import budget, conclusion
+from council.core import effects as do
+from council.core import events as ev
+from council.core.identity import rules_in_force
+from council.core.state import CouncilState, Moment, Proposal, Rules, Seat
+from council.core.state_store import Effects, seat_of, store
+from council.protocol.errors import PoolMismatch, Refused
+
+
+@ev.handles(ev.CoordinatorStarted)
+def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> Effects:
+    """A coordinator begins, or goes on where its predecessor ended; time in between is nobody's (rules 1.10)."""
+    if event.epoch <= state.epoch:
+        raise Refused(
+            f"a coordinator of epoch {event.epoch} started, but the newest is {state.epoch}: it was replaced",
+            code="fenced",
+            epoch=event.epoch,
+        )
+    before, first = state.seats, state.epoch == 0
+    if not first and event.rules.pool != state.rules.pool:  # ids would lead to other councils than before
+        raise PoolMismatch(
+            f"this journal is {_place(state.rules.pool)}, and was opened as {_place(event.rules.pool)}: open it as "
+            "what it is, or begin with another name or store",
+            journal_of=state.rules.pool,
+            opened_as=event.rules.pool,
+        )
+    rules, creator = rules_in_force(state, event.rules), state.rules.creator
+    state.epoch = event.epoch
+    if first or rules != state.rules:
+        state.rules, state.ruled_from = rules, now.position
+    state.seats = {name: anew(before.get(name), name, now, first=first) for name in state.rules.seats}
+    if first:
+        return []
+    effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state, now)]
+    if creator and rules.creator != creator:  # whoever writes the settings names it, but never unseen
+        effects.append(do.AnnounceCreator(creator, rules.creator))
+    for name, seat in state.seats.items():
+        if name not in before or not before[name].active:
+            effects.append(do.AnnounceRoll(name, True, seat.why))
+    for proposal_id in list(state.open):
+        for name in state.seats:  # what was under way to a seat may have been lost
+            effects += _announce_open(state, state.open[proposal_id], name)
+        proposal = state.open[proposal_id]
+        effects += store(state, proposal, conclusion.conclude(state, proposal, now))
+    return effects
+
+
+def _place(pool: tuple[int, int] | None) -> str:
+    return "of a council by itself" if pool is None else f"number {pool[0]} of a pool of {pool[1]}"
+
+
+@ev.handles(ev.SeatBeat)
+def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    heard = heartbeat(seat, event.boot, event.beat, now)
+    if heard is None:
+        return [do.NoteIgnored(event.seat, "an old heartbeat")]
+    if seat.active:
+        state.seats[seat.name] = heard
+        return []
+    return _roll_changed(state, heard, was_active=False, now=now)
+
+
+@ev.handles(ev.SeatDied)
+def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    if event.boot != seat.boot:
+        return [do.NoteIgnored(event.seat, "the death of an earlier run")]
+    effects = budget.abandoned(state, now, event.seat)
+    return effects + _roll_changed(state, bury(seat, event.why), was_active=seat.active, now=now)
+
+
+@ev.handles(ev.SeatFellSilent)
+def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> Effects:
+    seat = seat_of(state, event.seat)
+    if not seat.active or not now.uptime_s > silent_from(seat, state.rules):
+        raise Refused(f"{event.seat} has not been silent for too long", code="not_silent", seat=event.seat)
+    return _roll_changed(state, silence(seat, state.rules), was_active=True, now=now)
+
+
+def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
+    """Stores the seat and lets every open proposal see the new"""
+    state.seats[seat.name] = seat
+    effects: Effects = []
+    if seat.active != was_active:
+        effects.append(do.AnnounceRoll(seat.name, seat.active, seat.why))
+    for proposal_id in list(state.open):
+        if seat.active:
+            effects += _announce_open(state, state.open[proposal_id], seat.name)
+        # Who is gone is waited for no more; who is back, alone, may have voted before (rules 1.11).
+        proposal = state.open[proposal_id]
+        effects += store(state, proposal, conclusion.conclude(state, proposal, now))
+    return effects
+
+
+def _announce_open(state: CouncilState, proposal: Proposal, name: str) -> Effects:
+    """A seat that is back is handed what still waits for it (rules 1.10)."""
+    if proposal.stage == "ruling" and name == state.rules.prime:
+        return [conclusion.ruling_request(state.rules, proposal)]
+    if proposal.stage != "deliberating":
+        return []
+    if name in proposal.done():
+        # Others may still speak of it, and it may know nothing of the proposal any more.
+        return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
+    asked = replace(proposal, asked=proposal.asked | {name})
+    return [do.DeliverProposal(name, proposal.what.proposal_id), *store(state, proposal, (asked, []))]
+
+
+# One seat
 
 
 def silent_from(seat: Seat, rules: Rules) -> float:
@@ -56,3 +163,9 @@ def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
 def bury(seat: Seat, why: str) -> Seat:
     """The seat once its actor is known dead: inactive at once, and a new run begins."""
     return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)
+
+
+def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:
+    """How long a seat has been online until now without a gap; None where it is not, or there is no such seat."""
+    seat = state.seats.get(name)
+    return uptime_s - seat.since_s if seat is not None and seat.active else None

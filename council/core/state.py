@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ Outcome = Literal["approved", "rejected", "deferred", "cancelled"]
 Standing = Literal["decided", "escalated"]
 Stage = Literal["deliberating", "ruling", "human"]
 ActionStage = Literal["act", "verify", "revert"]
+ACTION_STAGES: tuple[ActionStage, ...] = get_args(ActionStage)  # in their order
 WaitFor = Literal["decisive", "all"]
 SoleSeat = Literal["never", "allow-low-risk"]
 

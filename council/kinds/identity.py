@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from council.core import events as ev
-from council.core.identity import online_s
+from council.core.roll import online_s
 from council.core.state import CouncilState, IdentityChange, KeptIdentity
 from council.protocol.envelope import Envelope, Info, Proposal
 from council.protocol.errors import EnvelopeError, Refused

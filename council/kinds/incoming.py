@@ -11,8 +11,8 @@ from council.agents.prompting.prompt import OVERRUNS_MAX
 from council.agents.seat.budget_client import error_kind
 from council.agents.seat.plan_stream import STAGE_CHARS_MAX
 from council.core import events as ev
-from council.core.outcomes import STAGES
 from council.core.state import (
+    ACTION_STAGES,
     REASON_TOLD_MAX,
     ActionReport,
     Answer,
@@ -177,7 +177,7 @@ def identity_change(said: Incoming) -> ev.IdentityChanged:
 
 
 def report(said: Incoming) -> ev.ActionReported:
-    stage, ok = said.word("stage", STAGES, ", ".join(STAGES)), said.fact("ok", bool)
+    stage, ok = said.word("stage", ACTION_STAGES, ", ".join(ACTION_STAGES)), said.fact("ok", bool)
     return ev.ActionReported(
         said.made(ActionReport, stage=stage, ok=ok, text=said.content.text[:REASON_TOLD_MAX])
     )

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
-from council.core.identity import EARLIER_MAX, online_s
+from council.core.identity import EARLIER_MAX
+from council.core.roll import online_s
 from council.core.state import IdentityChange, KeptIdentity, Moment, Rules, new_council
 from council.core.step import step
 from council.protocol.errors import Refused

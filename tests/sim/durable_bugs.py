@@ -108,11 +108,11 @@ DURABLE_BUGS = (
     ),
     Bug(
         "a restart hands nothing over again",
-        "core.step:_started",
+        "core.roll:_started",
         "effects += _announce_open(state, state.open[proposal_id], name)",
         "pass",
     ),
-    Bug("a restart is not told", "core.step:_started", "AnnounceStart(event.epoch", "AnnounceStart(0"),
+    Bug("a restart is not told", "core.roll:_started", "AnnounceStart(event.epoch", "AnnounceStart(0"),
     Bug(
         "a coordinator begins without looking at the clock",
         "runtime.driver:Driver.begin",
@@ -393,21 +393,21 @@ DURABLE_BUGS = (
     ),
     Bug(
         "an older coordinator may begin",
-        "core.step:_started",
+        "core.roll:_started",
         "event.epoch <= state.epoch",
         "False",
         "tests/core/test_start.py::test_an_epoch_that_does_not_rise_is_refused",
     ),
     Bug(
         "new rules are not taken",
-        "core.step:_started",
+        "core.roll:_started",
         "first or rules != state.rules",
         "first",
         "tests/core/test_start.py::test_new_rules_hold_from_the_start_on",
     ),
     Bug(
         "a start decides nothing",
-        "core.step:_started",
+        "core.roll:_started",
         "effects += store(state, proposal, conclusion.conclude(state, proposal, now))",
         "pass",
         "tests/core/test_start.py::test_a_lower_quorum_decides_at_once_what_waited_for_a_ballot",

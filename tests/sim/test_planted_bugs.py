@@ -83,6 +83,6 @@ def test_a_failing_seed_is_made_small() -> None:
 
 
 def test_a_bug_without_its_line_is_an_error() -> None:
-    bug = Bug("gone", "core.tally:count", "a line that is not there", "")
+    bug = Bug("gone", "core.conclusion:count", "a line that is not there", "")
     with pytest.raises(AssertionError, match="expected once"), planted(bug):
         pass
