@@ -35,7 +35,7 @@ def test_each_announcement_has_one_row() -> None:
 
 
 def test_each_message_is_read_by_one_row() -> None:
-    said = [row.said for row in BY_KIND.values() if row.said is not None]
+    said = [row.message for row in BY_KIND.values() if row.message is not None]
     assert len(said) == len(MESSAGES)
     assert {kind for kind, _ in MESSAGES} == set(get_args(MessageType))
 
@@ -45,7 +45,7 @@ def test_a_handler_and_a_reader_are_of_the_events_of_their_row(kind: type[ev.Eve
     """Mutation: name another's handler or reader."""
     handler = ev.HANDLERS[kind]
     assert get_type_hints(handler)[list(inspect.signature(handler).parameters)[1]] is kind
-    said = JOURNALED[kind].said
+    said = JOURNALED[kind].message
     assert said is None or get_type_hints(said.read)["return"] is kind
 
 

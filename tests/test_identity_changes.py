@@ -227,7 +227,7 @@ def test_a_creator_who_is_not_enrolled_is_refused_at_the_launch(launch: Any) -> 
     [
         ({"before": "0" * 64}, "propose it anew"),
         ({"emergency": "rollback"}, "never was one"),
-        ({"agreed": "00" * 8}, "no proposal that this council has decided"),
+        ({"agreed": "00" * 8}, "this council has decided no proposal"),
     ],
 )
 def test_what_does_not_hold_is_refused_with_the_reason(launch: Any, more: dict[str, Any], why: str) -> None:

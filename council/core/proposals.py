@@ -62,7 +62,7 @@ def submitted(state: CouncilState, event: ev.ProposalSubmitted, now: Moment) -> 
 
 
 def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
-    """In a pool an id belongs to one council, or it could be decided twice (rules 1.12)."""
+    """In a pool each id belongs to one council; else it could be decided twice (rules 1.12)."""
     if state.rules.pool is None:
         return
     number, count = state.rules.pool
@@ -77,7 +77,7 @@ def _refuse_another_councils(state: CouncilState, proposal_id: str) -> None:
 
 
 def _submitted_before(state: CouncilState, event: ev.ProposalSubmitted) -> Effects | None:
-    """A proposal that was submitted before: the same bytes are a retry, others an error (rules 1.12)."""
+    """The answer to a retry: the same bytes again. Raises Refused for other bytes under a known id (rules 1.12)."""
     what = event.what
     known = origin(state, what.proposal_id)
     if known is None:
@@ -103,7 +103,7 @@ def how_it_stands(state: CouncilState, proposal_id: str) -> Decision | None:
 
 
 def stands(proposal_id: str, closed: Closed | None, proposal: Proposal | None) -> Decision | None:
-    """As ``how_it_stands``, of a proposal that is ``closed``, or open, or neither."""
+    """As ``how_it_stands``, for a proposal that is ``closed``, or open, or neither."""
     if closed is not None:
         return closed.decision
     if proposal is None:
@@ -195,7 +195,7 @@ def answered(state: CouncilState, event: ev.HumanAnswered, now: Moment) -> Effec
     proposal = open_proposal(state, answer.proposal_id, answer.human)
     if proposal.stage != "human":
         raise Refused(
-            f"{answer.proposal_id} does not wait for a human: the council is still at it",
+            f"{answer.proposal_id} does not wait for a human: the council still deliberates",
             code="not_escalated",
             proposal_id=answer.proposal_id,
             sender=answer.human,
@@ -218,15 +218,13 @@ def reported(state: CouncilState, event: ev.ActionReported, now: Moment) -> Effe
         if stage == report.stage and digest == report.digest:
             return [do.NoteIgnored(report.sender, "the same report again")]
         if stage == report.stage:
-            first = "went well" if ok else "failed"
-            raise _refused(
-                report, f"it was told before, that it {first}: the first report stands", "told_before"
-            )
+            first = "successful" if ok else "failed"
+            raise _refused(report, f"it was reported as {first} before: that stands", "told_before")
     if report.stage != "act" and "act" not in reported_before:
-        raise _refused(report, "nobody told that the action ran: report act first", "out_of_order")
+        raise _refused(report, "the action was not reported yet: report act first", "out_of_order")
     newest = reported_before[-1] if reported_before else "act"
     if ACTION_STAGES.index(newest) > ACTION_STAGES.index(report.stage):
-        raise _refused(report, f"{newest} was told of already, which comes after it", "out_of_order")
+        raise _refused(report, f"{newest}, a later step, was reported already", "out_of_order")
     kept = (*closed.reports, (report.stage, report.ok, report.digest))
     state.closed[report.proposal_id] = replace(closed, reports=kept)
     effects: Effects = [do.AnnounceOutcome(report)]
@@ -244,21 +242,17 @@ def _approved(state: CouncilState, report: ActionReport) -> Closed:
         raise unknown(report.proposal_id, report.sender)
     _, proposer = known
     if proposer != report.sender:
-        raise _refused(
-            report, f"{proposer} proposed it, who alone may tell what became of it", "not_the_proposer"
-        )
+        raise _refused(report, f"only {proposer}, who proposed it, may report on it", "not_the_proposer")
     if closed is None:
-        raise _refused(report, "it is not decided yet, so that nothing may have run", "not_approved")
+        raise _refused(report, "it is not decided yet, so no action may have run", "not_approved")
     if not closed.decision:
-        raise _refused(
-            report, f"it is {closed.decision.outcome}, so that nothing may have run on it", "not_approved"
-        )
+        raise _refused(report, f"it is {closed.decision.outcome}, so no action may have run", "not_approved")
     return closed
 
 
 def _refused(report: ActionReport, why: str, code: str) -> Refused:
     return Refused(
-        f"{report.sender}'s report of {report.stage} on {report.proposal_id} is not taken: {why}",
+        f"{report.sender}'s report of {report.stage} on {report.proposal_id} is refused: {why}",
         code=code,
         proposal_id=report.proposal_id,
         sender=report.sender,

@@ -15,7 +15,7 @@ from council.protocol.errors import PoolMismatch, Refused
 
 @ev.handles(ev.CoordinatorStarted)
 def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> Effects:
-    """A coordinator begins, or goes on where its predecessor ended; time in between is nobody's (rules 1.10)."""
+    """A coordinator starts, or takes over. The time before it counts for no seat's silence (rules 1.10)."""
     if event.epoch <= state.epoch:
         raise Refused(
             f"a coordinator of epoch {event.epoch} started, but the newest is {state.epoch}: it was replaced",
@@ -38,7 +38,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
     if first:
         return []
     effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state, now)]
-    if creator and rules.creator != creator:  # whoever writes the settings names it, but never unseen
+    if creator and rules.creator != creator:  # settings may name another creator, but not unseen
         effects.append(do.AnnounceCreator(creator, rules.creator))
     for name, seat in state.seats.items():
         if name not in before or not before[name].active:
@@ -85,7 +85,7 @@ def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> 
 
 
 def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
-    """Stores the seat and lets every open proposal see the new"""
+    """Stores the seat, and concludes the proposals that the new roll decides."""
     state.seats[seat.name] = seat
     effects: Effects = []
     if seat.active != was_active:
@@ -93,20 +93,20 @@ def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Mom
     for proposal_id in list(state.open):
         if seat.active:
             effects += _announce_open(state, state.open[proposal_id], seat.name)
-        # Who is gone is waited for no more; who is back, alone, may have voted before (rules 1.11).
+        # A lost seat is not awaited any more. A seat that is back, alone, may have voted before (rules 1.11).
         proposal = state.open[proposal_id]
         effects += store(state, proposal, conclusion.conclude(state, proposal, now))
     return effects
 
 
 def _announce_open(state: CouncilState, proposal: Proposal, name: str) -> Effects:
-    """A seat that is back is handed what still waits for it (rules 1.10)."""
+    """Hands a seat that is back what still waits for it (rules 1.10)."""
     if proposal.stage == "ruling" and name == state.rules.prime:
         return [conclusion.ruling_request(state.rules, proposal)]
     if proposal.stage != "deliberating":
         return []
     if name in proposal.done():
-        # Others may still speak of it, and it may know nothing of the proposal any more.
+        # Other seats may still publish streams on it, and this one may have forgotten the proposal.
         return [do.LetObserve(name, proposal.what.proposal_id)] if name == state.rules.observer else []
     asked = replace(proposal, asked=proposal.asked | {name})
     return [do.DeliverProposal(name, proposal.what.proposal_id), *store(state, proposal, (asked, []))]
@@ -123,8 +123,8 @@ def silent_from(seat: Seat, rules: Rules) -> float:
 def heartbeat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
 
-    ``boot`` is the run that the coordinator told the seat it is in; one from before a restart, or a number
-    heard already, is a replay or came out of order. Raises Refused for a run that was never begun.
+    ``boot`` is the number of the seat's run, as the coordinator gave it. A heartbeat of an earlier run, or with a
+    ``beat`` that is not above the last, is a replay or out of order. Raises Refused for a run that never began.
     """
     if boot > seat.boot:
         raise Refused(
@@ -141,31 +141,31 @@ def heartbeat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
 
 
 def silence(seat: Seat, rules: Rules) -> Seat:
-    """The seat once its silence has made it inactive."""
-    # Not how long exactly: heartbeats are not journaled, and a replay must say the same (rules 1.10).
+    """The seat, inactive after its silence."""
+    # The text does not say for how long: heartbeats are not journaled, and a replay must give the same (rules 1.10).
     return replace(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
 
 
 def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
-    """A seat as a coordinator that starts finds it: as if it had beaten just now (rules 1.10).
+    """A seat when a coordinator starts: as if its heartbeat had come just now (rules 1.10).
 
-    Unless it is the first, a new run begins: the numbers of heartbeats are not journaled, so that only the run
-    tells an old one.
+    Under a later coordinator a new run begins. The numbers of heartbeats are not journaled, so only the run shows
+    that a heartbeat is old.
     """
     if seat is None or first:
         return Seat(name, active=True, last_beat_s=now.uptime_s, since_s=now.uptime_s)
     why = seat.why if seat.active else "the coordinator started anew"
-    # rules 7.2: whether it was online while there was no coordinator, nobody can say.
+    # rules 7.2: without a coordinator no one knows whether the seat was online, so its time online starts again.
     began = {"last_beat_s": now.uptime_s, "boot": seat.boot + 1, "beat": -1, "since_s": now.uptime_s}
     return replace(seat, active=True, why=why, handed_on=seat.handed_on + 1, **began)
 
 
 def bury(seat: Seat, why: str) -> Seat:
-    """The seat once its actor is known dead: inactive at once, and a new run begins."""
+    """The seat, inactive because its actor is known dead; a new run begins."""
     return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)
 
 
 def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:
-    """How long a seat has been online until now without a gap; None where it is not, or there is no such seat."""
+    """For how many seconds a seat has been online without a gap; None if it is inactive or unknown."""
     seat = state.seats.get(name)
     return uptime_s - seat.since_s if seat is not None and seat.active else None
