@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-for _name in ("council_in_hand", "rules_by_hand"):
+for _name in ("council_in_hand",):
     if _name not in sys.modules:
         _spec = importlib.util.spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
         assert _spec is not None

@@ -73,7 +73,7 @@ def test_the_same_bytes_again_are_ignored_and_others_refused(hand: Hand) -> None
     assert "reported as successful before: that stands" in refused(
         hand, report("act", ok=False), "told_before"
     )
-    assert "that it failed: the first report stands" in refused(hand, report("verify"), "told_before")
+    assert "reported as failed before: that stands" in refused(hand, report("verify"), "told_before")
     assert hand.state.closed["p1"] == state
 
 

@@ -282,7 +282,7 @@ BUGS = (
     Bug(
         "a decision does not tell what came later",
         "core.budget:_settle",
-        "replace(gone.decision, spent=accounts)",
+        "replace(decided.decision, spent=accounts)",
         "gone.decision",
     ),
     Bug("a settled call is open", "core.budget:_settle", "del state.calls[call.call_id]", "pass"),
