@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from council_in_hand import Hand, answer, no, report, yes
+from council_in_hand import Hand, no, report, yes
 from msgspec.structs import replace
 
 from council.core import effects as do
@@ -104,15 +104,6 @@ def test_only_what_was_approved_can_have_run() -> None:
     hand.do(ev.ProposalCancelled("p2", "client", ""))
     assert "it is cancelled" in refused(hand, report(proposal_id="p2"), "not_approved")
     refused(hand, report(proposal_id="p3"), "unknown_proposal")
-
-
-def test_what_a_human_approved_has_an_outcome_too() -> None:
-    hand = Hand()
-    hand.submit()
-    hand.vote(yes("prime", asks_human=True), yes("lite"), yes("codemind"))
-    refused(hand, report(), "not_approved")  # it waits for the human
-    hand.do(ev.HumanAnswered(answer(True)))
-    assert told(hand, report()) == [do.AnnounceOutcome(report())]
 
 
 def test_a_late_ballot_keeps_what_was_told(hand: Hand) -> None:

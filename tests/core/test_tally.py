@@ -4,11 +4,9 @@ import math
 
 import pytest
 from council_in_hand import abstain, no, yes
-from hypothesis import given
-from hypothesis import strategies as st
 
-from council.core.conclusion import break_tie, carried, count, dissent, majority
-from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, TieBreak, unsure
+from council.core.conclusion import carried, count, dissent, majority
+from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, unsure
 from tests.cases import each
 
 
@@ -18,17 +16,6 @@ def test_an_abstention_is_counted_as_presence_and_not_as_a_side() -> None:
     assert counted.cast == 4
     assert majority(counted) is None
     assert str(counted) == "1 yes, 1 no, 2 abstained"
-
-
-def test_nothing_counted_is_a_tie() -> None:
-    assert count([]) == Tally(0, 0, 0)
-    assert majority(Tally()) is None
-
-
-@given(st.integers(0, 15), st.integers(0, 15), st.integers(0, 15))
-def test_majority_is_more_on_one_side_among_the_ballots_cast(ayes: int, noes: int, abstained: int) -> None:
-    expected = "yes" if ayes > noes else "no" if noes > ayes else None
-    assert majority(Tally(ayes, noes, abstained)) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,35 +36,6 @@ def test_a_side_carries_when_it_exceeds_half_of_the_reach(
     ayes: int, noes: int, reach: int, expected: bool
 ) -> None:
     assert carried(Tally(ayes, noes, 0), reach) is expected
-
-
-@given(st.integers(0, 15), st.integers(0, 15), st.integers(0, 15))
-def test_no_further_ballot_turns_what_is_carried(ayes: int, noes: int, outstanding: int) -> None:
-    """If it is carried, the majority is the same however the outstanding seats vote, and when."""
-    votes = Tally(ayes, noes, 0)
-    if not carried(votes, ayes + noes + outstanding):
-        return
-    winner = majority(votes)
-    assert winner is not None
-    for against in range(outstanding + 1):
-        more = Tally(ayes + (against if winner == "no" else 0), noes + (against if winner == "yes" else 0))
-        assert majority(more) == winner
-
-
-@pytest.mark.parametrize("vote", ["yes", "no"])
-def test_primes_own_ballot_breaks_a_tie_and_is_named(vote: str) -> None:
-    own = yes("prime") if vote == "yes" else no("prime")
-    assert break_tie([no("lite"), own], "prime") == TieBreak("prime", own.msg_id, own.vote)
-
-
-def test_prime_breaks_no_tie_when_it_abstained_or_did_not_vote() -> None:
-    assert break_tie([yes("lite"), no("codemind"), abstain("prime")], "prime") is None
-    assert break_tie([yes("lite"), no("codemind")], "prime") is None
-    assert break_tie([], "prime") is None
-
-
-def test_who_prime_is_comes_from_the_rules_and_not_from_a_name_or_the_order() -> None:
-    assert break_tie([yes("prime"), no("other")], "other") == TieBreak("other", "vote-other-p1", "no")
 
 
 def test_dissent_is_the_losing_side_in_words() -> None:
