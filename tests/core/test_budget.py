@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from council_in_hand import Hand, no, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import ACTS_MAX, Account, Budget, Call, Caps, Overrun, Spend, total
+from tests.core.council_in_hand import Hand, no, yes
 
 
 def call(

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from council_in_hand import Hand, abstain, ballot, no, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import SEATS_MAX
 from tests.cases import each
+from tests.core.council_in_hand import Hand, abstain, ballot, no, yes
 
 NOT_NEEDED = "had not voted yet; its ballot was not needed"
 BY_DEADLINE = "had not voted by the deadline"

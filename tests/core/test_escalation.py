@@ -1,7 +1,11 @@
 """To Prime, and to a human: rules 1.6, 1.8, 1.9."""
 
 import pytest
-from council_in_hand import (
+from msgspec.structs import replace
+
+from council.core import effects as do
+from council.core import events as ev
+from tests.core.council_in_hand import (
     THREE,
     Hand,
     ballot,
@@ -11,10 +15,6 @@ from council_in_hand import (
     proposal,
     yes,
 )
-from msgspec.structs import replace
-
-from council.core import effects as do
-from council.core import events as ev
 
 NAN = float("nan")
 RISKY = "client rates the risk of the proposal high"

@@ -5,13 +5,24 @@ import math
 from typing import Any
 
 import pytest
-from council_in_hand import DAY_S, WALL_0, Hand, abstain, answer, interrupt, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Answer
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import InternalError, Refused
+from tests.core.council_in_hand import (
+    DAY_S,
+    WALL_0,
+    Hand,
+    abstain,
+    answer,
+    interrupt,
+    no,
+    proposal,
+    ruling,
+    yes,
+)
 
 # The human (1.9)
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable
 
 import pytest
-from council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
 from msgspec.structs import replace
 
 from council.core.events import HumanAnswered, RulingGiven
 from council.core.state import Absent, CouncilState, Decision, Tally, TieBreak
 from council.protocol.errors import InternalError
 from tests.cases import each
+from tests.core.council_in_hand import THREE, Hand, abstain, answer, no, ruling, yes
 from tests.core.invariants import check
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from council_in_hand import Hand, no, report, yes
 from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import ActionReport, Closed
 from council.protocol.errors import InternalError
+from tests.core.council_in_hand import Hand, no, report, yes
 from tests.core.invariants import check
 
 

@@ -4,7 +4,6 @@ import heapq
 from typing import Any
 
 import pytest
-from council_in_hand import THREE, Hand, abstain, answer, no, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
@@ -12,6 +11,7 @@ from council.core.proposals import how_it_stands
 from council.core.state import Moment, Proposal
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.council_in_hand import THREE, Hand, abstain, answer, no, proposal, ruling, yes
 from tests.core.invariants import check
 
 

@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from council_in_hand import THREE, Hand, proposal, ruling, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Seat
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import InternalError
+from tests.core.council_in_hand import THREE, Hand, proposal, ruling, yes
 
 SILENT = "no heartbeat for more than 90 s"
 

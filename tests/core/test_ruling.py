@@ -1,7 +1,11 @@
 """When Prime is asked for its ruling, and what the ruling makes of it: rules 1.8."""
 
 import pytest
-from council_in_hand import (
+
+from council.core import effects as do
+from council.core import events as ev
+from council.core.state import Ballot
+from tests.core.council_in_hand import (
     Hand,
     abstain,
     answer,
@@ -10,10 +14,6 @@ from council_in_hand import (
     ruling,
     yes,
 )
-
-from council.core import effects as do
-from council.core import events as ev
-from council.core.state import Ballot
 
 NAN = float("nan")
 BY_DEADLINE = "had not voted by the deadline"

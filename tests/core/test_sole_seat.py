@@ -1,10 +1,10 @@
 """Few seats left, one seat, none: rules 1.11."""
 
 import pytest
-from council_in_hand import Hand, ballot, proposal, yes
 
 from council.core import effects as do
 from council.core import events as ev
+from tests.core.council_in_hand import Hand, ballot, proposal, yes
 
 
 def test_one_seat_left_decides_nothing_and_the_proposal_waits_for_its_deadline() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from council_in_hand import DAY_S, THREE, Hand, abstain, answer, ballot, no, ruling, yes
 from msgspec.structs import replace
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Seat
 from council.core.step import next_due
+from tests.core.council_in_hand import DAY_S, THREE, Hand, abstain, answer, ballot, no, ruling, yes
 
 BACK = "the coordinator started anew"
 

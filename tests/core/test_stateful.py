@@ -11,7 +11,6 @@ import math
 import random
 from typing import Any, get_args
 
-from council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -36,6 +35,7 @@ from council.core.state import (
 )
 from council.core.step import next_deadline, next_due, step
 from council.protocol.errors import Refused, TooManyOpen
+from tests.core.council_in_hand import DAY_S, Hand, answer, ballot, proposal, report, ruling, unreadable
 from tests.core.invariants import check
 from tests.examples import tried
 from tests.sim import compare

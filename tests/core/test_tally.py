@@ -3,11 +3,11 @@
 import math
 
 import pytest
-from council_in_hand import abstain, no, yes
 
 from council.core.conclusion import carried, count, dissent, majority
 from council.core.state import CONFIDENCE_FLOOR, INTERRUPTS_MAX, SEATS_MAX, Rules, Tally, unsure
 from tests.cases import each
+from tests.core.council_in_hand import abstain, no, yes
 
 
 def test_an_abstention_is_counted_as_presence_and_not_as_a_side() -> None:

@@ -4,11 +4,11 @@ import math
 from typing import Any
 
 import pytest
-from council_in_hand import Hand, abstain, ballot, interrupt, no, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Absent, Ballot, Submission, TieBreak
+from tests.core.council_in_hand import Hand, abstain, ballot, interrupt, no, yes
 
 
 @pytest.mark.parametrize(("own", "outcome"), [("yes", "approved"), ("no", "rejected")])

@@ -1,11 +1,11 @@
 """What seats say: late, second, unreadable and lost ballots, and who may speak: rules 1.2, 1.3, 1.7."""
 
 import pytest
-from council_in_hand import Hand, abstain, no, unreadable, yes
 
 from council.core import effects as do
 from council.core import events as ev
 from council.core.state import Ballot
+from tests.core.council_in_hand import Hand, abstain, no, unreadable, yes
 
 # Late ballots (1.7)
 
