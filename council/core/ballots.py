@@ -196,7 +196,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
     if event.observer != state.rules.observer:
         does = f"{state.rules.observer} does" if state.rules.observer else "nobody does"
-        raise _observes_not(
+        raise _observation_refused(
             event, f"{event.observer} does not observe in this council: {does}", "not_observer"
         )
     if event.proposal_id in state.closed:
@@ -207,7 +207,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
             why = (
                 f"{event.observer} observed {event.stream} on {event.proposal_id}, which {seat} was not given"
             )
-            raise _observes_not(event, why, "not_asked")
+            raise _observation_refused(event, why, "not_asked")
     # Two allowances: a seat that has used up its clean observations may still call a halt.
     kind = "interrupt" if event.interrupt else "observation"
     acted = _acted(proposal, event.observer, kind, event.msg_id)
@@ -238,7 +238,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     return effects + store(state, proposal, concluded)
 
 
-def _observes_not(event: ev.StreamObserved, why: str, code: str) -> Refused:
+def _observation_refused(event: ev.StreamObserved, why: str, code: str) -> Refused:
     return Refused(why, code=code, proposal_id=event.proposal_id, sender=event.observer)
 
 

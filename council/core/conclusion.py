@@ -35,8 +35,8 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     rules = state.rules
     if proposal.stage != "deliberating":
         return proposal, []
-    too_dear = _is_quorum_unpaid(state, proposal)
-    if len(proposal.ballots) < rules.quorum and not (expired or too_dear) and rules.sole_seat == "never":
+    quorum_unpaid = _is_quorum_unpaid(state, proposal)
+    if len(proposal.ballots) < rules.quorum and not (expired or quorum_unpaid) and rules.sole_seat == "never":
         return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
     votes = count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
@@ -45,16 +45,16 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
     awaited = [name for name in active if name not in voted and name not in proposal.lost]
     quorum = votes.cast >= rules.quorum
     asks_human = any(ballot.asks_human for ballot in proposal.ballots)
-    unhurried = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
+    waits_for_all = bool(proposal.escalated_for) or asks_human or proposal.what.wait_for == "all"
 
-    if quorum and not unhurried and carried(votes, reach):  # rules 1.5: no missing ballot can turn it
+    if quorum and not waits_for_all and carried(votes, reach):  # rules 1.5: no missing ballot can turn it
         return _by_majority(state, proposal, now, early=bool(awaited), expired=expired)
     if awaited and not expired:
         return proposal, []
     if not quorum:
         if _sole_seat_decides(rules, proposal, active):
             return _by_majority(state, proposal, now, expired=expired)
-        if too_dear:
+        if quorum_unpaid:
             return to_human(state, proposal, "budget_unmet", now)
         if not expired:  # rules 1.11: it waits, since a seat may come back
             return proposal, []

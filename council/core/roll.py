@@ -34,7 +34,7 @@ def _started(state: CouncilState, event: ev.CoordinatorStarted, now: Moment) -> 
     state.epoch = event.epoch
     if first or rules != state.rules:
         state.rules, state.ruled_from = rules, now.position
-    state.seats = {name: anew(before.get(name), name, now, first=first) for name in state.rules.seats}
+    state.seats = {name: _at_start(before.get(name), name, now, first=first) for name in state.rules.seats}
     if first:
         return []
     effects: Effects = [do.AnnounceStart(event.epoch, len(state.open)), *budget.abandoned(state, now)]
@@ -58,7 +58,7 @@ def _place(pool: tuple[int, int] | None) -> str:
 @ev.handles(ev.SeatBeat)
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
     seat = seat_of(state, event.seat)
-    heard = heartbeat(seat, event.boot, event.beat, now)
+    heard = _after_beat(seat, event.boot, event.beat, now)
     if heard is None:
         return [do.NoteIgnored(event.seat, "an old heartbeat")]
     if seat.active:
@@ -73,7 +73,7 @@ def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
     if event.boot != seat.boot:
         return [do.NoteIgnored(event.seat, "the death of an earlier run")]
     effects = budget.abandoned(state, now, event.seat)
-    return effects + _roll_changed(state, bury(seat, event.why), was_active=seat.active, now=now)
+    return effects + _roll_changed(state, _after_death(seat, event.why), was_active=seat.active, now=now)
 
 
 @ev.handles(ev.SeatFellSilent)
@@ -81,7 +81,7 @@ def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> 
     seat = seat_of(state, event.seat)
     if not seat.active or not now.uptime_s > silent_from(seat, state.rules):
         raise Refused(f"{event.seat} has not been silent for too long", code="not_silent", seat=event.seat)
-    return _roll_changed(state, silence(seat, state.rules), was_active=True, now=now)
+    return _roll_changed(state, _after_silence(seat, state.rules), was_active=True, now=now)
 
 
 def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
@@ -120,7 +120,7 @@ def silent_from(seat: Seat, rules: Rules) -> float:
     return seat.last_beat_s + rules.inactivity_limit_s
 
 
-def heartbeat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
+def _after_beat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
 
     ``boot`` is the number of the seat's run, as the coordinator gave it. A heartbeat of an earlier run, or with a
@@ -140,13 +140,13 @@ def heartbeat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
     return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why, since_s=since_s)
 
 
-def silence(seat: Seat, rules: Rules) -> Seat:
+def _after_silence(seat: Seat, rules: Rules) -> Seat:
     """The seat, inactive after its silence."""
     # The text does not say for how long: heartbeats are not journaled, and a replay must give the same (rules 1.10).
     return replace(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
 
 
-def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
+def _at_start(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
     """A seat when a coordinator starts: as if its heartbeat had come just now (rules 1.10).
 
     Under a later coordinator a new run begins. The numbers of heartbeats are not journaled, so only the run shows
@@ -160,7 +160,7 @@ def anew(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
     return replace(seat, active=True, why=why, handed_on=seat.handed_on + 1, **began)
 
 
-def bury(seat: Seat, why: str) -> Seat:
+def _after_death(seat: Seat, why: str) -> Seat:
     """The seat, inactive because its actor is known dead; a new run begins."""
     return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)
 

@@ -34,17 +34,17 @@ BUGS = (
     Bug("no timer for deadlines", "core.step:next_deadline", "ends.append(timer[0])", "pass"),
     Bug(
         "an old run's heartbeat counts",
-        "core.roll:heartbeat",
+        "core.roll:_after_beat",
         "boot < seat.boot or beat <= seat.beat",
         "beat <= seat.beat",
     ),
     Bug(
         "a replayed heartbeat counts",
-        "core.roll:heartbeat",
+        "core.roll:_after_beat",
         "boot < seat.boot or beat <= seat.beat",
         "boot < seat.boot",
     ),
-    Bug("a death begins no new run", "core.roll:bury", "boot=seat.boot + 1", "boot=seat.boot"),
+    Bug("a death begins no new run", "core.roll:_after_death", "boot=seat.boot + 1", "boot=seat.boot"),
     Bug("a tie goes by list order", "core.conclusion:break_tie", "ballot.seat == prime and ", ""),
     Bug(
         "an abstention is a yes",

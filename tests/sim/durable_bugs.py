@@ -6,10 +6,10 @@ from tests.sim.bugs import Bug
 
 # What dies and comes back: the coordinator, its journal and snapshots.
 DURABLE_BUGS = (
-    Bug("a restart begins no new run", "core.roll:anew", '"boot": seat.boot + 1', '"boot": seat.boot'),
+    Bug("a restart begins no new run", "core.roll:_at_start", '"boot": seat.boot + 1', '"boot": seat.boot'),
     Bug(
         "time while down is silence",
-        "core.roll:anew",
+        "core.roll:_at_start",
         '"last_beat_s": now.uptime_s',
         '"last_beat_s": seat.last_beat_s',
     ),
@@ -102,7 +102,7 @@ DURABLE_BUGS = (
     ),
     Bug(
         "who was inactive stays so",
-        "core.roll:anew",
+        "core.roll:_at_start",
         "replace(seat, active=True",
         "replace(seat, active=seat.active",
     ),
