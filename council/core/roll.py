@@ -57,14 +57,23 @@ def _place(pool: tuple[int, int] | None) -> str:
 
 @ev.handles(ev.SeatBeat)
 def _beat(state: CouncilState, event: ev.SeatBeat, now: Moment) -> Effects:
+    """A heartbeat of an earlier run, or with a number that is not above the last, is a replay or out of order."""
     seat = seat_of(state, event.seat)
-    heard = _after_beat(seat, event.boot, event.beat, now)
-    if heard is None:
+    if event.boot > seat.boot:
+        raise Refused(
+            f"{seat.name} sent a heartbeat of run {event.boot}, but its current run is {seat.boot}",
+            code="unknown_boot",
+            seat=seat.name,
+            boot=event.boot,
+        )
+    if event.boot < seat.boot or event.beat <= seat.beat:
         return [do.NoteIgnored(event.seat, "an old heartbeat")]
+    beat = replace(seat, last_beat_s=now.uptime_s, beat=event.beat)
     if seat.active:
-        state.seats[seat.name] = heard
+        state.seats[seat.name] = beat
         return []
-    return _roll_changed(state, heard, was_active=False, now=now)
+    back = replace(beat, active=True, why="its heartbeat is back", since_s=now.uptime_s)
+    return _roll_changed(state, back, now)
 
 
 @ev.handles(ev.SeatDied)
@@ -73,7 +82,8 @@ def _died(state: CouncilState, event: ev.SeatDied, now: Moment) -> Effects:
     if event.boot != seat.boot:
         return [do.NoteIgnored(event.seat, "the death of an earlier run")]
     effects = budget.abandoned(state, now, event.seat)
-    return effects + _roll_changed(state, _after_death(seat, event.why), was_active=seat.active, now=now)
+    dead = replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=event.why)
+    return effects + _roll_changed(state, dead, now)
 
 
 @ev.handles(ev.SeatFellSilent)
@@ -81,11 +91,14 @@ def _fell_silent(state: CouncilState, event: ev.SeatFellSilent, now: Moment) -> 
     seat = seat_of(state, event.seat)
     if not seat.active or not now.uptime_s > silent_from(seat, state.rules):
         raise Refused(f"{event.seat} has not been silent for too long", code="not_silent", seat=event.seat)
-    return _roll_changed(state, _after_silence(seat, state.rules), was_active=True, now=now)
+    # The text does not say for how long: heartbeats are not journaled, and a replay must give the same (rules 1.10).
+    why = f"no heartbeat for more than {state.rules.inactivity_limit_s:g} s"
+    return _roll_changed(state, replace(seat, active=False, why=why), now)
 
 
-def _roll_changed(state: CouncilState, seat: Seat, *, was_active: bool, now: Moment) -> Effects:
+def _roll_changed(state: CouncilState, seat: Seat, now: Moment) -> Effects:
     """Stores the seat, and concludes the proposals that the new roll decides."""
+    was_active = state.seats[seat.name].active
     state.seats[seat.name] = seat
     effects: Effects = []
     if seat.active != was_active:
@@ -120,32 +133,6 @@ def silent_from(seat: Seat, rules: Rules) -> float:
     return seat.last_beat_s + rules.inactivity_limit_s
 
 
-def _after_beat(seat: Seat, boot: int, beat: int, now: Moment) -> Seat | None:
-    """The seat after a heartbeat; None if the heartbeat is old and changes nothing.
-
-    ``boot`` is the number of the seat's run, as the coordinator gave it. A heartbeat of an earlier run, or with a
-    ``beat`` that is not above the last, is a replay or out of order. Raises Refused for a run that never began.
-    """
-    if boot > seat.boot:
-        raise Refused(
-            f"{seat.name} sent a heartbeat of run {boot}, but its current run is {seat.boot}",
-            code="unknown_boot",
-            seat=seat.name,
-            boot=boot,
-        )
-    if boot < seat.boot or beat <= seat.beat:
-        return None
-    why = seat.why if seat.active else "its heartbeat is back"
-    since_s = seat.since_s if seat.active else now.uptime_s
-    return replace(seat, active=True, last_beat_s=now.uptime_s, beat=beat, why=why, since_s=since_s)
-
-
-def _after_silence(seat: Seat, rules: Rules) -> Seat:
-    """The seat, inactive after its silence."""
-    # The text does not say for how long: heartbeats are not journaled, and a replay must give the same (rules 1.10).
-    return replace(seat, active=False, why=f"no heartbeat for more than {rules.inactivity_limit_s:g} s")
-
-
 def _at_start(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat:
     """A seat when a coordinator starts: as if its heartbeat had come just now (rules 1.10).
 
@@ -153,16 +140,18 @@ def _at_start(seat: Seat | None, name: str, now: Moment, *, first: bool) -> Seat
     that a heartbeat is old.
     """
     if seat is None or first:
-        return Seat(name, active=True, last_beat_s=now.uptime_s, since_s=now.uptime_s)
-    why = seat.why if seat.active else "the coordinator started anew"
-    # rules 7.2: without a coordinator no one knows whether the seat was online, so its time online starts again.
-    began = {"last_beat_s": now.uptime_s, "boot": seat.boot + 1, "beat": -1, "since_s": now.uptime_s}
-    return replace(seat, active=True, why=why, handed_on=seat.handed_on + 1, **began)
-
-
-def _after_death(seat: Seat, why: str) -> Seat:
-    """The seat, inactive because its actor is known dead; a new run begins."""
-    return replace(seat, active=False, boot=seat.boot + 1, beat=-1, why=why)
+        return Seat(name, True, now.uptime_s, since_s=now.uptime_s)
+    return replace(
+        seat,
+        active=True,
+        last_beat_s=now.uptime_s,
+        boot=seat.boot + 1,
+        beat=-1,
+        why=seat.why if seat.active else "the coordinator started anew",
+        handed_on=seat.handed_on + 1,
+        # rules 7.2: without a coordinator no one knows whether the seat was online, so its time online starts again.
+        since_s=now.uptime_s,
+    )
 
 
 def online_s(state: CouncilState, name: str, uptime_s: float) -> float | None:

@@ -6,12 +6,12 @@ from tests.sim.bugs import Bug
 
 # What dies and comes back: the coordinator, its journal and snapshots.
 DURABLE_BUGS = (
-    Bug("a restart begins no new run", "core.roll:_at_start", '"boot": seat.boot + 1', '"boot": seat.boot'),
+    Bug("a restart begins no new run", "core.roll:_at_start", "boot=seat.boot + 1", "boot=seat.boot"),
     Bug(
         "time while down is silence",
         "core.roll:_at_start",
-        '"last_beat_s": now.uptime_s',
-        '"last_beat_s": seat.last_beat_s',
+        "last_beat_s=now.uptime_s",
+        "last_beat_s=seat.last_beat_s",
     ),
     # Only a write that lingers shows these: else each record is on its way to the disk in the turn that makes it.
     Bug(
@@ -103,8 +103,8 @@ DURABLE_BUGS = (
     Bug(
         "who was inactive stays so",
         "core.roll:_at_start",
-        "replace(seat, active=True",
-        "replace(seat, active=seat.active",
+        "active=True",
+        "active=seat.active",
     ),
     Bug(
         "a restart hands nothing over again",
