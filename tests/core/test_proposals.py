@@ -261,6 +261,19 @@ def _one_with_a_human_and_one_open(**rules: int) -> Hand:
     return hand
 
 
+def test_revising_what_is_with_a_human_does_not_pass_open_max() -> None:
+    hand = _one_with_a_human_and_one_open(open_max=1)
+    hand.submit(proposal_id="p1")
+    hand.refused(ev.ProposalSubmitted(proposal("p2", supersedes="human")), "too_many_open", TooManyOpen)
+
+
+def test_revising_what_is_with_a_human_frees_its_place_there() -> None:
+    hand = _one_with_a_human_and_one_open(escalations_max=1)
+    hand.submit(proposal("p2", supersedes="human"))
+    assert set(hand.state.open) == {"p2"}
+    assert hand.state.with_human == 0
+
+
 def test_revising_what_is_open_frees_no_place_with_a_human() -> None:
     hand = _one_with_a_human_and_one_open(escalations_max=2)
     hand.submit(proposal_id="p1", time_budget_s=1.0)

@@ -112,6 +112,13 @@ def test_a_ruling_for_a_human_or_an_unsure_one_goes_to_a_human(
     assert hand.open().escalation.ruling == given  # type: ignore[union-attr]
 
 
+def test_a_confirmed_tie_that_prime_cannot_break_goes_to_a_human() -> None:
+    hand = Hand()
+    _to_ruling(hand, yes("lite"), no("codemind"), abstain("prime"))
+    hand.do(ev.RulingGiven(ruling("confirm")))
+    assert hand.open().escalation.reason == "tie"  # type: ignore[union-attr]
+
+
 def test_no_ruling_in_time_goes_to_a_human() -> None:
     hand = Hand()
     hand.move_to(5.0)
