@@ -195,7 +195,7 @@ def observed(state: CouncilState, event: ev.StreamObserved, now: Moment) -> Effe
     if event.observer == event.stream:
         raise Refused(f"{event.observer} may not observe its own stream", code="own_stream")
     if event.observer != state.rules.observer:
-        does = f"{state.rules.observer} does" if state.rules.observer else "nobody does"
+        does = f"{state.rules.observer} does" if state.rules.observer else "no seat does"
         raise _observation_refused(
             event, f"{event.observer} does not observe in this council: {does}", "not_observer"
         )

@@ -37,7 +37,7 @@ def conclude(state: CouncilState, proposal: Proposal, now: Moment, *, expired: b
         return proposal, []
     quorum_unpaid = _is_quorum_unpaid(state, proposal)
     if len(proposal.ballots) < rules.quorum and not (expired or quorum_unpaid) and rules.sole_seat == "never":
-        return proposal, []  # rules 1.11: without a quorum it waits for its deadline, whoever is missing
+        return proposal, []  # rules 1.11: without a quorum it waits for its deadline
     votes = count(proposal.ballots)
     voted = {ballot.seat for ballot in proposal.ballots}
     active = [name for name, seat in state.seats.items() if seat.active]
@@ -291,5 +291,5 @@ def dissent(ballots: Iterable[Ballot], outcome: str | None) -> str:
     losing = {"approved": ("no",), "rejected": ("yes",)}.get(outcome or "", ("yes", "no"))
     against = [ballot for ballot in ballots if ballot.vote in losing]
     if outcome not in ("approved", "rejected") and len({ballot.vote for ballot in against}) < 2:
-        return ""  # nobody lost: there was one side only
+        return ""  # there was one side only
     return "; ".join(f"{b.seat} ({b.vote}, {b.confidence:.2f}): {b.reason}" for b in against)

@@ -95,7 +95,7 @@ def judged(state: CouncilState, event: ev.IdentityChanged, uptime_s: float) -> e
     change, rules = event.change, state.rules
     current = rules.identity
     if not current.hash:
-        raise _refused(change, "this council was launched without an identity; launch it anew")
+        raise _refused(change, "this council was launched without an identity; launch it again")
     if not rules.creator:
         raise _refused(change, "no creator was enrolled at launch: see the settings humans and creator")
     agreed_by = _agreed_by(state, change)

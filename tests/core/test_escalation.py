@@ -168,7 +168,7 @@ def test_observations_of_others_than_the_observer_are_refused_and_neither_halt_n
     hand = Hand()
     hand.submit()
     error = hand.refused(interrupt("lite", "prime", 1), "not_observer")
-    assert str(error) == "lite does not observe in this council: nobody does"
+    assert str(error) == "lite does not observe in this council: no seat does"
 
 
 def test_a_proposal_is_observed_by_whom_it_was_given_to_and_of_whom_it_was_given_to() -> None:
