@@ -18,7 +18,7 @@ from council.agents.llm.accept import Taking, Unusable, checked
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
 from council.agents.llm.stages import StepPublisher, Verification, stages_for
-from council.agents.messaging import span_names, spans
+from council.agents.messaging import spans
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import (
     BudgetClient,
@@ -213,7 +213,7 @@ class ModelMind:
         prompt = self.prompter.plan(planning, marked=self._marked, halt=halt)
         try:
             async with asyncio.timeout_at(until_s):
-                with spans.stage(span_names.PLAN, case.proposal_id):
+                with spans.stage(spans.PLAN, case.proposal_id):
                     return await self._ask(case, prompt, stages.plan, work, says=True)
         except TimeoutError:
             raise self.endpoint.error(f"it gave none within {until_s - now_s:.3g} s") from None
