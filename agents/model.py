@@ -28,13 +28,13 @@ from council.agents.mind import (
     PlanStream,
     Ruling,
     ShownBallot,
-    SpendingMind,
     Stream,
 )
-from council.agents.prompting.prompt import Execution, Halt, Prompt, Prompter
+from council.agents.prompting.builder import PromptBuilder
+from council.agents.prompting.prompt import Execution, Halt, Prompt
 from council.agents.seat.plan_stream import HALTS_MAX
 from council.protocol.answer.mangle import Schema
-from council.protocol.errors import CallDenied, MindError, ModelError, TokenBudgetError
+from council.protocol.errors import CallDenied, ModelError, TokenBudgetError
 
 log = get_logger("council.model")
 
@@ -80,7 +80,7 @@ class ModelMind:
     def __init__(
         self,
         endpoint: Endpoint,
-        prompter: Prompter,
+        prompter: PromptBuilder,
         *,
         stages: stages.Setting = "auto",
         predicates: Schema | None = None,
@@ -106,8 +106,7 @@ class ModelMind:
 
     def set_budget(self, purse: BudgetClient) -> None:
         self._purse = purse
-        if isinstance(self.prompter, SpendingMind):  # its shortening steps may call models too
-            self.prompter.set_budget(purse)
+        self.prompter.set_budget(purse)  # its shortening steps may call models too
 
     def set_plan_stream(self, voice: PlanStream) -> None:
         self._voice = voice
@@ -257,11 +256,6 @@ class ModelMind:
         """What is read from the answer. If ``says`` is set, the answer is published as it arrives."""
         prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
         shown = prompt.messages  # written by others; when it is asked again it may correct its own answer
-        if self._purse is None:
-            raise MindError(
-                f"{self.endpoint}: it has no purse to pay from: hand it one with set_budget, as a seat does",
-                mind=repr(self),
-            )
         while True:
             telling = (
                 StepPublisher(prompt.nonce, lambda text: self._publish(case, work, text)) if says else None

@@ -23,6 +23,7 @@ from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, end
 from council.agents.messaging.logs import get_logger
 from council.agents.mind import BudgetClient, Cost
 from council.agents.prompting.prompt import Prompt
+from council.protocol.errors import MindError
 
 if TYPE_CHECKING:
     import httpx2
@@ -100,9 +101,6 @@ class ModelCalls:
         self._client: Any = None
         self._users = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.endpoint, self._pause)
-
     @property
     def form(self) -> Form:
         """How the answer's format is requested, by the features that are known."""
@@ -111,7 +109,7 @@ class ModelCalls:
     async def answer(
         self,
         prompt: Prompt,
-        purse: BudgetClient,
+        budget: BudgetClient | None,
         until_s: float,
         troubles: list[str],
         hear: Hear | None = None,
@@ -119,8 +117,14 @@ class ModelCalls:
         """The model's answer to ``prompt``. Each attempt is reserved before it and settled after it (rules 2.6).
 
         No attempt begins after ``until_s`` of the loop's clock. Errors of attempts are added to ``troubles``.
-        ``hear`` gets the answer as it arrives. Raises ModelError, and CallDenied if the budget client does.
+        ``hear`` gets the answer as it arrives. Raises ModelError, MindError without a budget client, and CallDenied
+        if that does.
         """
+        if budget is None:
+            raise MindError(
+                f"{self.endpoint}: it has no budget: give the mind one with set_budget, as a seat does",
+                mind=str(self.endpoint),
+            )
         endpoint, attempt = self.endpoint, 0
         told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
         told |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
@@ -128,7 +132,7 @@ class ModelCalls:
         async with self._open() as client:
             known = dialect = self.dialect
             while True:
-                call_id = await purse.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
+                call_id = await budget.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
                 told.pop("overruns", None)  # they are reported once
                 used: Cost | None = None
                 error = ""
@@ -144,7 +148,7 @@ class ModelCalls:
                     error = TIMEOUT if over else ""
                     raise
                 finally:
-                    purse.settle(call_id, used, error)
+                    budget.settle(call_id, used, error)
                 troubles.append(failed.what)
                 if hear is not None:
                     hear(None)

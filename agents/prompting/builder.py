@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from council.agents.messaging import ids
 from council.agents.mind import BudgetClient, Case, ShownBallot, SpendingMind, Stream
-from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, Section, too_much
+from council.agents.prompting.assembly import Assembled, Assembly, Common, Draft, too_much
 from council.agents.prompting.case_history import with_history
 from council.agents.prompting.prompt import Execution, Halt, Prompt, Task
 from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
@@ -32,7 +32,7 @@ from council.agents.prompting.summary import Way, summarize
 from council.agents.prompting.texts import Texts, load_texts
 from council.protocol.answer.markers import Marker
 from council.protocol.cognition import CognitionPacket, build_packet, detect_intent
-from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
+from council.protocol.cognition.parts import DataField
 from council.protocol.errors import CallerError, TokenBudgetError
 from council.protocol.identity.charter import (
     INSTRUCTION_TOKENS_MAX,
@@ -66,18 +66,9 @@ def case_text(case: Case) -> str:
 
 
 def packet_of(
-    case: Case,
-    *,
-    now: datetime,
-    new_id: Callable[[], str],
-    history: Sequence[RelevantHistorySnippet] = (),
-    data_fields: Sequence[DataField] = (),
-    identity_hash: str | None = None,
+    case: Case, *, now: datetime, new_id: Callable[[], str], identity_hash: str | None = None
 ) -> CognitionPacket:
-    """The cognition packet of a case, with its intent and the relevant part of its history.
-
-    ``history`` are turns from another source, which come first. Raises EnvelopeError.
-    """
+    """The cognition packet of a case, with its intent and the relevant part of its history. Raises EnvelopeError."""
     packet = build_packet(
         "api",
         case_text(case),
@@ -85,11 +76,10 @@ def packet_of(
         new_id=new_id,
         session_id=case.proposal_id,
         time_budget_ms=max(0, int(case.time_left_s * 1000)),
-        extra_data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
+        extra_data_fields=(DataField(key="proposal", value=case.proposal_id),),
         identity_hash=identity_hash,
     )
-    context = packet.context.model_copy(update={"relevant_history_snippet": tuple(history)})
-    return with_history(detect_intent(packet.model_copy(update={"context": context})), case.history)
+    return with_history(detect_intent(packet), case.history)
 
 
 class PromptBuilder:
@@ -97,10 +87,9 @@ class PromptBuilder:
 
     ``role`` names the role's text. ``mtu`` is the greatest number of tokens of a prompt, as ``count`` counts them. It
     includes ``template_tokens`` for the chat template. If ``shows_schema``, it includes those of the answer's schema,
-    for servers that insert it into the prompt. ``packet_for`` makes a case's packet, with its history. If
-    ``special_tokens`` is "refuse", no prompt holds the special tokens that ``special_tokens.py`` knows: a proposal
-    with one raises Refused, and in other texts they are broken up. ``steps`` may use half of what is left of
-    ``time_s``, or of a case's time.
+    for servers that insert it into the prompt. If ``special_tokens`` is "refuse", no prompt holds the special tokens
+    that ``special_tokens.py`` knows: a proposal with one raises Refused, and in other texts they are broken up.
+    ``steps`` may use half of what is left of ``time_s``, or of a case's time.
 
     Raises TokenBudgetError if an identity or instruction does not fit, and ConfigError if a role has no text.
     """
@@ -114,7 +103,6 @@ class PromptBuilder:
         charter: Charter | None = None,
         texts: Texts | None = None,
         steps: Sequence[Step] = (),
-        packet_for: Callable[[Case], CognitionPacket] | None = None,
         new_nonce: Callable[[], str] | None = None,
         template_tokens: int = TEMPLATE_TOKENS,
         shows_schema: bool = True,
@@ -128,7 +116,6 @@ class PromptBuilder:
         instructions = {key: _instruction(key, texts, count) for key in _OWN_INSTRUCTIONS}
         # The five of rules 3.1 exist in every charter. Their limits are checked above.
         instructions |= {each.key: (each.text, "") for each in charter.task_instructions}
-        self._packet_for = packet_for
         self.common = Common(
             role=role,
             count=count,
@@ -153,12 +140,22 @@ class PromptBuilder:
                 step.ask.set_budget(purse)
 
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
-        """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError."""
-        return await self.assemble("ballot", case, await self._packet(case), plan=plan)
+        """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError.
+
+        Voting is blind: no other ballot is in it (rules 1.14).
+        """
+        if plan is None:
+            return await self._prompt("ballot", case, "ballot", "ballot_answer")
+        # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
+        own = (("plan", clean(plan)),)
+        return await self._prompt("ballot", case, "refinement", "ballot_answer", "refine", own=own)
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
-        """The prompt for Prime's ruling. Only the reasons of ballots are shortened. Raises TokenBudgetError."""
-        return await self.assemble("ruling", case, await self._packet(case), ballots)
+        """The prompt for Prime's ruling, with all ballots as data (rules 1.8). Raises TokenBudgetError.
+
+        Only the reasons of the ballots are shortened.
+        """
+        return await self._prompt("ruling", case, "ruling", "ruling_answer", ballots=tuple(ballots))
 
     # A stage's prompt has its own text ``<task>_answer``, or ``<task>_marked`` for blocks, and its instruction. None
     # of them has the case's history: the ballot's prompt has it, and a model that reads it twice is paid twice.
@@ -204,37 +201,21 @@ class PromptBuilder:
         except TokenBudgetError:
             return await self._assemble(replace(draft, told=(*draft.told, ("answer", _NOT_GIVEN), why)))
 
-    async def assemble(
-        self,
-        task: Literal["ballot", "ruling"],
-        case: Case,
-        packet: CognitionPacket,
-        ballots: Sequence[ShownBallot] = (),
-        *,
-        plan: str | None = None,
-    ) -> Prompt:
-        """A prompt from a packet that the caller has. Raises TokenBudgetError.
-
-        ``overruns``, of the prompt or the error, are the steps that were taken to make the prompt fit.
-        """
-        if ballots and task != "ruling":
-            raise CallerError("ballots are shown for a ruling alone: voting is blind (rules 1.14)")
-        draft = Draft(
-            task, case, packet, _proposal_sections(case, packet), (f"{task}_answer",), task, tuple(ballots)
-        )
-        if plan is not None:
-            # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
-            frames = (*draft.frames, "refine")
-            draft = replace(draft, frames=frames, instruction="refinement", own=(("plan", clean(plan)),))
-        return await self._assemble(draft)
-
     async def _stage(
         self, task: Task, case: Case, instruction: str, marker: Marker, marked: bool, *more: str, **held: Any
     ) -> Prompt:
-        packet = await self._packet(replace(case, history=()))
         frames = (f"{task}_marked" if marked else f"{task}_answer", *more)
-        draft = Draft(task, case, packet, _proposal_sections(case, packet), frames, instruction, **held)
-        return await self._assemble(replace(draft, marker=marker if marked else None))
+        held["marker"] = marker if marked else None
+        return await self._prompt(task, replace(case, history=()), instruction, *frames, **held)
+
+    async def _prompt(self, task: Task, case: Case, instruction: str, *frames: str, **held: Any) -> Prompt:
+        packet = await self._packet(case)
+        turns = packet.context.relevant_history_snippet
+        history = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
+        draft = Draft(
+            task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **held
+        )
+        return await self._assemble(draft)
 
     async def _assemble(self, draft: Draft) -> Prompt:
         assembly = Assembly(self.common, draft)
@@ -247,8 +228,6 @@ class PromptBuilder:
     # The parts that all prompts share
 
     async def _packet(self, case: Case) -> CognitionPacket:
-        if self._packet_for is not None:
-            return self._packet_for(case)
         identity_hash = self.common.charter.identity.content_hash()
         made = partial(packet_of, case, now=datetime.now(UTC), new_id=ids.new_id, identity_hash=identity_hash)
         is_long = sum(len(turn.text) for turn in case.history) > AT_ONCE_CHARS
@@ -291,13 +270,6 @@ def _short_identity(identity: Identity, mtu: int, count: Counter, way: Way | Non
 
 def _nonce() -> str:
     return secrets.token_hex(8)
-
-
-def _proposal_sections(case: Case, packet: CognitionPacket) -> tuple[Section, ...]:
-    """What is kept word for word (rules 2.2): the proposal, and the user's own prompt if it is another text."""
-    proposal, prompt = case_text(case), packet.content.original_prompt
-    own = [("prompt", prompt)] if prompt.strip() and prompt != proposal else []
-    return (*own, ("proposal", proposal))
 
 
 def clean(text: str) -> str:

@@ -59,6 +59,9 @@ class PlainPrompts:
     def __init__(self, *, room_to_ask_again: bool = True) -> None:
         self._room = room_to_ask_again
 
+    def set_budget(self, budget: Any) -> None:
+        pass
+
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
         by = "" if plan is None else f"\nYour plan: {plan}"
         return self._prompt(

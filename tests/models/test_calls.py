@@ -511,7 +511,7 @@ def test_a_call_that_does_not_fit_is_not_made() -> None:
 def test_without_a_purse_nothing_is_asked() -> None:
     with Stub({"small": [says(ballot())]}) as stub:
         mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), PlainPrompts())
-        with pytest.raises(MindError, match="no purse"):
+        with pytest.raises(MindError, match="no budget"):
             run(mind.review(CASE))
         assert stub.requests == []
 
@@ -627,7 +627,7 @@ def test_a_mind_travels_as_its_configuration() -> None:
         assert (await first.review(CASE)).vote == "yes"
         second = pickle.loads(pickle.dumps(first))
         assert second.endpoint == first.endpoint
-        with pytest.raises(MindError, match="no purse"):
+        with pytest.raises(MindError, match="no budget"):
             await second.review(CASE)
         second.set_budget(Account())
         assert (await second.review(CASE)).vote == "yes"
