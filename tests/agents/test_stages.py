@@ -423,17 +423,6 @@ def test_what_stands_behind_the_list_is_neither_said_nor_a_plan() -> None:
         taken(prompt_of("plan"), answer)
 
 
-def test_a_step_that_comes_letter_by_letter_is_read_once() -> None:
-    """Mutation: read from its beginning for each letter, it takes a hundred times as long as its half does."""
-    telling = StepPublisher(None, lambda text: None)
-    starts: list[int] = []
-    for char in '{"plan": ["' + "x\\n" * 2_500:
-        telling.add(char)
-        starts.append(telling._at)
-    assert starts == sorted(starts)
-    assert starts[-1] == 7_501  # what was read is not read again
-
-
 def test_a_plan_is_heard_step_by_step() -> None:
     said: list[str] = []
     telling = StepPublisher(None, said.append)
