@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from council.agents.llm.received import Answer
+from council.agents.llm.calls import Answer
 from council.agents.mind import Case, Opinion, Ruling, RulingWord
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer import find_json, read

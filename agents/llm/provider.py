@@ -18,10 +18,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from council.agents.llm import http as wire
-from council.agents.llm.calls import Dialect, Hear, ModelCalls
+from council.agents.llm.calls import (
+    CHARS_A_TOKEN_MAX,
+    Answer,
+    Dialect,
+    Hear,
+    ModelCalls,
+    Received,
+    endless,
+    whole_answer,
+)
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.failures import NOTHING, Failed, broken, refused, unreached, without_key
-from council.agents.llm.received import CHARS_A_TOKEN_MAX, Answer, Received, endless, whole_answer
 from council.agents.mind import Cost
 from council.agents.prompting.prompt import Prompt
 

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic_core import from_json
 
 from council.agents.llm.accept import Unusable, one_object
-from council.agents.llm.received import Answer
+from council.agents.llm.calls import Answer
 from council.agents.mind import Case, Observation
 from council.agents.prompting.prompt import Prompt
 from council.protocol.answer.markers import Block, Marker, MarkerStream, Outcome, parse, read_verification

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from council.agents.llm import calls, received
+from council.agents.llm import calls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Cost, Opinion
 from council.agents.model import ModelMind
@@ -359,7 +359,7 @@ def test_endless_text_ends_with_the_tokens_asked_for() -> None:
     why, _ = lost(
         endless(b'data: {"choices": [{"index": 0, "delta": {"content": "more"}}]}\n\n'), max_output_tokens=16
     )
-    assert f"it did not stop: {16 * received.CHARS_A_TOKEN_MAX + 4:,} characters" in why
+    assert f"it did not stop: {16 * calls.CHARS_A_TOKEN_MAX + 4:,} characters" in why
 
 
 @pytest.mark.parametrize("status", [200, 500])

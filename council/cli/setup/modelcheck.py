@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 
 import structlog
 
-from council.agents.llm.calls import Form
+from council.agents.llm.calls import Answer, Form
 from council.agents.llm.endpoint import Endpoint, is_loopback, shared
 from council.agents.llm.provider import calls_for
-from council.agents.llm.received import Answer
 from council.agents.mind import Cost
 from council.agents.model import ModelMind
 from council.agents.prompting.answer_schema import SCHEMAS
