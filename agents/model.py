@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from council.agents.llm import accept, stages
-from council.agents.llm.accept import Taking, Unusable, checked
+from council.agents.llm.accept import Reader, Unusable, checked
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
 from council.agents.llm.stages import StepPublisher, Verification, stages_for
@@ -73,8 +73,7 @@ class ModelMind:
     It spends from the budget that its seat gives it, and makes no call without one. It publishes its plan through its
     seat's plan stream, but never a ballot (rules 1.14). ``stages`` is the number of calls for a vote: "one", "two",
     or "auto" for as many as the case needs. ``predicates`` are those that its updates may use; by default the
-    built-in ones. It pickles as its configuration; clients are made where it works. ``pause`` waits between attempts,
-    like asyncio.sleep.
+    built-in ones. It pickles as its configuration; clients are made where it works.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class ModelMind:
         *,
         stages: stages.Setting = "auto",
         predicates: Schema | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.endpoint = endpoint
         self.prompter = prompter
@@ -92,24 +90,23 @@ class ModelMind:
         self.predicates = predicates
         self._opinion = partial(accept.opinion, predicates=predicates)
         self._ruling = partial(accept.ruling, predicates=predicates)
-        self._pause = pause
-        self._calls = calls_for(endpoint, pause)
-        self._purse: BudgetClient | None = None
-        self._voice: PlanStream | None = None
+        self._calls = calls_for(endpoint)
+        self._budget: BudgetClient | None = None
+        self._stream: PlanStream | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = partial(ModelMind, stages=self.stages, predicates=self.predicates, pause=self._pause)
+        made = partial(ModelMind, stages=self.stages, predicates=self.predicates)
         return made, (self.endpoint, self.prompter)
 
     def __repr__(self) -> str:
         return f"ModelMind({self.endpoint})"
 
-    def set_budget(self, purse: BudgetClient) -> None:
-        self._purse = purse
-        self.prompter.set_budget(purse)  # its shortening steps may call models too
+    def set_budget(self, budget: BudgetClient) -> None:
+        self._budget = budget
+        self.prompter.set_budget(budget)  # its shortening steps may call models too
 
-    def set_plan_stream(self, voice: PlanStream) -> None:
-        self._voice = voice
+    def set_plan_stream(self, stream: PlanStream) -> None:
+        self._stream = stream
 
     async def review(self, case: Case) -> Opinion:
         """The model's ballot. Raises ModelError, CallDenied or TokenBudgetError; the ballot is then lost."""
@@ -171,7 +168,7 @@ class ModelMind:
     ) -> Opinion:
         """The result of the review. Raises _Halted after the review is cancelled and its calls are settled."""
         task = asyncio.ensure_future(review)
-        halt = None if self._voice is None else self._voice.interrupted(case.proposal_id)
+        halt = None if self._stream is None else self._stream.interrupted(case.proposal_id)
         waits: set[asyncio.Future[Any]] = {task} if halt is None else {task, halt}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -218,17 +215,17 @@ class ModelMind:
             raise self.endpoint.error(f"it gave none within {until_s - now_s:.3g} s") from None
         finally:
             work.plan_s = max(work.plan_s, clock() - now_s)
-            if self._voice is not None:
-                self._voice.end(case.proposal_id, "plan")
+            if self._stream is not None:
+                self._stream.end(case.proposal_id, "plan")
 
     # Asking
 
     async def _answered(
-        self, case: Case, prompt: Awaitable[Prompt], taken: Taking[T], *, asks_again: bool = True
+        self, case: Case, prompt: Awaitable[Prompt], reader: Reader[T], *, asks_again: bool = True
     ) -> T:
         """What is read from the answer to this one prompt."""
         return await self._within(
-            case, lambda work: self._ask(case, prompt, taken, work, asks_again=asks_again)
+            case, lambda work: self._ask(case, prompt, reader, work, asks_again=asks_again)
         )
 
     async def _within(self, case: Case, done: Callable[[_Attempt], Awaitable[T]]) -> T:
@@ -247,7 +244,7 @@ class ModelMind:
         self,
         case: Case,
         prompted: Prompt | Awaitable[Prompt],
-        taken: Taking[T],
+        reader: Reader[T],
         work: _Attempt,
         *,
         says: bool = False,
@@ -257,21 +254,21 @@ class ModelMind:
         prompt, first = self._logged(prompted if isinstance(prompted, Prompt) else await prompted), ""
         shown = prompt.messages  # written by others; when it is asked again it may correct its own answer
         while True:
-            telling = (
+            publisher = (
                 StepPublisher(prompt.nonce, lambda text: self._publish(case, work, text)) if says else None
             )
-            hear = None if telling is None else telling.add
-            answer = await self._calls.answer(prompt, self._purse, work.until_s, work.troubles, hear)
+            on_piece = None if publisher is None else publisher.add
+            answer = await self._calls.answer(prompt, self._budget, work.until_s, work.troubles, on_piece)
             try:
-                found = checked(case, replace(prompt, messages=shown), answer, taken)
+                found = checked(case, replace(prompt, messages=shown), answer, reader)
             except Unusable as unusable:
                 problem, final = str(unusable), unusable.final
             else:
-                if telling is not None:
-                    telling.rest(str(found))
+                if publisher is not None:
+                    publisher.rest(str(found))
                 return found
-            if telling is not None:
-                telling.add(None)
+            if publisher is not None:
+                publisher.add(None)
             work.troubles.append(problem)
             if final or first or not asks_again:
                 asked = "" if not first else f"; asked again, as before {first}"
@@ -286,8 +283,8 @@ class ModelMind:
 
     def _publish(self, case: Case, work: _Attempt, text: str) -> None:
         work.said += text
-        if self._voice is not None:
-            self._voice.publish(case.proposal_id, "plan", text)
+        if self._stream is not None:
+            self._stream.publish(case.proposal_id, "plan", text)
 
     def _logged(self, prompt: Prompt) -> Prompt:
         """Logs how the prompt was made to fit (rules 2.4), and returns it."""

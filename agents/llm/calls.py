@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from asyncio import sleep
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -41,7 +42,7 @@ CLOCK_S = 0.001  # a timer may fire this much too early
 CHARS_A_TOKEN_MAX = 64
 
 # Gets an answer piece by piece; None if the answer broke off, so that it begins again.
-Hear = Callable[[str | None], None]
+OnPiece = Callable[[str | None], None]
 
 # Words of a refusal that concerns the answer's format.
 _OF_A_FORM = ("response_format", "response format", "json_schema", "json schema", "json_object", "grammar")
@@ -190,11 +191,11 @@ class Dialect:
 
 
 class ModelCalls:
-    """The calls to one endpoint, from one event loop at a time. ``pause`` waits, like asyncio.sleep."""
+    """The calls to one endpoint, from one event loop at a time."""
 
-    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, endpoint: Endpoint, attempts_max: int = ATTEMPTS_MAX) -> None:
         self.endpoint = endpoint
-        self._pause = pause
+        self._attempts_max = attempts_max
         form = endpoint.answer_format
         self.dialect = Dialect("json_schema" if form == "auto" else form)
         self._tls: ssl.SSLContext | bool | None = None
@@ -212,13 +213,13 @@ class ModelCalls:
         budget: BudgetClient | None,
         until_s: float,
         troubles: list[str],
-        hear: Hear | None = None,
+        on_piece: OnPiece | None = None,
     ) -> Answer:
         """The model's answer to ``prompt``. Each attempt is reserved before it and settled after it (rules 2.6).
 
         No attempt begins after ``until_s`` of the loop's clock. Errors of attempts are added to ``troubles``.
-        ``hear`` gets the answer as it arrives. Raises ModelError, MindError without a budget client, and CallDenied
-        if that does.
+        ``on_piece`` gets the answer as it arrives. Raises ModelError, CallDenied if ``budget`` denies the call, and
+        MindError if there is none.
         """
         if budget is None:
             raise MindError(
@@ -226,19 +227,21 @@ class ModelCalls:
                 mind=str(self.endpoint),
             )
         endpoint, attempt = self.endpoint, 0
-        told: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
-        told |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
+        facts: dict[str, Any] = {"prompt": prompt.mark} if prompt.mark else {}
+        facts |= {"overruns": [asdict(each) for each in prompt.overruns]} if prompt.overruns else {}
         worst = endpoint.cost(prompt.tokens, prompt.written_max(endpoint.max_output_tokens))
         async with self._open() as client:
             known = dialect = self.dialect
             while True:
-                call_id = await budget.reserve(prompt.proposal_id, prompt.task, endpoint.model, worst, **told)
-                told.pop("overruns", None)  # they are reported once
+                call_id = await budget.reserve(
+                    prompt.proposal_id, prompt.task, endpoint.model, worst, **facts
+                )
+                facts.pop("overruns", None)  # they are reported once
                 used: Cost | None = None
                 error = ""
                 try:
                     with chat(endpoint, prompt.task):
-                        answer, used = await self.call(client, dialect, prompt, hear)
+                        answer, used = await self.call(client, dialect, prompt, on_piece)
                     self._learn(known, dialect, troubles)
                     return answer
                 except Failed as failure:
@@ -250,8 +253,8 @@ class ModelCalls:
                 finally:
                     budget.settle(call_id, used, error)
                 troubles.append(failed.what)
-                if hear is not None:
-                    hear(None)
+                if on_piece is not None:
+                    on_piece(None)
                 if (simpler := self._simpler(dialect, failed)) is not None:
                     # Another call may have learned it at the same time.
                     dialect = simpler if self.dialect == known else self.dialect
@@ -265,7 +268,7 @@ class ModelCalls:
         if not failed.again:
             raise self.endpoint.error(failed.what, failed.status)
         unread = any(words in failed.what.casefold() for words in _OF_AN_ANSWER)
-        if attempt == (UNREAD_MAX if unread else ATTEMPTS_MAX):
+        if attempt >= self._attempts_max or (unread and attempt >= UNREAD_MAX):
             raise self.endpoint.error(f"{failed.what}; given up after {attempt} attempts", failed.status)
         pause_s = min(PAUSE_S * 2 ** (attempt - 1), PAUSE_MAX_S) * (1 - random.random() / 2)
         if failed.after_s is not None:
@@ -277,7 +280,7 @@ class ModelCalls:
                 failed.status,
             )
         log.info("model call failed", model=str(self.endpoint), why=failed.what, again_in_s=round(pause_s, 3))
-        await self._pause(pause_s)
+        await sleep(pause_s)
 
     def _simpler(self, dialect: Dialect, failed: Failed) -> Dialect | None:
         """The dialect without the feature that the server does not understand, if it is optional."""
@@ -300,7 +303,7 @@ class ModelCalls:
     # One call
 
     async def call(
-        self, client: Any, dialect: Dialect, prompt: Prompt, hear: Hear | None
+        self, client: Any, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
     ) -> tuple[Answer, Cost | None]:
         import openai
 
@@ -310,8 +313,8 @@ class ModelCalls:
             try:
                 async for chunk in stream:
                     piece = received.add_chunk(chunk)
-                    if piece and hear is not None:
-                        hear(piece)
+                    if piece and on_piece is not None:
+                        on_piece(piece)
                     if received.is_whole:
                         break
             finally:
@@ -323,7 +326,7 @@ class ModelCalls:
             raise endless(self.endpoint, prompt, received) from None
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
             if received.finish is None:  # within the SDK
-                what = f"it sent what is no stream of chunks ({type(error).__name__})"
+                what = f"it sent something other than a stream of chunks ({type(error).__name__})"
                 raise Failed(what, again=True, used=None) from None
         return whole_answer(self.endpoint, prompt, received)
 

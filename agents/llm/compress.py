@@ -7,11 +7,9 @@ before the call and settled after it (rules 2.6). The answer counts as plain tex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from council.agents.llm.accept import DONE, THOUGHTS
-from council.agents.llm.calls import ModelCalls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.provider import calls_for
 from council.agents.mind import BudgetClient
@@ -22,27 +20,24 @@ from council.agents.prompting.special_tokens import without_specials
 class Compressor:
     """Asks the model at ``endpoint`` to shorten a text. It needs a budget for that, and pickles without one."""
 
-    def __init__(self, endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._pause = pause
-        self._calls: ModelCalls | None = None  # kept, because it learns what the server understands
-        self._purse: BudgetClient | None = None
+        self._calls = calls_for(endpoint)
+        self._budget: BudgetClient | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.endpoint, self._pause)
+        return type(self), (self.endpoint,)
 
-    def set_budget(self, purse: BudgetClient) -> None:
+    def set_budget(self, budget: BudgetClient) -> None:
         """The seat that needs the prompt pays."""
-        self._purse = purse
+        self._budget = budget
 
     async def __call__(self, prompt: Prompt, until_s: float) -> str:
         """The model's text. Raises ModelError, also for an answer that is cut off or refused, and CallDenied."""
-        if self._calls is None:
-            self._calls = calls_for(self.endpoint, self._pause)
         troubles: list[str] = []
         try:
             async with asyncio.timeout_at(until_s):
-                answer = await self._calls.answer(prompt, self._purse, until_s, troubles)
+                answer = await self._calls.answer(prompt, self._budget, until_s, troubles)
         except TimeoutError:
             before = f"; before that: {troubles[-1]}" if troubles else ""
             raise self.endpoint.error(f"it did not answer in time{before}") from None

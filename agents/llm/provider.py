@@ -7,11 +7,9 @@ retry, because each attempt is reserved (rules 2.6).
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from council.agents.llm import http as wire
 from council.agents.llm.calls import (
+    ATTEMPTS_MAX,
     CHARS_A_TOKEN_MAX,
     Answer,
     Dialect,
-    Hear,
     ModelCalls,
+    OnPiece,
     Received,
     endless,
     whole_answer,
@@ -45,11 +44,11 @@ _KEYS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 _SENT = wire.HEADERS | _KEYS | {"anthropic-beta", "anthropic-version"}
 
 
-def calls_for(endpoint: Endpoint, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> ModelCalls:
+def calls_for(endpoint: Endpoint, attempts_max: int = ATTEMPTS_MAX) -> ModelCalls:
     """The calls to an endpoint: by the OpenAI API, or by pydantic-ai if it names a provider."""
     if endpoint.provider is None:
-        return ModelCalls(endpoint, pause)
-    return ProviderCalls(endpoint, pause)
+        return ModelCalls(endpoint, attempts_max)
+    return ProviderCalls(endpoint, attempts_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class ProviderCalls(ModelCalls):
             raise endpoint.error(without_key(endpoint, what)) from None
 
     async def call(
-        self, client: _Client, dialect: Dialect, prompt: Prompt, hear: Hear | None
+        self, client: _Client, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
     ) -> tuple[Answer, Cost | None]:
         from pydantic_ai import exceptions
 
@@ -110,7 +109,7 @@ class ProviderCalls(ModelCalls):
             raise Failed(what, again=False, used=NOTHING, status=501)
         received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
-            await self._receive(client.model, dialect, prompt, received, hear)
+            await self._receive(client.model, dialect, prompt, received, on_piece)
         except (exceptions.AgentRunError, exceptions.UserError) as error:
             if _is_from(error, wire.TooMuch):
                 raise endless(self.endpoint, prompt, received) from None
@@ -131,7 +130,7 @@ class ProviderCalls(ModelCalls):
         return whole_answer(self.endpoint, prompt, received)
 
     async def _receive(
-        self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, hear: Hear | None
+        self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
     ) -> None:
         """Calls the model, and stores what arrives."""
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
@@ -153,14 +152,14 @@ class ProviderCalls(ModelCalls):
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     piece = event.delta.content_delta
                 received.add(piece)
-                if piece and hear is not None:
-                    hear(piece)
+                if piece and on_piece is not None:
+                    on_piece(piece)
             received.finish = stream.finish_reason
-            told = stream.usage
+            usage = stream.usage
             received.usage = SimpleNamespace(
-                prompt_tokens=told.input_tokens,
-                completion_tokens=told.output_tokens,
-                total_tokens=told.total_tokens,
+                prompt_tokens=usage.input_tokens,
+                completion_tokens=usage.output_tokens,
+                total_tokens=usage.total_tokens,
             )
 
     def _meant(self, error: Exception) -> Failed:
@@ -213,7 +212,7 @@ def _provider_class(endpoint: Endpoint) -> Any:
     if missing or str(taken["http_client"].annotation).startswith("httpx."):
         raise endpoint.error(
             f"provider {endpoint.provider} can't be held to its seat's address, key and limits, which pydantic-ai "
-            "hands it no way to be told: ask the model by an OpenAI-compatible server"
+            "hands it no way to be usage: ask the model by an OpenAI-compatible server"
         )
     return found
 

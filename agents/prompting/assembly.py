@@ -75,7 +75,7 @@ class Draft:
     ``packet_id`` names the case's cognition packet, and ``history`` is the text of its turns, oldest first.
     ``proposal`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it comes before the
     history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the proposal
-    leaves, and without it there is no prompt. ``told`` is short and never shortened. ``frames`` name the texts that
+    leaves, and without it there is no prompt. ``notes`` is short and never shortened. ``frames`` name the texts that
     say how to answer, ``instruction`` the directive, and ``closing`` the text after all sections. If there is a
     ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is the end of the work by the
     loop's clock; None means the case's time from now on.
@@ -91,7 +91,7 @@ class Draft:
     ballots: tuple[ShownBallot, ...] = ()
     own: tuple[Section, ...] = ()
     is_watched: bool = False
-    told: tuple[Section, ...] = ()
+    notes: tuple[Section, ...] = ()
     marker: Marker | None = None
     closing: str = "closing"
     until_s: float | None = field(default=None, compare=False)
@@ -128,7 +128,7 @@ class Assembly:
             common.instructions[draft.instruction][0],
         )
         ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
-        shown = (text for _, text in (*draft.own, *draft.told))
+        shown = (text for _, text in (*draft.own, *draft.notes))
         everything = "\n".join((*fixed, draft.history, draft.proposal, *shown, *ballots))
         self._nonce = fresh_nonce(common.new_nonce, everything)
         self._canary = fresh_nonce(common.new_nonce, f"{everything}\n{self._nonce}")
@@ -196,7 +196,7 @@ class Assembly:
         sections = [("history", history)] if history else []
         if draft.task == "ruling":
             sections.append(("ballots", _lines(draft.ballots, reasons)))
-        sections += [("proposal", proposal), *own, *draft.told]
+        sections += [("proposal", proposal), *own, *draft.notes]
         sections.append(("end", self._common.texts.fill(draft.closing)))
         return "\n".join(f"--{self._nonce} {name}\n{text}" for name, text in sections)
 
@@ -380,11 +380,11 @@ def _refuse_special(proposal: str) -> None:
 def _without_specials(draft: Draft) -> Draft:
     """The draft without special tokens in the texts that may be changed."""
     ballots = tuple(replace(each, reason=without_specials(each.reason)) for each in draft.ballots)
-    own, told = (
+    own, notes = (
         tuple((name, without_specials(text)) for name, text in sections)
-        for sections in (draft.own, draft.told)
+        for sections in (draft.own, draft.notes)
     )
-    return replace(draft, history=without_specials(draft.history), ballots=ballots, own=own, told=told)
+    return replace(draft, history=without_specials(draft.history), ballots=ballots, own=own, notes=notes)
 
 
 def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:

@@ -133,11 +133,11 @@ class PromptBuilder:
             identity=_short_identity(charter.identity, mtu, count, way),
         )
 
-    def set_budget(self, purse: BudgetClient) -> None:
+    def set_budget(self, budget: BudgetClient) -> None:
         """For the steps: this seat pays for their models (rules 2.6)."""
         for step in self.common.steps:
             if isinstance(step.ask, SpendingMind):
-                step.ask.set_budget(purse)
+                step.ask.set_budget(budget)
 
     async def ballot(self, case: Case, plan: str | None = None) -> Prompt:
         """The prompt for the seat's own ballot, with its plan if it made one. Raises TokenBudgetError.
@@ -164,27 +164,35 @@ class PromptBuilder:
         """The prompt for the plan of a review; after a halt, for a new plan. Raises TokenBudgetError."""
         if halt is None:
             return await self._stage("plan", case, "initial_planning", "PLAN", marked)
-        why = ("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX))
-        held = {"own": (("said", clean(halt.said)),), "told": (why,)}
-        return await self._stage("plan", case, "interruption_handling", "PLAN", marked, "halted", **held)
+        return await self._stage(
+            "plan",
+            case,
+            "interruption_handling",
+            "PLAN",
+            marked,
+            "halted",
+            own=(("said", clean(halt.said)),),
+            notes=(("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX)),),
+        )
 
     async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
         """The prompt for observing another seat's stream, without history. Raises TokenBudgetError."""
-        held = {"own": (("stream", clean(stream.text)),), "is_watched": True}
-        return await self._stage("observe", case, "observer", "INTERRUPT", marked, **held)
+        own = (("stream", clean(stream.text)),)
+        return await self._stage("observe", case, "observer", "INTERRUPT", marked, own=own, is_watched=True)
 
     async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
         """The prompt for the text to the user about an execution or its correction. Raises TokenBudgetError."""
-        told = ("outcome", "it was run" if done.ok else "it failed")
-        held = {"own": (("log", clean(done.log)),), "told": (told,), "is_watched": True}
+        own, notes = (("log", clean(done.log)),), (("outcome", "it was run" if done.ok else "it failed"),)
         # GCP 6: a failed execution is handled like an interruption.
         instruction = "act" if done.ok else "interruption_handling"
-        return await self._stage("act", case, instruction, "RESPONSE", marked, **held)
+        return await self._stage(
+            "act", case, instruction, "RESPONSE", marked, own=own, notes=notes, is_watched=True
+        )
 
     async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
         """The prompt that asks whether the state after an execution is the intended one. Raises TokenBudgetError."""
-        held = {"own": (("state", clean(state)),), "is_watched": True}
-        return await self._stage("verify", case, "verification", "VERIFY", marked, **held)
+        own = (("state", clean(state)),)
+        return await self._stage("verify", case, "verification", "VERIFY", marked, own=own, is_watched=True)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
         """The prompt again, with the beginning of the answer and why it was not accepted. Raises TokenBudgetError.
@@ -197,23 +205,30 @@ class PromptBuilder:
         why = ("problem", self._cut(problem, PROBLEM_TOKENS_MAX))
         try:
             given = ("answer", self._cut(answer, ANSWER_TOKENS_MAX))
-            return await self._assemble(replace(draft, told=(*draft.told, given, why)))
+            return await self._assemble(replace(draft, notes=(*draft.notes, given, why)))
         except TokenBudgetError:
-            return await self._assemble(replace(draft, told=(*draft.told, ("answer", _NOT_GIVEN), why)))
+            return await self._assemble(replace(draft, notes=(*draft.notes, ("answer", _NOT_GIVEN), why)))
 
     async def _stage(
-        self, task: Task, case: Case, instruction: str, marker: Marker, marked: bool, *more: str, **held: Any
+        self,
+        task: Task,
+        case: Case,
+        instruction: str,
+        marker: Marker,
+        marked: bool,
+        *more_frames: str,
+        **fields: Any,
     ) -> Prompt:
-        frames = (f"{task}_marked" if marked else f"{task}_answer", *more)
-        held["marker"] = marker if marked else None
-        return await self._prompt(task, replace(case, history=()), instruction, *frames, **held)
+        frames = (f"{task}_marked" if marked else f"{task}_answer", *more_frames)
+        fields["marker"] = marker if marked else None
+        return await self._prompt(task, replace(case, history=()), instruction, *frames, **fields)
 
-    async def _prompt(self, task: Task, case: Case, instruction: str, *frames: str, **held: Any) -> Prompt:
+    async def _prompt(self, task: Task, case: Case, instruction: str, *frames: str, **fields: Any) -> Prompt:
         packet = await self._packet(case)
         turns = packet.context.relevant_history_snippet
         history = "\n".join(f"{turn.role}: {turn.summary}" for turn in turns)
         draft = Draft(
-            task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **held
+            task, case, packet.header.packet_id, history, case_text(case), frames, instruction, **fields
         )
         return await self._assemble(draft)
 

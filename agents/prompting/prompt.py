@@ -58,12 +58,12 @@ def overruns_of(error: BaseException) -> list[dict[str, Any]]:
         found = each.facts.get("overruns") if isinstance(each, CouncilError) else None
         if isinstance(found, tuple | list) and found:
             steps = [one for one in found if isinstance(one, Overrun)]
-            told = [one for one in steps if all(map(_can_be_told, asdict(one).values()))]
-            return [asdict(one) for one in bounded(told)]
+            reported = [one for one in steps if all(map(_is_reportable, asdict(one).values()))]
+            return [asdict(one) for one in bounded(reported)]
     return []
 
 
-def _can_be_told(value: Any) -> bool:
+def _is_reportable(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= OVERRUN_CHARS_MAX and text_problem(value) is None
     return type(value) is int

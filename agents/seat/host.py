@@ -61,7 +61,6 @@ class SeatHost:
     ) -> None:
         self.name = name
         self.say: Callable[[bytes], None]
-        self.refused = 0
         self._uptime = uptime
         self._spans = spans
         self._signer = SeatSigner(name, key, council_id, wall, new_id)
@@ -101,11 +100,10 @@ class SeatHost:
     # What arrives
 
     def receive(self, message: bytes) -> None:
-        """Takes one message of the council's (``seat_messages``). An invalid one is counted in ``refused``."""
+        """Takes one message of the council's (``seat_messages``). An invalid one is ignored."""
         try:
             envelope, about, time_left_s = seat_messages.read(message)
         except CouncilError:
-            self.refused += 1
             return
         content, proposal_id = envelope.content, envelope.parent_id
         if self._spans is not None and isinstance((shown := about or envelope).content, Proposal):

@@ -28,7 +28,7 @@ from council.config.load import load
 from council.config.settings import SeatConfig
 from council.protocol.errors import MindError, ModelError
 from tests.cases import each
-from tests.models.minds import CASE, Account, Pauses, PlainPrompts
+from tests.models.minds import CASE, Account, PlainPrompts
 from tests.models.stub import Call, Entry, Stub, ballot, endless, raw, resets, says
 from tests.patience import HANG_S
 
@@ -109,7 +109,7 @@ def denies(status: int, message: str, kind: str = "invalid_request_error", **hea
 
 def a_mind(stub: Stub, purse: Account, **settings: Any) -> ModelMind:
     given: dict[str, Any] = {"base_url": stub.base_url, "max_output_tokens": 500, "api_key_env": "SEATS_KEY"}
-    mind = ModelMind(Endpoint(**given | settings), PlainPrompts(), pause=Pauses())
+    mind = ModelMind(Endpoint(**given | settings), PlainPrompts())
     mind.set_budget(purse)
     return mind
 

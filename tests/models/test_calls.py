@@ -22,7 +22,7 @@ from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Overrun, Prompt, Task
 from council.protocol.errors import CallDenied, ConfigError, MindError, ModelError
 from tests.cases import each
-from tests.models.minds import CASE, Account, Pauses, PlainPrompts, mind_on
+from tests.models.minds import CASE, Account, PlainPrompts, mind_on
 from tests.models.stub import (
     Entry,
     Stub,
@@ -47,21 +47,19 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def reviewed(*script: Entry, pause: Any = None, **settings: Any) -> tuple[Opinion, Account, list[Any]]:
+def reviewed(*script: Entry, **settings: Any) -> tuple[Opinion, Account, list[Any]]:
     """What a mind says whose server answers by ``script``, with its accounts and what the server was asked."""
     purse = Account()
     with Stub({"small": script}) as stub:
-        opinion = run(mind_on(stub, purse, pause=pause, **settings).review(CASE))
+        opinion = run(mind_on(stub, purse, **settings).review(CASE))
         return opinion, purse, [call.body for call in stub.requests]
 
 
-def lost(
-    *script: Entry, pause: Any = None, time_left_s: float = HANG_S, **settings: Any
-) -> tuple[str, Account]:
+def lost(*script: Entry, time_left_s: float = HANG_S, **settings: Any) -> tuple[str, Account]:
     """Why there is no ballot, and the accounts."""
     purse = Account()
     with Stub({"small": script}) as stub, pytest.raises(ModelError) as caught:
-        run(mind_on(stub, purse, pause=pause, **settings).review(replace(CASE, time_left_s=time_left_s)))
+        run(mind_on(stub, purse, **settings).review(replace(CASE, time_left_s=time_left_s)))
     assert str(caught.value).startswith("small at http://127.0.0.1:")
     return str(caught.value), purse
 
@@ -179,9 +177,8 @@ def test_a_line_that_the_server_would_keep_is_not_kept() -> None:
 # What may be tried again
 
 
-def test_retry_after_is_honoured_to_the_second() -> None:
-    pauses = Pauses()
-    _, purse, _ = reviewed(refuse(429, "slow down", retry_after="7"), says(ballot()), pause=pauses)
+def test_retry_after_is_honoured_to_the_second(pauses: list[float]) -> None:
+    _, purse, _ = reviewed(refuse(429, "slow down", retry_after="7"), says(ballot()))
     assert pauses == [7.0]
     assert purse.costs == [Cost(0), USED]
 
@@ -196,25 +193,26 @@ def test_retry_after_is_honoured_to_the_second() -> None:
         ({"retry_after": "nan"}, 0.25, 0.5),
     ],
 )
-def test_retry_after_is_read_in_all_its_forms(header: dict[str, str], least: float, most: float) -> None:
-    pauses = Pauses()
-    reviewed(refuse(429, "slow down", **header), says(ballot()), pause=pauses)
+def test_retry_after_is_read_in_all_its_forms(
+    header: dict[str, str], least: float, most: float, pauses: list[float]
+) -> None:
+    reviewed(refuse(429, "slow down", **header), says(ballot()))
     assert least <= pauses[0] <= most
 
 
 @pytest.mark.parametrize("wanted", ["3600", "inf"])
-def test_a_server_that_wants_more_time_than_is_left_is_not_waited_for(wanted: str) -> None:
-    pauses = Pauses()
-    why, purse = lost(refuse(429, "slow down", retry_after=wanted), pause=pauses)
+def test_a_server_that_wants_more_time_than_is_left_is_not_waited_for(
+    wanted: str, pauses: list[float]
+) -> None:
+    why, purse = lost(refuse(429, "slow down", retry_after=wanted))
     assert "asked too often (429); it says 'slow down'" in why
     assert "s are left" in why
     assert (pauses, purse.costs) == ([], [Cost(0)])
 
 
-def test_pauses_grow_and_attempts_end() -> None:
+def test_pauses_grow_and_attempts_end(pauses: list[float]) -> None:
     """Mutations: no end of attempts; the same pause each time."""
-    pauses = Pauses()
-    why, purse = lost(refuse(500, "oh dear"), pause=pauses)
+    why, purse = lost(refuse(500, "oh dear"))
     assert f"given up after {calls.ATTEMPTS_MAX} attempts" in why
     assert "it answered 500; it says 'oh dear'" in why
     assert purse.costs == [None] * calls.ATTEMPTS_MAX  # what broke may have cost what was reserved
@@ -292,7 +290,7 @@ def test_no_server() -> None:
     with Stub({}) as stub:
         url = stub.base_url
     purse = Account()
-    mind = ModelMind(Endpoint(model="small", base_url=url), PlainPrompts(), pause=Pauses())
+    mind = ModelMind(Endpoint(model="small", base_url=url), PlainPrompts())
     mind.set_budget(purse)
     with pytest.raises(ModelError, match="can't be reached: is the server running, and its base_url right"):
         run(mind.review(CASE))
@@ -324,9 +322,8 @@ def test_no_server() -> None:
         (refuse(301, "", location="http://127.0.0.1:9/"), "it sends elsewhere (301)"),
     ],
 )
-def test_a_refusal_is_told_at_once_and_costs_nothing(fault: Entry, said: str) -> None:
-    pauses = Pauses()
-    why, purse = lost(fault, pause=pauses)
+def test_a_refusal_is_told_at_once_and_costs_nothing(fault: Entry, said: str, pauses: list[float]) -> None:
+    why, purse = lost(fault)
     assert said in why
     assert (pauses, purse.costs) == ([], [Cost(0)])
 
@@ -623,7 +620,7 @@ def test_the_key_is_nowhere_to_be_seen(
 
 def test_a_mind_travels_as_its_configuration() -> None:
     async def both() -> None:
-        first = mind_on(stub, pause=asyncio.sleep)
+        first = mind_on(stub)
         assert (await first.review(CASE)).vote == "yes"
         second = pickle.loads(pickle.dumps(first))
         assert second.endpoint == first.endpoint
@@ -653,7 +650,7 @@ def test_what_a_prompt_was_made_of_and_what_was_left_out_is_told_with_the_call()
 
     purse = Account()
     with Stub({"small": [refuse(429, "slow"), says(ballot())]}) as stub:
-        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), Cut(), pause=Pauses())
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), Cut())
         mind.set_budget(purse)
         run(mind.review(CASE))
     first, second = purse.told

@@ -21,7 +21,7 @@ from council.agents.prompting.tokens import TokenCounter
 from council.config.load import build_mind
 from council.config.settings import CouncilConfig, SeatConfig
 from council.protocol.errors import CallDenied, MindError, ModelError
-from tests.models.minds import CASE, Account, Pauses
+from tests.models.minds import CASE, Account
 from tests.models.stub import Call, Entry, Stub, ballot, hangs, plan, refuse, ruling, says, used
 from tests.patience import HANG_S
 
@@ -54,7 +54,7 @@ def asked(stub: Stub, purse: Account, wanted: Prompt | None = None, **more: Any)
     """What a model on the stub made of a text."""
 
     async def ask() -> str:
-        compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more), Pauses())
+        compressor = Compressor(Endpoint(model="small", base_url=stub.base_url, **more))
         compressor.set_budget(purse)
         return await compressor(wanted or request(), soon())
 
@@ -119,7 +119,7 @@ def test_what_a_server_does_not_understand_it_is_asked_once_with() -> None:
     with Stub({"small": [refused, says("Short."), says("Shorter.")]}) as stub:
 
         async def twice() -> list[str]:
-            compressor = Compressor(Endpoint(model="small", base_url=stub.base_url), Pauses())
+            compressor = Compressor(Endpoint(model="small", base_url=stub.base_url))
             compressor.set_budget(Account())
             return [await compressor(request(most), soon()) for most in (100, 40)]
 

@@ -15,7 +15,7 @@ from council.agents.model import ModelMind
 from council.agents.prompting.builder import PromptBuilder
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter
 from council.protocol.errors import ModelError
-from tests.models.minds import CASE, Account, Pauses
+from tests.models.minds import CASE, Account
 from tests.models.stub import Entry, Stub, ballot, says, used
 
 GPT = TokenCounter("gpt-4o", "o200k_base")
@@ -29,9 +29,7 @@ def _the_sdk_is_loaded() -> None:
 def reviewed(entry: Entry, purse: Account, *, count: Any = GPT, case: Case = CASE) -> Opinion:
     with Stub({"small": [entry]}) as stub:
         builder = PromptBuilder("lite", count=count, mtu=8_192)
-        mind = ModelMind(
-            Endpoint(model="small", base_url=stub.base_url), builder, stages="one", pause=Pauses()
-        )
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), builder, stages="one")
         mind.set_budget(purse)
         return asyncio.run(mind.review(replace(case, body="word " * 2_000)))
 

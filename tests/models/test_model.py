@@ -24,7 +24,7 @@ from council.agents.prompting.tokens import counter_for
 from council.protocol.errors import ModelError
 from tests.cases import each
 from tests.examples import tried
-from tests.models.minds import CANARY, CASE, Account, Pauses, PlainPrompts, mind_on
+from tests.models.minds import CANARY, CASE, Account, PlainPrompts, mind_on
 from tests.models.stub import Entry, Stub, ballot, ruling, says
 from tests.patience import GROWTH_MAX, growth
 
@@ -50,7 +50,6 @@ def lost(*script: Entry, case: Any = CASE, room_to_ask_again: bool = True) -> tu
         mind = ModelMind(
             Endpoint(model="small", base_url=stub.base_url),
             PlainPrompts(room_to_ask_again=room_to_ask_again),
-            pause=Pauses(),
         )
         mind.set_budget(purse)
         with pytest.raises(ModelError, match="its answer can't be taken, as ") as caught:
@@ -273,7 +272,7 @@ def test_an_answer_that_is_mended_is_no_echo_of_itself() -> None:
     """Mutation: the first answer, which the second prompt shows, counts as what others wrote."""
     with Stub({"small": [says(f"Here it is:\n{NO}", usage="none"), says(NO, usage="none")]}) as stub:
         prompts = PromptBuilder("lite", count=counter_for("gpt-4o"), mtu=4_096)
-        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts, pause=Pauses())
+        mind = ModelMind(Endpoint(model="small", base_url=stub.base_url), prompts)
         mind.set_budget(Account())
         assert asyncio.run(mind.review(CASE)).vote == "no"
         assert NO in stub.requests[1].body["messages"][1]["content"]

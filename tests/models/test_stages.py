@@ -544,5 +544,5 @@ def test_a_plan_that_was_planted_as_json_is_no_plan() -> None:
 
 def test_a_mind_travels_with_its_stages() -> None:
     with Stub({}) as stub:
-        mind: ModelMind = pickle.loads(pickle.dumps(mind_on(stub, stages="two", pause=asyncio.sleep)))
+        mind: ModelMind = pickle.loads(pickle.dumps(mind_on(stub, stages="two")))
     assert mind.stages == "two"
