@@ -10,7 +10,7 @@ import pytest
 
 from council.agents.mind import BudgetClient, Case, Cost, Opinion, Ruling, ShownBallot, SpendingMind
 from council.protocol.envelope import Envelope, Info
-from council.protocol.errors import CallDenied, MindError
+from council.protocol.errors import MindError
 from council.protocol.values import plain as as_data
 from tests.agents.test_seat import Bench, fault_of
 from tests.runtime.harness import run
@@ -281,24 +281,3 @@ def test_one_piece_of_work_does_not_close_anothers_calls() -> None:
 def test_what_cannot_be_booked_is_no_cost(wrong: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="expected a whole number from 0"):
         Cost(*wrong)
-
-
-def test_an_error_says_who_may_not_call_what() -> None:
-    async def scenario() -> None:
-        found: list[CallDenied] = []
-
-        class Curious(Spender):
-            async def review(self, case: Case) -> Opinion:
-                try:
-                    return await super().review(case)
-                except CallDenied as error:
-                    found.append(error)
-                    return Opinion.abstain("no money")
-
-        bench = Bench(Curious(lambda purse, call_id: asyncio.sleep(0)))
-        (asked,) = await hears(bench, bench.proposal())
-        (ballot,) = await hears(bench, bench.info("denied", call=asked.msg_id, text="too much"))
-        assert ballot.type == "VOTE"
-        assert (found[0].seat, found[0].model) == ("lite", "small-1")
-
-    run(scenario())

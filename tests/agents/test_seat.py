@@ -344,22 +344,6 @@ def test_whatever_a_mind_raises_costs_its_ballot_at_once(case: str, kind: str) -
     assert len(text) <= 2_000
 
 
-def test_a_mind_that_fails_once_votes_the_next_time() -> None:
-    fails = iter([True, False])
-
-    async def mind(case: Case) -> Opinion:
-        if next(fails):
-            raise SystemExit
-        return Opinion.yes("now")
-
-    async def scenario() -> None:
-        bench = Bench(mind)
-        fault_of(await bench.ask(bench.proposal()))
-        assert isinstance((await bench.ask(bench.proposal("bbbbbbbb"))).content, Vote)
-
-    run(scenario())
-
-
 # Hanging
 
 
@@ -442,33 +426,6 @@ def test_hung_threads_are_bounded_and_then_refused_at_once() -> None:
 
     run(scenario())
     assert HUNG_THREADS_MAX == 64
-
-
-def test_a_review_that_ends_as_its_time_does_is_not_counted_as_hung() -> None:
-    async def scenario() -> None:
-        done = threading.Event()
-
-        def mind(case: Case) -> Opinion:
-            done.wait(10)
-            return Opinion.yes("just so")
-
-        bench = Bench(mind)
-        await bench.seat.exchange([bench.info("withdraw")])  # nothing to withdraw
-        waiting = asyncio.ensure_future(bench.seat.exchange([bench.proposal()]))
-        await until(lambda: bench.host._work.oldest() == "aaaaaaaa")
-        task = next(iter(bench.host._work._items.values())).task
-        assert task is not None
-        loop = asyncio.get_running_loop()
-        done.set()
-        # The loop does not turn until the thread has handed its result over; then both fall into one turn.
-        while any(thread.name == "council-lite" for thread in threading.enumerate()):
-            pass  # that the loop stands still is the point
-        loop.call_soon(bench.host._work._give_up, next(iter(bench.host._work._items.values())))
-        await asyncio.gather(task, return_exceptions=True)
-        assert bench.host._work._run.__self__._threads.hung == 0
-        waiting.cancel()
-
-    run(scenario())
 
 
 def test_a_busy_plain_mind_does_not_block_the_seat() -> None:
@@ -895,23 +852,10 @@ def test_a_nonsense_ruling_is_none(value: Any) -> None:
     run(scenario())
 
 
-def test_a_hanging_ruling_is_reported_at_its_deadline() -> None:
-    class Hanging(Chair):
-        async def rule(self, case: Case, ballots: Sequence[ShownBallot]) -> Any:
-            await asyncio.sleep(3600)
-
-    async def scenario() -> None:
-        bench = Bench(Hanging())
-        text = fault_of(await bench.ask(bench.ruling_request(left_s=0.1)), "ruling")
-        assert text == "its mind did not answer within 0.1 s"
-
-    run(scenario())
+# What is not the council's is ignored
 
 
-# What is not the council's is ignored and counted
-
-
-def test_forged_foreign_and_malformed_messages_are_ignored_and_counted() -> None:
+def test_forged_foreign_and_malformed_messages_are_ignored() -> None:
     calls: list[Case] = []
 
     async def mind(case: Case) -> Opinion:
@@ -1028,27 +972,6 @@ def test_a_seat_beats_while_its_mind_is_busy_and_says_so(kind: str) -> None:
         await call
         await until(lambda: busy[-1] is None)
         heart.cancel()
-
-    run(scenario())
-
-
-def test_a_later_attendance_ends_the_earlier_one() -> None:
-    async def scenario() -> None:
-        bench = Bench(agree, heartbeat_s=0.01)
-        runs: list[str | None] = []
-
-        async def send(sealed: bytes, name: str) -> None:
-            runs.append(bench.opened(sealed).parent_id)
-
-        first = asyncio.ensure_future(bench.host.attend(0, send))
-        await until(lambda: len(runs) >= 2)
-        second = asyncio.ensure_future(bench.host.attend(1, send))
-        await first
-        seen = len(runs)
-        await until(lambda: len(runs) >= seen + 3)
-        assert set(runs[seen:]) == {"00000001"}
-        bench.host.close()
-        await second
 
     run(scenario())
 

@@ -134,14 +134,6 @@ def test_a_plan_that_is_made_anew_is_heard_however_long_those_before_it_were() -
     assert spoken.pieces[-1] == ("rm -rf /", {"stage": "plan", "round": 4, "at": 0, "whole": True})
 
 
-def test_a_mind_that_ends_and_begins_for_ever_is_not_heard_for_ever() -> None:
-    spoken = Spoken()
-    for _ in range(1_000):
-        spoken.voice.publish(PID, "plan", "!")
-        spoken.voice.end(PID, "plan")
-    assert len(spoken.pieces) == PIECES_MAX
-
-
 def test_nothing_is_heard_about_a_proposal_that_it_casts_no_ballot_on() -> None:
     async def scenario() -> None:
         spoken = Spoken()
