@@ -2,7 +2,6 @@
 
     count = counter_for("gpt-4o-mini")
     count("hello world")           # 2
-    count.cut(text, 100)           # as much of its beginning as 100 tokens hold
     count.is_estimate              # False: it is this model's own tokenizer
 
 ``RULES`` map names of models to vocabularies. For a model without a rule, such as any Claude, whose vocabulary is not
@@ -134,25 +133,6 @@ class TokenCounter:
         if self.tokenizer.endswith(".json"):  # it may change a text in any way before it counts
             return self(text)
         return EDGE_TOKENS_MAX + len(text.encode()) * TOKENS_A_BYTE.get(self.tokenizer, 1)
-
-    def cut(self, text: str, tokens_max: int) -> str:
-        """The longest beginning of ``text`` that was found to have at most ``tokens_max`` tokens; all of it if it
-        fits.
-
-        It is cut at a character, not at a word. The result itself was counted, because n tokens may end within a
-        character, and some tokenizers change their input.
-        """
-        if self(text) <= tokens_max:
-            return text
-        count = _counting(self.tokenizer)
-        fits, too_long = 0, len(text)
-        while too_long - fits > 1:
-            middle = (fits + too_long) // 2
-            if count(text[:middle]) <= tokens_max:
-                fits = middle
-            else:
-                too_long = middle
-        return text[:fits]
 
     def prime(self) -> None:
         """Loads the tokenizer, once in a process, so that no prompt waits for it.

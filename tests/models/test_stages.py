@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from council.agents.llm.stages import Verification
-from council.agents.mind import Case, Cost, Observation, ObservingMind, Opinion, SpeakingMind, Stream
+from council.agents.mind import Case, Cost, Observation, Opinion, Stream
 from council.agents.model import ModelMind
 from council.agents.prompting.prompt import Execution
 from council.agents.seat.plan_stream import HALTS_MAX
@@ -124,13 +124,6 @@ def asked_once(method: str, *args: Any, says: Entry, **settings: Any) -> tuple[A
         return asyncio.run(getattr(mind_on(stub, purse, **settings), method)(*args)), purse
 
 
-def test_it_is_a_mind_that_speaks_and_observes() -> None:
-    with Stub({}) as stub:
-        mind = mind_on(stub)
-    assert isinstance(mind, SpeakingMind)
-    assert isinstance(mind, ObservingMind)
-
-
 # Plan, then Refine
 
 
@@ -195,11 +188,6 @@ def test_a_missing_plan_is_asked_for_once_more_then_prime_looks(text: str, why: 
     assert done.opinion.escalate.startswith("it made no plan: ")
     assert why in done.opinion.escalate
     assert done.voice.ended == ["plan"]
-
-
-def test_a_plan_that_is_there_the_second_time_is_a_plan() -> None:
-    done = reviewed(says("prose"), says(plan()), says(ballot()))
-    assert (done.tasks, done.opinion.escalate) == (["plan", "plan", "ballot"], "")
 
 
 @pytest.mark.parametrize(
