@@ -305,33 +305,38 @@ class ModelCalls:
     async def call(
         self, client: Any, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
     ) -> tuple[Answer, Cost | None]:
-        import openai
-
         received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
         try:
-            stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
-            try:
-                async for chunk in stream:
-                    piece = received.add_chunk(chunk)
-                    if piece and on_piece is not None:
-                        on_piece(piece)
-                    if received.is_whole:
-                        break
-            finally:
-                await stream.close()
-        except openai.OpenAIError as error:
-            if received.finish is None:
-                raise self._failure(error) from None
-        except http.TooMuch:
-            raise endless(self.endpoint, prompt, received) from None
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            if received.finish is None:  # within the SDK
-                what = f"it sent something other than a stream of chunks ({type(error).__name__})"
-                raise Failed(what, again=True, used=None) from None
+            await self.receive(client, dialect, prompt, received, on_piece)
+        except Failed:
+            raise
+        except Exception as error:
+            if _is_caused_by(error, http.TooMuch):
+                raise endless(self.endpoint, prompt, received) from None
+            failure = self.failure(error)
+            if failure is None:
+                raise
+            if received.finish is None:  # otherwise the answer is complete
+                raise failure from None
         return whole_answer(self.endpoint, prompt, received)
 
-    def _failure(self, error: Any) -> Failed:
-        """The meaning of an SDK's error: its cost, and whether to retry."""
+    async def receive(
+        self, client: Any, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
+    ) -> None:
+        """Calls the model, and stores what arrives."""
+        stream = await client.chat.completions.create(**dialect.arguments(prompt, self.endpoint))
+        try:
+            async for chunk in stream:
+                piece = received.add_chunk(chunk)
+                if piece and on_piece is not None:
+                    on_piece(piece)
+                if received.is_whole:
+                    break
+        finally:
+            await stream.close()
+
+    def failure(self, error: Exception) -> Failed | None:
+        """The meaning of an SDK's error: its cost, and whether to retry. None if the error is a fault of ours."""
         import httpx2
         import openai
 
@@ -342,7 +347,12 @@ class ModelCalls:
                 error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout
             )
             return unreached(self.endpoint, began=began, silent=isinstance(error, openai.APITimeoutError))
-        return broken(self.endpoint, error)
+        if isinstance(error, openai.OpenAIError):
+            return broken(self.endpoint, error)
+        if isinstance(error, ValueError | TypeError | AttributeError | LookupError | RecursionError):
+            what = f"it sent something other than a stream of chunks ({type(error).__name__})"
+            return Failed(what, again=True, used=None)  # raised within the SDK
+        return None
 
     # The client
 
@@ -390,3 +400,13 @@ def _prepared(base_url: str) -> ssl.SSLContext | bool:
 
     assert openai
     return http.trusted(base_url)
+
+
+def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error is of this kind, or has one among its causes: SDKs wrap errors of lower layers."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, kind):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -18,18 +18,13 @@ from typing import TYPE_CHECKING, Any
 from council.agents.llm import http as wire
 from council.agents.llm.calls import (
     ATTEMPTS_MAX,
-    CHARS_A_TOKEN_MAX,
-    Answer,
     Dialect,
     ModelCalls,
     OnPiece,
     Received,
-    endless,
-    whole_answer,
 )
 from council.agents.llm.endpoint import Endpoint
 from council.agents.llm.failures import NOTHING, Failed, broken, refused, unreached, without_key
-from council.agents.mind import Cost
 from council.agents.prompting.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -99,43 +94,15 @@ class ProviderCalls(ModelCalls):
             what = f"pydantic-ai can't make it of provider {endpoint.provider}: {error}"
             raise endpoint.error(without_key(endpoint, what)) from None
 
-    async def call(
-        self, client: _Client, dialect: Dialect, prompt: Prompt, on_piece: OnPiece | None
-    ) -> tuple[Answer, Cost | None]:
-        from pydantic_ai import exceptions
+    async def receive(
+        self, client: _Client, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
+    ) -> None:
+        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+        from pydantic_ai.settings import ModelSettings
 
         if dialect.form == "json_object":
             what = "pydantic-ai asks for JSON by a schema, json_schema, and not by json_object"
             raise Failed(what, again=False, used=NOTHING, status=501)
-        received = Received(CHARS_A_TOKEN_MAX * prompt.written_max(self.endpoint.max_output_tokens))
-        try:
-            await self._receive(client.model, dialect, prompt, received, on_piece)
-        except (exceptions.AgentRunError, exceptions.UserError) as error:
-            if _is_from(error, wire.TooMuch):
-                raise endless(self.endpoint, prompt, received) from None
-            if received.finish is None:
-                raise self._meant(error) from None
-        except wire.TooMuch:
-            raise endless(self.endpoint, prompt, received) from None
-        except (ValueError, TypeError, AttributeError, LookupError, RuntimeError, AssertionError) as error:
-            if (
-                received.finish is None
-            ):  # an error within pydantic-ai or an SDK, about the answer or our arguments
-                # Its message may hold the prompt or the key.
-                at = traceback.extract_tb(error.__traceback__)[-1]
-                where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
-                what = f"{self.endpoint.provider}'s SDK failed at it ({where})"
-                again = not isinstance(error, AssertionError | NotImplementedError)
-                raise Failed(what, again=again, used=None) from None
-        return whole_answer(self.endpoint, prompt, received)
-
-    async def _receive(
-        self, model: Model, dialect: Dialect, prompt: Prompt, received: Received, on_piece: OnPiece | None
-    ) -> None:
-        """Calls the model, and stores what arrives."""
-        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-        from pydantic_ai.settings import ModelSettings
-
         endpoint = self.endpoint
         most = prompt.written_max(endpoint.max_output_tokens)
         settings = ModelSettings(max_tokens=most, timeout=endpoint.timeout_s, max_retries=0)
@@ -144,7 +111,7 @@ class ProviderCalls(ModelCalls):
         if endpoint.top_p is not None:
             settings["top_p"] = endpoint.top_p
         form = _form(dialect, prompt)
-        async with model.request_stream(_messages(prompt), settings, form) as stream:
+        async with client.model.request_stream(_messages(prompt), settings, form) as stream:
             async for event in stream:
                 piece = ""
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
@@ -162,8 +129,7 @@ class ProviderCalls(ModelCalls):
                 total_tokens=usage.total_tokens,
             )
 
-    def _meant(self, error: Exception) -> Failed:
-        """The meaning of a pydantic-ai error: its cost, and whether to retry."""
+    def failure(self, error: Exception) -> Failed | None:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.UserError):
@@ -174,8 +140,10 @@ class ProviderCalls(ModelCalls):
             return unreached(
                 self.endpoint, began=began, silent=isinstance(error, exceptions.ModelTimeoutError)
             )
+        if not isinstance(error, exceptions.AgentRunError):
+            return self._sdk_failure(error)
         body = getattr(error, "body", None)
-        said = SimpleNamespace(
+        about = SimpleNamespace(
             body=body.get("error", body) if isinstance(body, dict) else None,
             message="",
             code=getattr(error, "provider_error_code", None),
@@ -184,11 +152,21 @@ class ProviderCalls(ModelCalls):
         status = getattr(error.__cause__, "status_code", None)
         if status is None and not getattr(error, "in_stream", False):
             status = getattr(error, "status_code", None)
-        if status is not None and status >= 300:
-            said.status_code = status
-            said.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
-            return refused(self.endpoint, said)
-        return broken(self.endpoint, said)
+        if status is None or status < 300:
+            return broken(self.endpoint, about)
+        about.status_code = status
+        about.response = SimpleNamespace(headers=getattr(error, "headers", None) or {})
+        return refused(self.endpoint, about)
+
+    def _sdk_failure(self, error: Exception) -> Failed | None:
+        """An error within pydantic-ai or an SDK, about the answer or our arguments."""
+        kinds = ValueError | TypeError | AttributeError | LookupError | RuntimeError | AssertionError
+        if not isinstance(error, kinds):
+            return None
+        at = traceback.extract_tb(error.__traceback__)[-1]  # its message may hold the prompt or the key
+        where = f"{type(error).__name__} in {Path(at.filename).name}, line {at.lineno}"
+        again = not isinstance(error, AssertionError | NotImplementedError)
+        return Failed(f"{self.endpoint.provider}'s SDK failed at it ({where})", again=again, used=None)
 
 
 def _provider_class(endpoint: Endpoint) -> Any:
@@ -239,13 +217,3 @@ def _form(dialect: Dialect, prompt: Prompt) -> ModelRequestParameters:
         return ModelRequestParameters()
     schema = OutputObjectDefinition(dict(prompt.schema), name=prompt.task, strict=True)
     return ModelRequestParameters(output_mode="native", output_object=schema)
-
-
-def _is_from(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether an error has one of this kind among its causes; SDKs wrap errors of lower layers."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, kind):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
