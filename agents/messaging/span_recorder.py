@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -26,12 +26,6 @@ D = TypeVar("D")
 _HEADERS = TraceContextTextMapPropagator()
 # Proposals whose trace a seat remembers: a council has fewer open.
 REMEMBERED_MAX = 10_000
-
-
-class RecordsOutcome(Protocol):
-    """Records a proposal's decision, and returns it."""
-
-    def __call__(self, decision: D, /) -> D: ...
 
 
 class Spans:
@@ -106,7 +100,7 @@ class Spans:
         return self.span(names.WORK[kind], {names.SEAT: seat, names.PROPOSAL: proposal_id}, parent)
 
     @contextlib.contextmanager
-    def proposing(self, proposal: str | Envelope) -> Iterator[RecordsOutcome]:
+    def proposing(self, proposal: str | Envelope) -> Iterator[names.RecordsOutcome]:
         """See ``spans.proposing``."""
         parent = self.parent(proposal.msg_id, proposal.metadata) if isinstance(proposal, Envelope) else None
         with self.span(names.PROPOSE, {}, parent, is_call=True) as span:

@@ -109,12 +109,6 @@ def test_an_action_and_a_risk_are_planned(case: Case, calls: int) -> None:
     assert stages_for(case, "two") == ("plan", "refine")
 
 
-@settings(max_examples=tried(50))
-@given(CASES)
-def test_no_vote_takes_more_than_two_calls(case: Case) -> None:
-    assert stages_for(case) in (("refine",), ("plan", "refine"))
-
-
 # Prompts
 
 
