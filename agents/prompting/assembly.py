@@ -73,12 +73,12 @@ class Draft:
     """The content of a prompt before any of it is shortened. A section is a name and a text.
 
     ``packet_id`` names the case's cognition packet, and ``history`` is the text of its turns, oldest first.
-    ``proposal`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it comes before the
-    history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the proposal
-    leaves, and without it there is no prompt. ``notes`` is short and never shortened. ``frames`` name the texts that
-    say how to answer, ``instruction`` the directive, and ``closing`` the text after all sections. If there is a
-    ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is the end of the work by the
-    loop's clock; None means the case's time from now on.
+    ``proposal`` is kept word for word (rules 2.2). ``own`` is what the seat said or saw before; it is fitted before
+    the history and shares its room. If ``is_watched``, ``own`` is the subject: it may fill all the room that the
+    proposal leaves, and without it there is no prompt. ``notes`` are short and never shortened. ``frames`` name the
+    texts that say how to answer, ``instruction`` the directive, and ``closing`` the text after all sections. If there
+    is a ``marker``, the answer is that block; otherwise it is one JSON object. ``until_s`` is the end of the work by
+    the loop's clock; None means the case's time from now on.
     """
 
     task: Task
@@ -89,7 +89,7 @@ class Draft:
     frames: tuple[str, ...]
     instruction: str
     ballots: tuple[ShownBallot, ...] = ()
-    own: tuple[Section, ...] = ()
+    own: Section | None = None
     is_watched: bool = False
     notes: tuple[Section, ...] = ()
     marker: Marker | None = None
@@ -128,7 +128,7 @@ class Assembly:
             common.instructions[draft.instruction][0],
         )
         ballots = (f"{ballot.seat}\n{ballot.reason}" for ballot in draft.ballots)
-        shown = (text for _, text in (*draft.own, *draft.notes))
+        shown = (text for _, text in _sections(draft.own, draft.notes))
         everything = "\n".join((*fixed, draft.history, draft.proposal, *shown, *ballots))
         self._nonce = fresh_nonce(common.new_nonce, everything)
         self._canary = fresh_nonce(common.new_nonce, f"{everything}\n{self._nonce}")
@@ -169,7 +169,8 @@ class Assembly:
             room = 0 if is_last else room
             reasons = await self._reasons(room)
             spent = max(0, self._reasons_tokens(reasons))
-            own, spent = await self._own(room, spent)
+            own = await self._own(room - spent)
+            spent += 0 if own == MARK else self._count(own)
             history = await self._short("history", self._draft.history, room - spent, self._count)
             user = self._user(history, reasons, own, self._draft.proposal)
             tokens = self._count(system) + self._count(user) + self._added
@@ -182,8 +183,9 @@ class Assembly:
 
     def _behind_frame(self) -> int:
         """The tokens of the MTU without the frame: the instructions for the answer, the fences, the template."""
-        own = [(name, MARK if text else "") for name, text in self._draft.own]
-        bare = self._user("", self._bare_reasons(), own, "")
+        bare = self._user(
+            "", self._bare_reasons(), MARK if self._draft.own and self._draft.own[1] else "", ""
+        )
         frame = self._added + self._count(self._head) + self._count(bare)
         if frame >= self._common.mtu:
             raise too_much(
@@ -191,12 +193,12 @@ class Assembly:
             )
         return self._common.mtu - frame
 
-    def _user(self, history: str, reasons: Sequence[str], own: Iterable[Section], proposal: str) -> str:
+    def _user(self, history: str, reasons: Sequence[str], own: str, proposal: str) -> str:
         draft = self._draft
         sections = [("history", history)] if history else []
         if draft.task == "ruling":
             sections.append(("ballots", _lines(draft.ballots, reasons)))
-        sections += [("proposal", proposal), *own, *draft.notes]
+        sections += [("proposal", proposal), *_sections(draft.own and (draft.own[0], own), draft.notes)]
         sections.append(("end", self._common.texts.fill(draft.closing)))
         return "\n".join(f"--{self._nonce} {name}\n{text}" for name, text in sections)
 
@@ -266,18 +268,13 @@ class Assembly:
             return error.message
         return ""
 
-    async def _own(self, room: int, spent: int) -> tuple[list[Section], int]:
-        """The seat's own sections in the remaining room, and the tokens used; or the mark if they don't fit."""
-        found = []
-        for name, text in self._draft.own:
-            short = await self._short(name, text, room - spent, self._count)
-            if text and not short and self._draft.is_watched:
-                raise too_much(
-                    name, self._count(text), max(0, room - spent), "there is no room for what it is about"
-                )
-            spent += self._count(short)
-            found.append((name, short or (MARK if text else "")))
-        return found, spent
+    async def _own(self, room: int) -> str:
+        """The text of the seat's own section in so many tokens; the mark if it does not fit."""
+        name, text = self._draft.own or ("", "")
+        short = await self._short(name, text, room, self._count)
+        if text and not short and self._draft.is_watched:
+            raise too_much(name, self._count(text), max(0, room), "there is no room for what it is about")
+        return short or (MARK if text else "")
 
     async def _reasons(self, room: int) -> list[str]:
         """The ballots' reasons in so many tokens. The longest are shortened first."""
@@ -380,11 +377,13 @@ def _refuse_special(proposal: str) -> None:
 def _without_specials(draft: Draft) -> Draft:
     """The draft without special tokens in the texts that may be changed."""
     ballots = tuple(replace(each, reason=without_specials(each.reason)) for each in draft.ballots)
-    own, notes = (
-        tuple((name, without_specials(text)) for name, text in sections)
-        for sections in (draft.own, draft.notes)
-    )
+    own = draft.own and (draft.own[0], without_specials(draft.own[1]))
+    notes = tuple((name, without_specials(text)) for name, text in draft.notes)
     return replace(draft, history=without_specials(draft.history), ballots=ballots, own=own, notes=notes)
+
+
+def _sections(own: Section | None, notes: Iterable[Section]) -> Iterable[Section]:
+    return notes if own is None else (own, *notes)
 
 
 def _lines(ballots: Sequence[ShownBallot], reasons: Sequence[str]) -> str:

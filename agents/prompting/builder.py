@@ -147,7 +147,7 @@ class PromptBuilder:
         if plan is None:
             return await self._prompt("ballot", case, "ballot", "ballot_answer")
         # rules 3.1: Refine is the ballot's call. The plan may repeat what others wrote, so it is data as well.
-        own = (("plan", clean(plan)),)
+        own = ("plan", clean(plan))
         return await self._prompt("ballot", case, "refinement", "ballot_answer", "refine", own=own)
 
     async def ruling(self, case: Case, ballots: Sequence[ShownBallot]) -> Prompt:
@@ -171,18 +171,18 @@ class PromptBuilder:
             "PLAN",
             marked,
             "halted",
-            own=(("said", clean(halt.said)),),
+            own=("said", clean(halt.said)),
             notes=(("interrupt", self._cut(halt.reason, PROBLEM_TOKENS_MAX)),),
         )
 
     async def observe(self, case: Case, stream: Stream, *, marked: bool) -> Prompt:
         """The prompt for observing another seat's stream, without history. Raises TokenBudgetError."""
-        own = (("stream", clean(stream.text)),)
+        own = ("stream", clean(stream.text))
         return await self._stage("observe", case, "observer", "INTERRUPT", marked, own=own, is_watched=True)
 
     async def act(self, case: Case, done: Execution, *, marked: bool) -> Prompt:
         """The prompt for the text to the user about an execution or its correction. Raises TokenBudgetError."""
-        own, notes = (("log", clean(done.log)),), (("outcome", "it was run" if done.ok else "it failed"),)
+        own, notes = ("log", clean(done.log)), (("outcome", "it was run" if done.ok else "it failed"),)
         # GCP 6: a failed execution is handled like an interruption.
         instruction = "act" if done.ok else "interruption_handling"
         return await self._stage(
@@ -191,7 +191,7 @@ class PromptBuilder:
 
     async def verify(self, case: Case, state: str, *, marked: bool) -> Prompt:
         """The prompt that asks whether the state after an execution is the intended one. Raises TokenBudgetError."""
-        own = (("state", clean(state)),)
+        own = ("state", clean(state))
         return await self._stage("verify", case, "verification", "VERIFY", marked, own=own, is_watched=True)
 
     async def again(self, prompt: Prompt, answer: str, problem: str) -> Prompt:
