@@ -1,8 +1,16 @@
-"""No test waits for the pauses between attempts."""
+"""No test waits for the pauses between attempts, or for the SDK to be loaded."""
 
 from __future__ import annotations
 
 import pytest
+
+from council.agents.llm import calls
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_sdk_is_loaded() -> None:
+    """Once in a process it takes a second or two, of which a proposal of one second would have to pay."""
+    calls._prepared("http://127.0.0.1/v1")
 
 
 @pytest.fixture(autouse=True)

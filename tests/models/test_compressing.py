@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from council import Council, Decision
-from council.agents.llm import calls
 from council.agents.llm.compress import Compressor
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case
@@ -28,11 +27,6 @@ from tests.patience import HANG_S
 KEYS = {"PRIMES_KEY": "sk-prime-0123456789", "LITES_KEY": "sk-lite-0123456789"}
 READ = used(1_500, 20)  # as a server tells it that read all of a prompt
 TORN = "one_sentence_without_end " * 400  # no sentence of it can be left out
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
 
 
 @pytest.fixture

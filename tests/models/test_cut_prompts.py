@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from council.agents.llm import calls
 from council.agents.llm.endpoint import Endpoint
 from council.agents.mind import Case, Opinion
 from council.agents.model import ModelMind
@@ -19,11 +18,6 @@ from tests.models.minds import CASE, Account
 from tests.models.stub import Entry, Stub, ballot, says, used
 
 GPT = TokenCounter("gpt-4o", "o200k_base")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _the_sdk_is_loaded() -> None:
-    calls._prepared("http://127.0.0.1/v1")
 
 
 def reviewed(entry: Entry, purse: Account, *, count: Any = GPT, case: Case = CASE) -> Opinion:
