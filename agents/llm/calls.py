@@ -374,7 +374,8 @@ class ModelCalls:
 
     def prepare(self) -> ssl.SSLContext | bool:
         """Loads what a client needs, which takes long. The result is passed to ``new_client``."""
-        return _prepared(self.endpoint.base_url)
+        load_sdk()
+        return http.trusted(self.endpoint.base_url)
 
     def new_client(self, tls: ssl.SSLContext | bool) -> Any:
         import openai
@@ -394,12 +395,11 @@ class ModelCalls:
         )
 
 
-def _prepared(base_url: str) -> ssl.SSLContext | bool:
-    """Loads the SDK, and for https the trusted certificates. It takes long."""
+def load_sdk() -> None:
+    """Loads the SDK, which takes a second."""
     import openai.resources.chat.completions  # else the first call would load it
 
     assert openai
-    return http.trusted(base_url)
 
 
 def _is_caused_by(error: BaseException, kind: type[BaseException]) -> bool:

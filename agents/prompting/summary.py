@@ -23,7 +23,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from itertools import accumulate, islice, pairwise
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from council.protocol.errors import OperatorError, TokenBudgetError
 from council.protocol.values import quoted
@@ -219,22 +219,16 @@ def _joined(pieces: Sequence[str], chosen: Sequence[int]) -> str:
 # Choosing
 
 
-class _Space(Protocol):
-    """Sentences as points: the nearness of each to the centre, and the neighbours of one (both 0 to 1)."""
-
-    nearness: list[float]
-
-    def near(self, at: int) -> Iterable[tuple[int, float]]: ...
-
-
 class _Ranking:
     """The sentences of a space, best first: near to the centre, and far from those that were chosen.
+
+    A space has the ``nearness`` of each sentence to the centre, and ``near``, the neighbours of one (both 0 to 1).
 
     A score never rises. So if the first one in the queue has a current score, it is the best of all. ``names`` are
     the numbers of the sentences in the text, and ``taken`` those that are chosen from the start.
     """
 
-    def __init__(self, space: _Space, names: Sequence[int], taken: Sequence[int]) -> None:
+    def __init__(self, space: _TfIdf | _MiniLm, names: Sequence[int], taken: Sequence[int]) -> None:
         self._space, self._names = space, names
         self._places = {name: at for at, name in enumerate(names)}
         self._repeated = [0.0] * len(names)

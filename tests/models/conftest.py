@@ -10,7 +10,7 @@ from council.agents.llm import calls
 @pytest.fixture(scope="session", autouse=True)
 def _the_sdk_is_loaded() -> None:
     """Once in a process it takes a second or two, of which a proposal of one second would have to pay."""
-    calls._prepared("http://127.0.0.1/v1")
+    calls.load_sdk()
 
 
 @pytest.fixture(autouse=True)
