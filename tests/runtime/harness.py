@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
@@ -44,6 +45,16 @@ def run(coroutine: Coroutine[Any, Any, T], *, in_virtual_time: bool = False) -> 
 
     with asyncio.Runner(loop_factory=VirtualLoop if in_virtual_time else None) as runner:
         return runner.run(bounded())
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """An async test, as ``run`` runs it."""
+
+    @functools.wraps(test)
+    def wrapped(*given: Any, **named: Any) -> None:
+        run(test(*given, **named))
+
+    return wrapped
 
 
 async def until(condition: Any) -> None:
