@@ -7,6 +7,7 @@ TokenBudgetError is raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -147,11 +148,9 @@ def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
     """A nonce that the text does not hold. Raises EnvelopeError if ``new_nonce`` gives none that is fit."""
     for _ in range(_TRIES - 1):
         nonce = new_nonce()
-        try:
+        with contextlib.suppress(EnvelopeError):
             as_text(text, nonce=nonce)
-        except EnvelopeError:
-            continue
-        return nonce
+            return nonce
     nonce = new_nonce()
     as_text(text, nonce=nonce)
     return nonce
