@@ -31,7 +31,7 @@ from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
 from council.agents.prompting.summary import Way, summarize
 from council.agents.prompting.texts import Texts, load_texts
 from council.protocol.answer.markers import Marker
-from council.protocol.cognition import CognitionPacket, build_packet, detect_intent
+from council.protocol.cognition import CognitionPacket, build_packet
 from council.protocol.cognition.parts import DataField
 from council.protocol.errors import CallerError, TokenBudgetError
 from council.protocol.identity.charter import (
@@ -68,18 +68,17 @@ def case_text(case: Case) -> str:
 def packet_of(
     case: Case, *, now: datetime, new_id: Callable[[], str], identity_hash: str | None = None
 ) -> CognitionPacket:
-    """The cognition packet of a case, with its intent and the relevant part of its history. Raises EnvelopeError."""
+    """The cognition packet of a case, with the relevant part of its history. Raises EnvelopeError."""
     packet = build_packet(
-        "api",
         case_text(case),
         now=now,
         new_id=new_id,
         session_id=case.proposal_id,
         time_budget_ms=max(0, int(case.time_left_s * 1000)),
-        extra_data_fields=(DataField(key="proposal", value=case.proposal_id),),
+        data_fields=(DataField(key="proposal", value=case.proposal_id),),
         identity_hash=identity_hash,
     )
-    return with_history(detect_intent(packet), case.history)
+    return with_history(packet, case.history)
 
 
 class PromptBuilder:

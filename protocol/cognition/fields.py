@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import Enum
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import AS_PLAIN, AS_TUPLE, Open, json_value, refusal
-from council.protocol.values import INT_MAX, INT_MIN, JSON_BYTES_MAX, FrozenDict, kind_of, plain
+from council.protocol.values import INT_MAX, INT_MIN, JSON_BYTES_MAX, kind_of
 
 T = TypeVar("T")
 
@@ -29,7 +28,7 @@ def _number(value: object) -> Any:
         if not INT_MIN <= value <= INT_MAX:
             raise PydanticCustomError("number", "must be a number that 64 bits hold")
     elif not math.isfinite(value):
-        raise PydanticCustomError("number", "NaN and infinities are no numbers here")
+        raise PydanticCustomError("number", "must be finite, found NaN or an infinity")
     return value
 
 
@@ -40,7 +39,9 @@ def _object(value: object) -> Any:
 
 
 Whole = Annotated[int, Field(ge=INT_MIN, le=INT_MAX)]
-Number = Annotated[float, PlainValidator(_number, json_schema_input_type=float)]
+Number = Annotated[
+    float, PlainValidator(_number, json_schema_input_type=float), PlainSerializer(lambda number: number)
+]
 JsonObject = Annotated[
     Mapping[str, Any], json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), AfterValidator(_object), AS_PLAIN
 ]
@@ -61,17 +62,4 @@ class Part(Open):
 
     def to_dict(self) -> dict[str, Any]:
         """The part as new JSON values: fields in order, null for None, unknown keys last."""
-        known = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
-        return known | {key: plain(value) for key, value in self.__pydantic_extra__.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Part):
-        return value.to_dict()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, FrozenDict):
-        return plain(value)
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
-    return value
+        return self.model_dump(mode="json")
