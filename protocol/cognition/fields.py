@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
-from council.protocol.models import AS_PLAIN, AS_TUPLE, Open, json_value, refusal
-from council.protocol.values import INT_MAX, INT_MIN, JSON_BYTES_MAX, kind_of
+from council.protocol.models import AS_PLAIN, AS_TUPLE, JSON_VALUE, Open, refusal
+from council.protocol.values import INT_MAX, INT_MIN, kind_of
 
 T = TypeVar("T")
 
@@ -42,9 +42,7 @@ Whole = Annotated[int, Field(ge=INT_MIN, le=INT_MAX)]
 Number = Annotated[
     float, PlainValidator(_number, json_schema_input_type=float), PlainSerializer(lambda number: number)
 ]
-JsonObject = Annotated[
-    Mapping[str, Any], json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), AfterValidator(_object), AS_PLAIN
-]
+JsonObject = Annotated[Mapping[str, Any], JSON_VALUE, AfterValidator(_object), AS_PLAIN]
 Many = Annotated[tuple[T, ...], AS_TUPLE]
 # By its exact value: neither in another case nor by the member's name.
 BY_VALUE = Field(strict=False)
