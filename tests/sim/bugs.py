@@ -305,7 +305,7 @@ BUGS = (
 
 # What carries the bytes; looked for in the real shell (test_shell.py).
 SHELL_BUGS = (
-    Bug("a seat does not say again", "agents.seat.host:SeatHost._begin", "self.say(said)", "pass"),
+    Bug("a seat does not say again", "agents.seat.host:SeatHost._begin", "self.say(each)", "pass"),
     Bug(
         "a client does not send again",
         "runtime.session:Session._send_again",
