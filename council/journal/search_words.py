@@ -6,7 +6,7 @@ Indexes on the table itself made each commit write all over the file, and delaye
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Text, cast, exists, func, literal_column, or_, select, text
@@ -91,10 +91,10 @@ def under(some: Sequence[str], unentered: ColumnElement[bool]) -> ColumnElement[
     return or_(_c.sequence.in_(entered), _c.sequence.in_(fresh))
 
 
-def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
+def misleading(connection: Connection) -> str | None:
     """A difference between the entered words and the packets themselves; None if there is none.
 
-    Packets that are not entered yet have no words, and are found all the same. Calls ``ended`` now and then, to stop.
+    Packets that are not entered yet have no words, and are found all the same.
     """
     key = connection.execute(_KEY).all()
     if key and key != [("moment", 1), ("packet", 1), ("word", 1)]:
@@ -105,8 +105,6 @@ def misleading(connection: Connection, ended: Callable[[], bool]) -> str | None:
     after = entered = 0
     asked = {"upto": upto, "count": COMPARED_AT_ONCE}
     while last := connection.execute(_NEXT, asked | {"after": after}).scalar():
-        if ended():
-            return None
         some = {"after": after, "last": last}
         try:
             due, there = connection.execute(_COUNTS, some).one()

@@ -85,7 +85,7 @@ class SnapshotStore:
         c = snapshots.c
         rows.append(_row(self._journal, head.position, "base", signed))
         with self._database.write(f"journal:{self._journal}") as connection:
-            newest, _ = standing(connection, self._journal)
+            newest = standing(connection, self._journal).epoch
             if newest != epoch:
                 raise fenced(self._database.where, self._journal, epoch, newest)
             # Those behind were passed over, or are of one that was; bases before the last are never read.
@@ -112,7 +112,7 @@ class SnapshotStore:
         c = snapshots.c
         behind = select(c.content).where(c.journal == self._journal, c.part == "base")
         with self._database.read() as connection:
-            end = standing(connection, self._journal)[1].position
+            end = standing(connection, self._journal).head.position
             found = connection.execute(behind.where(c.position > end).order_by(c.position.desc())).scalars()
             # It was kept after the records that it speaks of, in this same store.
             cut = next((base.position for base in map(self._read, found) if base is not None), end)

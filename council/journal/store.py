@@ -144,10 +144,7 @@ class PacketStore:
         """
         _fit(journal=journal, by=by)
         with self.database.write(f"journal:{journal}") as connection:
-            newest, head = standing(connection, journal)
-            c = packet_store.c
-            last = select(c.epoch).where(c.journal == journal, c.position == head.position)
-            ends_in = connection.execute(last).scalar() or 0
+            newest, head, ends_in = standing(connection, journal)
             if ends_in > newest:
                 raise JournalCorrupt(
                     f"the journal {journal} in {self.where} ends at record {head.position}, of epoch {ends_in}, "
@@ -175,7 +172,7 @@ class PacketStore:
         made, behind = appended(self.database.kind, journal, epoch, rows, after)
         try:
             with self.database.write(f"journal:{journal}") as connection:
-                newest, head = standing(connection, journal)
+                newest, head, _ = standing(connection, journal)
                 if epoch != newest:
                     raise fenced(self.where, journal, epoch, newest)
                 if head == after:
@@ -344,7 +341,7 @@ class PacketStore:
             expiring = connection.execute(every.where(c.ttl.is_not(None))).scalar_one()
             newest = {each["journal"]: each for each in queries.begun(connection, self.where)}
             journals = tuple(
-                JournalInfo(**newest[name], head=standing(connection, name)[1]) for name in sorted(newest)
+                JournalInfo(**newest[name], head=standing(connection, name).head) for name in sorted(newest)
             )
             version, taken, warnings = self.database.facts(connection)
         return StoreInfo(

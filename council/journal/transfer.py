@@ -10,17 +10,18 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 from sqlalchemy import Connection, insert, select, type_coerce
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.types import NullType
 
 from council.journal import lineage, queries, search_words
-from council.journal.chain import GENESIS, Head, content_hash, misfit, row_hash
+from council.journal.chain import Head, JournalRow, content_hash, misfit
 from council.journal.engines import Database
-from council.journal.rows import OUTSIDE, Place, insert_values, prepared, standing, values
+from council.journal.rows import OUTSIDE, Place, Standing, insert_values, prepared, standing, values
 from council.journal.schema import epochs, name_fits, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, ImportRefused
 from council.protocol.packet import (
@@ -50,15 +51,26 @@ class ImportResult(NamedTuple):
     orphans: int
 
 
+_Number = Annotated[int, msgspec.Meta(gt=0, le=2**63 - 1)]
+_Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class _Placed(msgspec.Struct, forbid_unknown_fields=True):
+    """A packet's place in a journal, as a line has it beside the packet."""
+
+    journal: str
+    position: _Number
+    epoch: _Number
+    previous_hash: _Hash
+    row_hash: _Hash
+
+
 class _Line(NamedTuple):
     number: int
-    journal: str | None
-    position: int
-    epoch: int
-    previous_hash: bytes
-    row_hash: bytes
     packet: PacketEnvelope
     content: bytes
+    journal: str | None = None
+    row: JournalRow | None = None
 
 
 def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
@@ -74,18 +86,18 @@ def write_lines(connection: Connection, stream: IO[bytes], where: str) -> int:
         .execution_options(yield_per=AT_ONCE)
     )
     count = 0
-    last: dict[str, bytes] = {}  # the hash of each journal's last row
+    heads: dict[str, Head] = {}
     with closing(connection.execute(statement)) as rows:  # an error's frames would keep the connection open
         for row in rows:
             content = queries.whole(row.packet_id, row.content, row.content_hash, where)
             chain = b""
             if row.journal is not None:
-                if why := misfit(row) or ("" if name_fits(row.journal) else "its journal has no name"):
-                    raise queries.damaged(row.packet_id, where, why)
-                if row.previous_hash != last.get(row.journal, GENESIS):
-                    why = f"record {row.position} of journal {quoted(row.journal)} does not follow the one before it"
-                    raise queries.damaged(row.packet_id, where, why)
-                last[row.journal] = row.row_hash
+                if not name_fits(row.journal):
+                    raise queries.damaged(row.packet_id, where, "its journal has no name")
+                if why := misfit(row, heads.get(row.journal, Head())):
+                    named = f"record {row.position} of journal {quoted(row.journal)}: {why}"
+                    raise queries.damaged(row.packet_id, where, named)
+                heads[row.journal] = Head(row.position, row.row_hash)
                 hashes = {"previous_hash": row.previous_hash.hex(), "row_hash": row.row_hash.hex()}
                 placed = {"journal": row.journal, "position": row.position, "epoch": row.epoch, **hashes}
                 chain = _json(placed)[1:-2] + b","
@@ -164,20 +176,18 @@ def _read(number: int, found: Mapping[str, Any]) -> _Line:
             number, "the packet is not in its canonical form; import what council store export wrote"
         )
     if not place:
-        return _Line(number, None, 0, 0, b"", b"", packet, content)
+        return _Line(number, packet, content)
     try:
-        previous, own = (bytes.fromhex(place.pop(name)) for name in ("previous_hash", "row_hash"))
-        journal, position, epoch = (place.pop(name) for name in ("journal", "position", "epoch"))
-        numbers = all(type(each) is int and 0 < each < 2**63 for each in (position, epoch))
-        if place or not numbers or not isinstance(journal, str) or (len(previous), len(own)) != (32, 32):
-            raise ValueError(place)
-    except (KeyError, TypeError, ValueError):
+        placed = msgspec.convert(place, _Placed)
+    except msgspec.ValidationError:
         raise _refused(
             number, "expected journal, position, epoch, previous_hash and row_hash beside the packet, or none"
         ) from None
     if packet.ttl is not None:
         raise _refused(number, "a packet of a journal has no ttl")
-    return _Line(number, journal, position, epoch, previous, own, packet, content)
+    previous, own = bytes.fromhex(placed.previous_hash), bytes.fromhex(placed.row_hash)
+    row = JournalRow(placed.position, placed.epoch, previous, content_hash(content), own, content)
+    return _Line(number, packet, content, placed.journal, row)
 
 
 def _take_epoch(database: Database, number: int, found: object) -> tuple[str, int]:
@@ -195,7 +205,7 @@ def _take_epoch(database: Database, number: int, found: object) -> tuple[str, in
                 raise _refused(
                     number, f"epoch {epoch} of journal {journal} is another here: the two have parted ways"
                 )
-        elif epoch != standing(connection, journal)[0] + 1:
+        elif epoch != standing(connection, journal).epoch + 1:
             raise _refused(number, f"epoch {epoch} of journal {journal} does not follow the newest here")
         else:
             connection.execute(insert(epochs), row)
@@ -230,18 +240,8 @@ class _Batch:
         parents = {each for line in lines if line.packet.lineage for each in line.packet.lineage.parent_ids}
         self.known = lineage.lineages(connection, parents, None)
         self.below = lineage.below(connection, set(ids) - self.there.keys())
-        stand = {journal: standing(connection, journal) for journal in journals}
         self.newest = newest
-        self.heads = {journal: head for journal, (_, head) in stand.items()}
-        c = packet_store.c
-        self.epochs = {
-            journal: connection.execute(
-                select(c.epoch).where(c.journal == journal, c.position == head.position)
-            ).scalar()
-            or 0
-            for journal, head in self.heads.items()
-        }
-        self.fenced = {journal for journal, (epoch, _) in stand.items() if epoch != newest.get(journal, 0)}
+        self.standing = {journal: standing(connection, journal) for journal in journals}
 
     def write(self) -> ImportResult:
         rows = []
@@ -249,7 +249,7 @@ class _Batch:
         for line in self.lines:
             packet_id = line.packet.packet_id
             hashed = content_hash(line.content)
-            mine = (hashed, line.journal, line.row_hash or None)
+            mine = (hashed, line.journal, line.row and line.row.row_hash)
             if packet_id in self.there:
                 if self.there[packet_id] != mine:
                     raise _refused(
@@ -259,9 +259,11 @@ class _Batch:
                 continue
             orphans += self._orphan(line)
             place = OUTSIDE
-            if line.journal is not None:
-                self._follow(line, hashed)
-                place = Place(line.journal, line.position, line.epoch, line.previous_hash, line.row_hash)
+            if line.journal is not None and line.row is not None:
+                self._follow(line.number, line.journal, line.row)
+                place = Place(
+                    line.journal, line.row.position, line.row.epoch, line.row.previous_hash, line.row.row_hash
+                )
             row = prepared(read_packet(line.content), line.content)
             rows.append(values(self.connection.dialect.name, row, hashed, place))
             self.there[packet_id] = mine
@@ -270,29 +272,23 @@ class _Batch:
         search_words.enter(self.connection)
         return ImportResult(len(rows), there_already, orphans)
 
-    def _follow(self, line: _Line, kept_hash: bytes) -> None:
-        """Verifies the line's place in its journal, and that nobody else writes that journal (rules 4.5, 4.6)."""
-        assert line.journal is not None
-        what = f"journal {line.journal}, position {line.position}"
-        if line.journal in self.fenced:
-            raise _refused(line.number, f"{what}: a newer epoch than any of the file's has begun here")
-        if line.epoch > self.newest.get(line.journal, 0):
-            raise _refused(line.number, f"{what}: it is of epoch {line.epoch}, which the file does not have")
-        head = self.heads[line.journal]
-        if line.position != head.position + 1:
-            raise _refused(
-                line.number, f"{what}: the journal ends at {head.position} here, or has another there"
-            )
-        if line.previous_hash != head.row_hash:
-            raise _refused(
-                line.number, f"{what}: it does not hold on to the row before it; a row was changed"
-            )
-        if line.row_hash != row_hash(line.previous_hash, line.position, line.epoch, kept_hash):
-            raise _refused(line.number, f"{what}: its hash does not fit it; the row was changed")
-        if line.epoch < self.epochs[line.journal]:
-            raise _refused(line.number, f"{what}: epoch {line.epoch} follows a newer one")
-        self.epochs[line.journal] = line.epoch
-        self.heads[line.journal] = Head(line.position, line.row_hash)
+    def _follow(self, number: int, journal: str, row: JournalRow) -> None:
+        """Verifies a line's place in its journal, and that nobody else writes that journal (rules 4.5, 4.6)."""
+        begun, head, last_epoch = self.standing[journal]
+        newest = self.newest.get(journal, 0)
+        if begun != newest:
+            why = "a newer epoch than any of the file's has begun here"
+        elif row.epoch > newest:
+            why = f"it is of epoch {row.epoch}, which the file does not have"
+        elif row.position != head.position + 1:
+            why = f"the journal ends at {head.position} here, or has another there"
+        elif row.epoch < last_epoch:
+            why = f"epoch {row.epoch} follows a newer one"
+        else:
+            why = misfit(row, head)
+        if why:
+            raise _refused(number, f"journal {journal}, position {row.position}: {why}")
+        self.standing[journal] = Standing(begun, Head(row.position, row.row_hash), row.epoch)
 
     def _orphan(self, line: _Line) -> bool:
         """Whether a parent is missing. The rest of the lineage is checked."""

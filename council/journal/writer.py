@@ -22,16 +22,15 @@ from uuid import UUID
 from council.agents.messaging.logs import get_logger
 from council.core.events import CoordinatorStarted
 from council.journal import history, snapshots
-from council.journal.chain import Head, Tree
+from council.journal.chain import Head, JournalRow, Tree, misfit
 from council.journal.checkpoint import Checkpoint, CheckpointFile, Signer
 from council.journal.entries import HistoryPage, Wanted
 from council.journal.hold import held as held_by_us
-from council.journal.indexer import Indexer
 from council.journal.packets import Descent, Packer, packet_id, unpacked
 from council.journal.record import PASSING, Record, Restorable, Snapshot
 from council.journal.rows import Prepared
+from council.journal.search_words import ENTER_AT
 from council.journal.store import PacketStore
-from council.journal.stored_chain import StoredChain
 from council.protocol.errors import (
     CheckpointRefused,
     JournalCorrupt,
@@ -41,6 +40,8 @@ from council.protocol.errors import (
 )
 
 log = get_logger("council.journal")
+
+ROWS_AT_ONCE = 500  # to be read back; each may hold a megabyte
 
 # Ballots of quick minds come within some milliseconds, and go to disk with their proposal then.
 LINGER_S = 0.01
@@ -78,12 +79,16 @@ class DurableJournal:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"journal-{name}")
         self._closing = threading.Event()
         self._packer = Packer(council_id, self._lines)
-        self._indexer = Indexer(store)
+        self._unentered, self._enter_at = (
+            1,
+            ENTER_AT,
+        )  # an earlier coordinator may have left records without words
         self._checkpoints = CheckpointFile(checkpoint, signer, name, council_id)
         self._snapshots = snapshots.SnapshotStore(store.database, name, signer)
         self._snapshots.check_end()
-        self._chain = StoredChain(store, name, f"{socket.gethostname()}:{os.getpid()}")
-        self.epoch = self._chain.epoch
+        self.tree = Tree()  # of the rows that were read or appended here
+        # From now on older writers are refused, so nobody else changes what is read next.
+        self.epoch, self.head = store.begin_epoch(name, f"{socket.gethostname()}:{os.getpid()}")
 
     @classmethod
     def open(
@@ -121,16 +126,42 @@ class DurableJournal:
         Raises JournalCorrupt that names the first record which does not fit, and what the writer raises.
         """
         after = Head()
-        found = self._snapshots.newest(self._chain.row_hash)
+        found = self._snapshots.newest(self._row_hash)
         if found is not None:
             try:
                 writer.restore(found.head.position, found.base, found.mores, self._envelopes)
-                after, self._chain.tree = found.head, Tree(found.head.position, found.peaks)
+                after, self.tree = found.head, Tree(found.head.position, found.peaks)
             except StoreCorrupt as error:  # another version's: the records have it all
                 self._snapshots.pass_over(found.head.position, error.message)
         self._snapshots.made(after.position)
-        for record in self._chain.records(after):
-            writer.replay(record)
+        for row in self._rows(after.position):
+            if row.position != after.position + 1:
+                raise self._corrupt(after.position + 1, f"record {row.position} is in its place")
+            if why := misfit(row, after):
+                raise self._corrupt(row.position, why)
+            after = Head(row.position, row.row_hash)
+            self.tree.append(row.row_hash)
+            writer.replay(unpacked(row.content, row.position).record)
+        if after != self.head:
+            raise self._corrupt(after.position + 1, "it is missing")
+
+    def _rows(self, after: int) -> Iterator[JournalRow]:
+        while rows := self._store.records(self.name, after, ROWS_AT_ONCE):
+            yield from rows
+            after = rows[-1].position
+
+    def _row_hash(self, position: int) -> bytes | None:
+        """The hash of the row at a position; None if there is no such row."""
+        rows = self._store.records(self.name, position - 1, 1) if 0 < position <= self.head.position else []
+        return rows[0].row_hash if rows and rows[0].position == position else None
+
+    def _corrupt(self, position: int, what: str) -> JournalCorrupt:
+        return JournalCorrupt(
+            f"record {position} of journal {self.name} in {self._store.where} can't be trusted: {what}; see council "
+            "verify, and go back to a copy",
+            journal=self.name,
+            position=position,
+        )
 
     def _envelopes(self, msg_ids: Collection[str]) -> dict[str, bytes]:
         """The envelopes of these messages, as they came."""
@@ -160,12 +191,13 @@ class DurableJournal:
         # Shielded: what was handed in is kept, also where its caller stops waiting before it is its turn.
         running = asyncio.get_running_loop().run_in_executor(self._executor, self._append, records)
         running.add_done_callback(asyncio.Future.exception)  # heard, also where nobody waits any more
-        if self._indexer.due():
+        if self._unentered >= self._enter_at:
+            self._enter_at = self._unentered + ENTER_AT  # if it fails, then again after as many more
             self._executor.submit(self._enter)
         return asyncio.shield(running)
 
     def _append(self, records: Sequence[Record]) -> None:
-        after = self._chain.head.position
+        after = self.head.position
         if records and records[0].position != after + 1:  # those between could not be kept, nor can these
             raise OutOfOrder(
                 f"record {records[0].position} does not follow record {after} of journal {self.name}: it is not kept",
@@ -181,7 +213,7 @@ class DurableJournal:
                 # Within, for where its parents stand may have to be looked up.
                 rows = rows or [self._packer.packed(record) for record in records]
                 began_s = time.monotonic()
-                self._chain.append(rows)
+                self.head, hashes = self._store.append_rows(self.name, self.epoch, rows, self.head)
                 self.commits.append((len(rows), time.monotonic() - began_s))
                 break
             except PASSING as error:
@@ -192,16 +224,20 @@ class DurableJournal:
                     raise
                 self._closing.wait(pause_s)  # then once more, for the last time
                 pause_s = min(2 * pause_s, RETRY_LAST_S)
-        self._indexer.add(len(rows))
+        for each in hashes:
+            self.tree.append(each)
+        self._unentered += len(rows)
         if self.trouble is not None:
-            log.info("journal goes on", journal=self.name, position=self._chain.head.position)
+            log.info("journal goes on", journal=self.name, position=self.head.position)
             self.trouble = None
             if not self._hold_again():  # a server that was away has let go of what it held for us
                 log.warning("journal not held", journal=self.name, why="another may begin, and end this one")
 
     def _enter(self) -> None:
-        with self._logged("words not entered"):  # a search reads the records that are not entered
-            self._indexer.enter()
+        if self._unentered:
+            with self._logged("words not entered"):  # a search reads the records that are not entered
+                self._store.enter_words()
+                self._unentered, self._enter_at = 0, ENTER_AT
 
     def snapshot_due(self, position: int) -> bool:
         """Whether a snapshot as of ``position`` is worth its while."""
@@ -213,10 +249,10 @@ class DurableJournal:
         self._executor.submit(self._keep, snapshot)
 
     def _keep(self, snapshot: Snapshot) -> None:
-        if snapshot.position != self._chain.head.position:
+        if snapshot.position != self.head.position:
             return  # what it speaks of was not kept: this coordinator was replaced
         with self._logged("no snapshot"):  # the journal has it all; only the next start takes longer
-            self._snapshots.keep(snapshot, self.epoch, self._chain.head, self._chain.tree.peaks)
+            self._snapshots.keep(snapshot, self.epoch, self.head, self.tree.peaks)
 
     @property
     def snapshot_kept(self) -> int:
@@ -242,7 +278,7 @@ class DurableJournal:
 
     def _do_due(self) -> None:
         self._enter()
-        self._checkpoints.write(self._chain.epoch, self._chain.head, self._chain.tree)
+        self._checkpoints.write(self.epoch, self.head, self.tree)
 
     @property
     def unsigned(self) -> str | None:
@@ -255,7 +291,7 @@ class DurableJournal:
 
     def checkpoint(self) -> Checkpoint:
         """A signed statement of how far this journal is (rules 4.5)."""
-        return self._checkpoints.signed(self._chain.epoch, self._chain.head, self._chain.tree)
+        return self._checkpoints.signed(self.epoch, self.head, self.tree)
 
     async def close(
         self, last: Sequence[Record] = (), snapshot: Callable[[], Snapshot] | None = None

@@ -389,7 +389,7 @@ def test_a_record_whose_hash_was_mended_does_not_fit_its_place(
     connection.close()
     (bad,) = page(store, types=["ballot"], cursor=3, newest_first=False, limit=1)
     assert (bad.kind, bad.position) == (DAMAGED, 4)
-    assert "its place does not fit its hash" in bad.data["why"]
+    assert "its row_hash does not fit its place" in bad.data["why"]
 
 
 def test_a_record_that_is_gone_is_missed_by_whoever_reads_all(
@@ -403,7 +403,7 @@ def test_a_record_that_is_gone_is_missed_by_whoever_reads_all(
         connection.execute("ALTER TABLE packet_store DISABLE TRIGGER ALL")
     connection.execute("DELETE FROM packet_store WHERE position = 6")
     connection.close()
-    with pytest.raises(StoreCorrupt, match="record 7 is damaged: it does not follow"):
+    with pytest.raises(StoreCorrupt, match="record 7 is damaged: it comes right after record 5"):
         list(history.records(store.database, NAME))
 
 

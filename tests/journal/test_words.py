@@ -16,7 +16,6 @@ from council.journal.chain import Head
 from council.journal.store import PacketStore
 from council.journal.verify import verify
 from council.protocol.errors import JournalCorrupt, StoreCorrupt
-from tests.patience import until
 
 from .conftest import raw
 from .packets import HOUR, NOW, PAST, append, given, whole
@@ -100,44 +99,6 @@ def test_a_sound_store_holds_in_each_state(store: PacketStore, address: str) -> 
     store.enter_words()
     assert standing() == (7, 7)
     connection.close()
-
-
-def test_it_sees_one_moment_while_words_are_entered(kept: PacketStore, address: str, opened: Open) -> None:
-    """Mutation: words that were entered since are compared with the packets of before."""
-    other = opened(address)
-    asked = 0
-
-    def goes_on() -> bool:
-        nonlocal asked
-        asked += 1
-        other.write([given(tags=["a"]) for _ in range(3)], NOW)
-        return False
-
-    with kept.database.read() as connection:
-        assert search_words.misleading(connection, goes_on) is None
-    assert asked == 5, "nine packets, two at once"
-    assert verify(kept, "council").rows == 8
-
-
-def test_it_ends_with_what_it_is_for(
-    kept: PacketStore, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Mutation: who is told of record 4 waits until the words of a million others are compared."""
-    tampered(address, "UPDATE packet_store SET packet_type = 'x' WHERE position = 4")
-    compared = []
-
-    def endless(connection: object, ended: Callable[[], bool]) -> None:
-        until(ended)
-        compared.append(ended())
-
-    monkeypatch.setattr(search_words, "misleading", endless)
-    with pytest.raises(JournalCorrupt, match="record 4"):
-        verify(kept, "council")
-    assert compared == [True]
-    monkeypatch.undo()
-    with kept.database.read() as connection:
-        assert search_words.misleading(connection, lambda: False)
-        assert search_words.misleading(connection, lambda: True) is None
 
 
 @pytest.mark.parametrize("word", ["time", "type event", f"thread {THREAD}", "tag b", f"parent {UUID(int=2)}"])

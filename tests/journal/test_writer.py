@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from council.core.state import Rules
-from council.journal import checkpoint, indexer
+from council.journal import checkpoint, writer
 from council.journal.chain import Tree
 from council.journal.checkpoint import Checkpoint, Signer
 from council.journal.engines import READERS
@@ -75,8 +75,8 @@ def test_what_comes_in_while_a_commit_runs_is_kept_in_order(address: str) -> Non
             await asyncio.gather(*(journal.append([record]) for record in hand.records))
 
         run(scenario())
-        assert journal._chain.head.position == len(hand.records)
-        assert journal._chain.tree.root() == rooted(address)
+        assert journal.head.position == len(hand.records)
+        assert journal.tree.root() == rooted(address)
     with PacketStore.open(address, read_only=True) as store:
         assert verify(store, NAME).head.position == len(hand.records)
         assert identity(store, NAME) == COUNCIL_ID
@@ -191,7 +191,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(address: str) -> None:
     journal = DurableJournal.open(Lossy.open(address, timeout_s=0.2), NAME, COUNCIL_ID, KEY)
     write(journal, hand.records)
     assert journal.trouble is None
-    root = journal._chain.tree.root()
+    root = journal.tree.root()
     journal.close_now()
     assert root == rooted(address)
     assert whole(recovered(address, hand.rules)) == whole(hand.driver)
@@ -224,7 +224,7 @@ def test_each_that_opens_begins_an_epoch_and_knows_where_it_stands(address: str)
         write(journal, hand.records)
     store = PacketStore.open(address)
     again = DurableJournal.open(store, NAME, "another.0123456789abcdef", KEY)
-    assert (again.epoch, again.council_id, again._chain.head.position) == (2, COUNCIL_ID, 1)
+    assert (again.epoch, again.council_id, again.head.position) == (2, COUNCIL_ID, 1)
     again.close_now()
 
 
@@ -489,8 +489,8 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
         journal=NAME,
         council_id="another.1",
         epoch=1,
-        head=journal._chain.head,
-        tree_root=journal._chain.tree.root(),
+        head=journal.head,
+        tree_root=journal.tree.root(),
         at=Checkpoint.of(found).at,
     )
     signed.write(file)
@@ -505,15 +505,15 @@ def test_a_checkpoint_of_another_or_a_forged_one_is_refused(address: str, tmp_pa
     ("statement", "position", "says"),
     [
         ("DELETE FROM packet_store WHERE position = 4", 4, "record 5 is in its place"),
-        ("UPDATE packet_store SET epoch = 2 WHERE position = 4", 4, "it was changed"),
-        ("UPDATE packet_store SET content = {other} WHERE position = 4", 4, "it was changed"),
-        ("UPDATE packet_store SET row_hash = content_hash WHERE position = 4", 4, "it was changed"),
-        ("UPDATE packet_store SET previous_hash = content_hash WHERE position = 4", 4, "it was changed"),
+        ("UPDATE packet_store SET epoch = 2 WHERE position = 4", 4, "changed"),
+        ("UPDATE packet_store SET content = {other} WHERE position = 4", 4, "changed"),
+        ("UPDATE packet_store SET row_hash = content_hash WHERE position = 4", 4, "changed"),
+        ("UPDATE packet_store SET previous_hash = content_hash WHERE position = 4", 4, "changed"),
         (
             "UPDATE packet_store SET position = 1009 - position WHERE position IN (4, 5);"
             "UPDATE packet_store SET position = position - 1000 WHERE position > 1000",
             4,
-            "it was changed",
+            "changed",
         ),
     ],
 )
@@ -543,7 +543,7 @@ def test_a_record_under_another_place_is_none(address: str) -> None:
     ids = [hand.propose() for _ in range(3)]
     with journal_of(address) as journal:
         rows = [journal._packer.packed(record) for record in hand.records]
-        journal._store.append_rows(NAME, 1, [rows[0], rows[2], rows[1]], journal._chain.head)
+        journal._store.append_rows(NAME, 1, [rows[0], rows[2], rows[1]], journal.head)
     with pytest.raises(StoreCorrupt, match=r"record 2 .*it says that it stands at 3"):
         recovered(address, hand.rules)
     assert packet_id(COUNCIL_ID, ids[0]) == rows[1].packet_id
@@ -554,7 +554,7 @@ def test_a_journal_that_does_not_begin_with_a_start_is_none(address: str) -> Non
     hand.propose()
     record: Record = hand.records[1]
     with journal_of(address) as journal:
-        journal._store.append_rows(NAME, 1, [journal._packer.packed(record)], journal._chain.head)
+        journal._store.append_rows(NAME, 1, [journal._packer.packed(record)], journal.head)
     with pytest.raises((JournalCorrupt, StoreCorrupt)):
         recovered(address, Rules(("prime",), "prime"))
 
@@ -571,7 +571,7 @@ def words(address: str) -> int:
 def test_words_are_entered_behind_the_records(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many at once, at a checkpoint's time, and at the end. Mutation: any of these left out."""
     hand, _ = life()
-    monkeypatch.setattr(indexer, "ENTER_AT", 5)
+    monkeypatch.setattr(writer, "ENTER_AT", 5)
     journal = opened(address)
     write(journal, hand.records[:3])
     assert words(address) == 0, "a commit waits for no words"
@@ -597,7 +597,7 @@ def test_words_that_could_not_be_entered_are_tried_again_and_nobody_waits(
 ) -> None:
     """Mutation: with each append, which waits for it; all that has none is tried anew each time."""
     hand, _ = life()
-    monkeypatch.setattr(indexer, "ENTER_AT", 6)  # two of these appends are not enough for two attempts
+    monkeypatch.setattr(writer, "ENTER_AT", 6)  # two of these appends are not enough for two attempts
     journal = opened(address)
 
     def broken() -> None:
