@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from msgspec.structs import replace
 
 from council.journal.chain import Head
 from council.journal.checkpoint import Checkpoint, Signer, journal_key, own_public
@@ -68,7 +68,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_each_field_is_signed(name: str) -> None:
     """Mutation: a field that is left out of the signed bytes can be changed."""
-    assert set(CHANGES) == set(Checkpoint.__dataclass_fields__)
+    assert set(CHANGES) == set(Checkpoint.__struct_fields__)
     with pytest.raises(CheckpointRefused, match="changed, or forged"):
         replace(CHECKPOINT, **{name: CHANGES[name]}).check()
 
@@ -139,7 +139,7 @@ def test_files_that_cannot_be_had(tmp_path: Path) -> None:
 
 def test_what_is_none_is_not_signed() -> None:
     for wrong in ({"journal": ""}, {"epoch": -1}, {"tree_root": b""}, {"at": datetime(2026, 1, 1)}):
-        with pytest.raises(CallerError, match=r"checkpoint\."):
+        with pytest.raises(CallerError, match="checkpoint: "):
             SIGNER.sign(**FACTS | wrong)
 
 
