@@ -192,7 +192,7 @@ class _Verification:
         position, epoch, content, envelope = row.position, row.epoch, row.content, row[6]
         expected = self.head.position + 1
         if type(position) is not int or position != expected:
-            self._misplaced(position, expected)
+            self._bad(expected, f"it was removed or moved: record {quoted(str(position))} is in its place")
         if epoch != self.epoch:
             self._enter(position, epoch)
         if what := misfit(row, self.head):
@@ -212,18 +212,6 @@ class _Verification:
             self._bad(position, "it has a ttl, and a journal's records are kept forever")
         self._descend(position, packet)
         return packet
-
-    def _misplaced(self, position: Any, expected: int) -> NoReturn:
-        if type(position) is not int or position < 1:
-            self._bad(expected, f"its position is {quoted(str(position))}")
-        if position < expected:
-            self._bad(expected, f"in its place is one of position {position}: it was moved, or put in again")
-        elsewhere = "SELECT count(*) FROM packet_store WHERE journal = :journal AND position = :position"
-        there = self.connection.execute(text(elsewhere), {"journal": self.journal, "position": expected})
-        if there.scalar_one():
-            self._bad(expected, f"it was moved: record {position} is in its place, and it comes later")
-        gone = str(expected) if position == expected + 1 else f"{expected} to {position - 1}"
-        self._bad(expected, f"it is missing: {gone} is not there, and {position} is")
 
     def _enter(self, position: int, epoch: Any) -> None:
         if type(epoch) is not int or epoch not in self.begun:

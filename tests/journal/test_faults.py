@@ -208,7 +208,7 @@ def test_a_store_that_may_only_be_read_says_so(address: str, opened: Open, engin
     """The database itself refuses, as it does for one without the rights."""
     opened(address).close()
     if engine == "sqlite":
-        with on_connect("PRAGMA query_only = ON"), pytest.raises(StoreReadOnly, match="mend the rights"):
+        with on_connect("PRAGMA query_only = ON"), pytest.raises(StoreReadOnly, match="correct the rights"):
             opened(address).write([given(1)], NOW)
     else:
         connection = raw(address)
@@ -216,7 +216,7 @@ def test_a_store_that_may_only_be_read_says_so(address: str, opened: Open, engin
         connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker")
         connection.close()
         address = address.replace("postgres:@", "onlooker@")
-        with pytest.raises(StoreReadOnly, match="mend the rights"):
+        with pytest.raises(StoreReadOnly, match="correct the rights"):
             opened(address).write([given(1)], NOW)
     assert opened(address, read_only=True).info().packets == 0
 

@@ -348,14 +348,14 @@ def test_a_hash_that_is_edited(kept: Kept, column: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("change", "position", "told"),
     [
-        ("DELETE FROM packet_store WHERE position = 1", 1, "missing: 1 is not there, and 2 is"),
-        ("DELETE FROM packet_store WHERE position = 5", 5, "missing: 5 is not there, and 6 is"),
-        ("DELETE FROM packet_store WHERE position IN (5, 6, 7)", 5, "missing: 5 to 7 is not there, and 8 is"),
-        ("UPDATE packet_store SET journal = 'other' WHERE position = 5", 5, "missing: 5"),
-        ("UPDATE packet_store SET journal = NULL WHERE position = 5", 5, "missing: 5"),
-        ("UPDATE packet_store SET position = 99 WHERE position = 5", 5, "missing: 5 to 98"),
-        ("UPDATE packet_store SET position = 0 WHERE position = 1", 1, "its position is '0'"),
-        ("UPDATE packet_store SET position = NULL WHERE position = 4", 4, "its position is 'None'"),
+        ("DELETE FROM packet_store WHERE position = 1", 1, "removed or moved: record '2'"),
+        ("DELETE FROM packet_store WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("DELETE FROM packet_store WHERE position IN (5, 6, 7)", 5, "removed or moved: record '8'"),
+        ("UPDATE packet_store SET journal = 'other' WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("UPDATE packet_store SET journal = NULL WHERE position = 5", 5, "removed or moved: record '6'"),
+        ("UPDATE packet_store SET position = 99 WHERE position = 5", 5, "record '99' is in its place"),
+        ("UPDATE packet_store SET position = 0 WHERE position = 1", 1, "record '0' is in its place"),
+        ("UPDATE packet_store SET position = NULL WHERE position = 4", 4, "record 'None' is in its place"),
         ("UPDATE packet_store SET epoch = 1 WHERE position = 8", 8, "its epoch is 1, after one of epoch 2"),
         ("UPDATE packet_store SET epoch = 9 WHERE position = 8", 8, "9', which was never begun"),
         ("UPDATE packet_store SET epoch = 2 WHERE position = 6", 6, "row_hash"),
@@ -429,7 +429,7 @@ def test_one_that_stands_twice(kept: Kept) -> None:
     kept.sql("ALTER TABLE packet_store DROP CONSTRAINT packet_store_place")
     kept.sql("UPDATE packet_store SET position = 4 WHERE position = 5")
     assert kept.bad().position == 5
-    assert "position 4" in kept.bad().what
+    assert "record '4'" in kept.bad().what
 
 
 @only_sqlite
