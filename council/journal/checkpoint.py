@@ -194,17 +194,6 @@ class CheckpointFile:
         self._tried_s = time.monotonic()
         return True
 
-    def signed(self, epoch: int, head: Head, tree: Tree) -> Checkpoint:
-        """A signed checkpoint of the journal's current head (rules 4.5)."""
-        return self._signer.sign(
-            journal=self._journal,
-            council_id=self._council_id,
-            epoch=epoch,
-            head=head,
-            tree_root=tree.root(),
-            at=datetime.now(UTC),
-        )
-
     def write(self, epoch: int, head: Head, tree: Tree) -> None:
         """Writes a checkpoint if there are new records. An error is logged, and kept in ``unsigned``."""
         if self._path is None or head.position == self._written_at:
@@ -215,7 +204,14 @@ class CheckpointFile:
             # A coordinator that was replaced, and does not know it yet, must not overwrite a later checkpoint.
             if self._path.exists() and Checkpoint.read(self._path).epoch > epoch:
                 return
-            self.signed(epoch, head, tree).write(self._path)
+            self._signer.sign(
+                journal=self._journal,
+                council_id=self._council_id,
+                epoch=epoch,
+                head=head,
+                tree_root=tree.root(),
+                at=datetime.now(UTC),
+            ).write(self._path)
             self._written_at, self.unsigned = head.position, None
         except Exception as error:  # noqa: BLE001 - any error would be lost with its future
             log.warning("no checkpoint", journal=self._journal, why=str(error))
