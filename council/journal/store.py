@@ -387,9 +387,9 @@ def _written(
 ) -> list[PacketWriteResult]:
     ids = {packet_id for _, packet_id in given}
     there = queries.contents(connection, ids, where)
-    parents = {each for packet, _ in given if packet.lineage for each in packet.lineage.parent_ids}
-    known = lineage.lineages(connection, parents, now)
-    below = lineage.below(connection, ids - there.keys()) if parents else {}
+    known = lineage.Lineages(
+        connection, [(each, packet.lineage) for packet, each in given], there.keys(), now
+    )
     rows = []
     results = []
     for packet, packet_id in given:
@@ -407,8 +407,8 @@ def _written(
                     f"ttl: {packet.ttl.isoformat()} has passed; give a time ahead, or leave it out",
                     field="ttl",
                 )
-            kept = packet.completed(packet_id, now, known)
-            lineage.check_above(packet_id, kept.lineage, below)
+            kept = packet.completed(packet_id, now, known.known)
+            known.check(packet_id, kept.lineage)
             content = kept.canonical()
         except (EnvelopeError, PacketConflict) as error:
             message = f"{error.code}: {error.message}"
@@ -418,7 +418,7 @@ def _written(
             values(connection.dialect.name, prepared(read_packet(content), content), content_hash(content))
         )
         there[packet_id] = content
-        known[packet_id] = kept.lineage
+        known.add(packet_id, kept.lineage)
         results.append(PacketWriteResult(packet_id=packet_id, written_tables=("packet_store",)))
     insert_values(connection, rows)
     search_words.enter(connection)
