@@ -27,7 +27,7 @@ from council.protocol.errors import CallerError, PositionLost, Refused, StoreCor
 from council.runtime.questions import AskHistory, from_bytes, to_bytes
 from tests.journal.conftest import raw
 from tests.journal.journals import NAME, begun, fill, life
-from tests.runtime.harness import COUNCIL_ID, WALL_0, Hand, run
+from tests.runtime.harness import WALL_0, Hand, run
 
 from .conftest import only_sqlite
 
@@ -430,10 +430,3 @@ def test_a_memory_says_what_it_has_no_more() -> None:
     assert run(MemoryJournal().history(wanted(Asked()))) == HistoryPage(())
     with pytest.raises(Refused):
         asked(proposal=ids["approved"])
-
-
-@only_sqlite
-def test_the_council_id_is_read_from_the_first_record(store: PacketStore) -> None:
-    hand = begun()
-    fill(store, hand.records)
-    assert page(store).entries[0].data["council_id"] == COUNCIL_ID

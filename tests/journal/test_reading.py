@@ -157,17 +157,11 @@ def test_pages_are_stable_while_rows_are_added(filled: PacketStore, newest_first
     assert [each for each in seen if each in set(before)] == before
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "e30", "W10", "WzEsMiwzXQ", "é", "A" * 300, "bnVsbA", "W1tbW1tb"]
-)
 @only_sqlite
-def test_a_cursor_that_is_none_is_refused(filled: PacketStore, cursor: str) -> None:
-    with pytest.raises(CallerError, match="cursor: this is no cursor"):
-        filled.find(NOW, cursor=cursor)
-
-
-@only_sqlite
-def test_a_cursor_belongs_to_its_question(filled: PacketStore) -> None:
+def test_a_cursor_that_is_none_or_of_another_query_is_refused(filled: PacketStore) -> None:
+    for cursor in ("", "x", "e30", "W10", "WzEsMiwzXQ", "é", "A" * 300, "bnVsbA", "W1tbW1tb"):
+        with pytest.raises(CallerError, match="cursor: this is no cursor"):
+            filled.find(NOW, cursor=cursor)
     cursor = filled.find(NOW, limit=5).cursor
     assert filled.find(NOW, limit=9, cursor=cursor).packets
     for other in ({"newest_first": False}, {"packet_type": "event"}, {"expired": True}, {"tags_any": ["a"]}):
@@ -175,32 +169,28 @@ def test_a_cursor_belongs_to_its_question(filled: PacketStore) -> None:
             filled.find(NOW, cursor=cursor, **other)
 
 
-@pytest.mark.parametrize("limit", [0, -1, queries.PAGE_MAX + 1])
 @only_sqlite
-def test_a_limit_is_kept_within_bounds(store: PacketStore, limit: int) -> None:
-    with pytest.raises(CallerError, match="limit"):
-        store.find(NOW, limit=limit)
-    with pytest.raises(CallerError, match="limit"):
-        store.records("council", limit=limit * 100)
+def test_a_limit_is_kept_within_bounds(store: PacketStore) -> None:
+    for limit in (0, -1, queries.PAGE_MAX + 1):
+        with pytest.raises(CallerError, match="limit"):
+            store.find(NOW, limit=limit)
+        with pytest.raises(CallerError, match="limit"):
+            store.records("council", limit=limit * 100)
 
 
-@pytest.mark.parametrize("text", ["", "a\0b", "\ud800", "x" * 201])
 @only_sqlite
-def test_a_text_that_no_packet_has_is_refused(store: PacketStore, text: str) -> None:
-    for asked in ({"packet_type": text}, {"tags_any": [text]}, {"tags_all": [text]}):
+def test_a_text_that_no_packet_has_is_refused(store: PacketStore) -> None:
+    for text in ("", "a\0b", "\ud800", "x" * 201):
+        for asked in ({"packet_type": text}, {"tags_any": [text]}, {"tags_all": [text]}):
+            with pytest.raises(CallerError, match="1 to 200"):
+                store.find(NOW, **asked)  # type: ignore[arg-type]
         with pytest.raises(CallerError, match="1 to 200"):
-            store.find(NOW, **asked)  # type: ignore[arg-type]
-    with pytest.raises(CallerError, match="1 to 200"):
-        store.records(text)
+            store.records(text)
+    with pytest.raises(CallerError, match="expected a list"):
+        store.find(NOW, tags_any="abc")
     for after in (-1, 2**63):
         with pytest.raises(CallerError, match="after"):
             store.records("council", after=after)
-
-
-@only_sqlite
-def test_one_text_is_no_list_of_tags(store: PacketStore) -> None:
-    with pytest.raises(CallerError, match="expected a list"):
-        store.find(NOW, tags_any="abc")
 
 
 # Lineage
