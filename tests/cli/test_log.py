@@ -497,7 +497,7 @@ def test_a_long_body_is_cut_and_says_so(home: Path) -> None:
     proposal_id = hand.propose(body=body)
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
-        shown = drawn(story_view.story(story.story_of(source_of(store), proposal_id), NAME))
+        shown = drawn(story_view.proposal(story.story_of(source_of(store), proposal_id), NAME))
     assert "line 29" in shown
     assert "line 30" not in shown
     assert "characters more: --json" in shown
@@ -512,7 +512,7 @@ def test_what_a_proposal_came_with_is_counted(home: Path) -> None:
     with PacketStore.open(str(home / "s.db")) as store:
         fill(store, hand.records)
         shown = [
-            drawn(story_view.story(story.story_of(source_of(store), each), NAME))
+            drawn(story_view.proposal(story.story_of(source_of(store), each), NAME))
             for each in (with_turns, without)
         ]
     assert "history   3 turns (user, tool), 21 characters: --json" in shown[0]
