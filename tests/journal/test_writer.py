@@ -531,7 +531,7 @@ def test_a_record_under_another_place_is_none(address: str) -> None:
     with journal_of(address) as journal:
         rows = [journal._packer.packed(record) for record in hand.records]
         journal._store.append_rows(NAME, 1, [rows[0], rows[2], rows[1]], journal.head)
-    with pytest.raises(StoreCorrupt, match=r"record 2 .*it says that it stands at 3"):
+    with pytest.raises(StoreCorrupt, match=r"record 2 .*it says that its position is 3"):
         recovered(address, hand.rules)
     assert packet_id(COUNCIL_ID, ids[0]) == rows[1].packet_id
 

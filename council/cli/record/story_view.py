@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from council.cli import render
+from council.cli.record.story import Story
 from council.cli.render import DIM, text
 from council.core.state import Spend, plain
 from council.journal.entries import Entry
@@ -24,12 +23,8 @@ from council.kinds.text import clean, count, line, span
 from council.protocol.envelope import Proposal
 from council.protocol.values import plain as thawed
 
-if TYPE_CHECKING:
-    from council.cli.record.story import Story
-
 BODY_LINES_MAX = 30  # of a body on a terminal; --json has all of it
 BODY_CHARS_MAX = 4_000
-MARK_SHOWN = 12  # of a packet's id in the tree
 
 
 def proposal(story: Story, council: str) -> RenderableType:
@@ -44,7 +39,7 @@ def proposal(story: Story, council: str) -> RenderableType:
     if steps := list(_acted(story)):
         parts += [_head("what became of it"), _facts(steps)]
     if story.proposal is not None:
-        parts += [_head("proposed"), _facts(_proposed(story.proposal)), *_body(story.proposal)]
+        parts += [_head("proposed"), _facts(_proposed(story.proposal, story.revised)), *_body(story.proposal)]
     else:
         parts += [_head("proposed"), Text("its record is kept no more: the journal is in memory", DIM)]
     if story.entries:
@@ -54,7 +49,7 @@ def proposal(story: Story, council: str) -> RenderableType:
     if cuts := list(_shortened(story)):
         parts += [_head("shortened, so that it fits a prompt"), _facts(cuts)]
     if any(entry.packet_id for entry in story.entries):
-        parts += [_head("what follows from what"), _lineage(story), _head("in the journal"), _places(story)]
+        parts += [_head("in the journal"), _places(story)]
     return Group(*parts)
 
 
@@ -94,7 +89,7 @@ def _deliberating(story: Story, council: str) -> RenderableType:
     )
 
 
-def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
+def _proposed(entry: Entry, revised: Iterable[Entry]) -> Iterator[tuple[str, Text]]:
     what = entry.data["what"]
     yield "by", text(what["proposer"])
     yield "at", Text(entry.at.astimezone().isoformat(sep=" ", timespec="milliseconds"))
@@ -103,6 +98,8 @@ def _proposed(entry: Entry) -> Iterator[tuple[str, Text]]:
     yield "says", Text(f"{what['risk_level']} risk, confidence {what['confidence']:.2f}")
     if what["supersedes"]:
         yield "revises", text(what["supersedes"])
+    for older in revised:
+        yield f"#{older.position}", text(f"{older.proposal_id}: {line(older.data['what']['summary'], 160)}")
     if entry.envelope is not None and entry.envelope.metadata is not None:
         yield "trace", Text(entry.envelope.metadata.trace_id)
     body = entry.envelope.content if entry.envelope is not None else None
@@ -140,12 +137,15 @@ def _timeline(story: Story) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     began_s = story.entries[0].at_s
+    places = {entry.packet_id: entry.position for entry in (*story.revised, *story.entries)}
     late_ids = {each.msg_id for each in story.decision.late} if story.decision is not None else set()
     for entry in story.entries:
         kind = Text(render.kind(entry), render.style(entry))
         late = entry.kind == "ballot" and entry.msg_id in late_ids
         said = Text.assemble(("late: ", "yellow") if late else "", render.happened(entry))
         table.add_row(f"+{span(max(0.0, entry.at_s - began_s))}", f"#{entry.position}", kind, said)
+        if len(entry.parents or ()) > 1:  # else it follows from its proposal alone
+            table.add_row("", "", "", _parents(entry, places))
     return Padding.indent(table, 2)
 
 
@@ -186,45 +186,12 @@ def _spent(story: Story) -> Iterator[tuple[str, Text]]:
         yield task, text("; ".join(each))
 
 
-def _lineage(story: Story) -> RenderableType:
-    """What was derived from the proposal; a decision names all that it rests on."""
-    places = {entry.packet_id: entry.position for entry in (*story.revised, *story.entries)}
-    own = story.proposal
-    tree: Tree | None = None
-    branch: Tree | None = None
-    for entry in (*reversed(story.revised), *([own] if own is not None else [])):
-        if tree is None or branch is None:
-            tree = branch = Tree(_node(entry, places), guide_style=DIM)
-        else:
-            branch = branch.add(_node(entry, places))
-    if tree is None or branch is None:
-        tree = branch = Tree(Text(f"proposal {story.proposal_id}", DIM), guide_style=DIM)
-    for entry in story.entries:
-        if entry is not own:
-            branch.add(_node(entry, places))
-    return Padding.indent(tree, 2)
-
-
-def _node(entry: Entry, places: dict[str | None, int]) -> Text:
-    words = render.phrase(entry.kind, entry.data)
-    node = Text.assemble(
-        (f"#{entry.position} ", DIM),
-        (render.kind(entry), render.style(entry)),
-        f" {line(words.act, 60)}",
-    )
-    for decision in entry.decisions[:1]:
-        how = render.standing_word(decision)
-        node.append(f" → {how}", f"bold {render.OUTCOME_STYLES[how]}")
-    if entry.escalations:
-        node.append(" → to a human", "bold yellow")
+def _parents(entry: Entry, places: dict[str | None, int]) -> Text:
+    """The records from which an entry follows; a decision names all that it rests on."""
     parents = [places.get(parent) for parent in entry.parents or ()]
-    if len(parents) > 1:
-        named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
-        others = sum(place is None for place in parents)
-        node.append(f" from {named}{f' and {others:,} others' if others else ''}", DIM)
-    node.append(f"  {(entry.packet_id or '')[:MARK_SHOWN]}…", DIM)
-    node.no_wrap, node.overflow = True, "ellipsis"
-    return node
+    named = ", ".join(f"#{place}" for place in sorted(each for each in parents if each is not None))
+    others = sum(place is None for place in parents)
+    return Text(f"from {named}{f' and {others:,} others' if others else ''}", DIM)
 
 
 def _places(story: Story) -> RenderableType:
