@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from datetime import datetime
-from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Uuid, bindparam, select, type_coerce
+from sqlalchemy import Connection, Uuid, select, type_coerce
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import NullType
 
 from council.journal import queries, search_words
-from council.journal.schema import LAPSE, Unreadable, packet_store, packet_words
+from council.journal.schema import LAPSE, Unreadable, packet_store
 from council.protocol.errors import CallerError, EnvelopeError, StoreCorrupt, UnknownPacket
 from council.protocol.packet import PacketEnvelope, PacketLineage, completed_lineage
 
@@ -26,11 +25,6 @@ _LINEAGES = select(  # the ttl as it is stored: an invalid time is reported with
 _CHILDREN = select(
     _c.packet_id, _c.parent_ids, _c.envelope[("lineage", "generation")].as_integer().label("generation")
 )
-_CHILDREN_ENTERED = _CHILDREN.join(packet_words, packet_words.c.packet == _c.sequence).where(
-    queries.among(packet_words.c.word)
-)
-_CHILDREN_FRESH = _CHILDREN.where(search_words.UNENTERED, search_words.holds(_c.parent_ids, queries.SOME))
-_CHILDREN = _CHILDREN.where(type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(bindparam("ids")))
 
 
 class Relative(NamedTuple):
@@ -161,12 +155,13 @@ def relatives(
     return found
 
 
-def _children(connection: Connection, ids: Sequence[UUID]) -> Iterable[Any]:
+def _children(connection: Connection, ids: Sequence[UUID]) -> Iterator[Any]:
     """The rows of packets that have one of ``ids`` as a parent."""
-    if connection.dialect.name == "sqlite":
-        entered = [search_words.index_word("parent", each) for each in ids]
-        return chain(
-            queries.in_chunks(connection, _CHILDREN_ENTERED, entered),
-            queries.in_chunks(connection, _CHILDREN_FRESH, map(str, ids)),
-        )
-    return connection.execute(_CHILDREN, {"ids": list(ids)})
+    for start in range(0, len(ids), queries.IDS_AT_ONCE):
+        some = ids[start : start + queries.IDS_AT_ONCE]
+        if connection.dialect.name == "sqlite":
+            words = [search_words.index_word("parent", each) for each in some]
+            theirs = search_words.under(words, search_words.holds(_c.parent_ids, map(str, some)))
+        else:
+            theirs = type_coerce(_c.parent_ids, ARRAY(Uuid())).overlap(some)
+        yield from connection.execute(_CHILDREN.where(theirs))
