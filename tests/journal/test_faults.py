@@ -10,7 +10,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,17 +99,6 @@ def test_a_locked_store_says_so_in_time_and_goes_on(engine: str, address: str, o
     assert waits_ms(engine, store) == 300
     append(store, "council", epoch, several(1, 2), head)
     assert store.info().packets == 2
-
-
-def test_a_lock_that_is_let_go_in_time_is_waited_for(address: str, opened: Open) -> None:
-    store = opened(address, timeout_s=HANG_S)
-    done = threading.Event()
-    with held(address):
-        thread = threading.Thread(target=lambda: (store.write([given(1)], NOW), done.set()))
-        thread.start()
-        assert not done.wait(0.2)
-    thread.join(HANG_S)
-    assert done.is_set()
 
 
 @only_sqlite

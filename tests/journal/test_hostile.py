@@ -33,6 +33,7 @@ from tests.patience import HANG_S
 
 from .conftest import only_postgresql, only_sqlite, raw
 from .packets import HOUR, NOW, PAST, append, given, row_of, several, whole
+from .writing import unguarded
 
 Open = Callable[..., PacketStore]
 # Moments that have an offset, and no place among the years of UTC.
@@ -181,13 +182,9 @@ def test_what_was_changed_behind_the_stores_back_is_not_copied(
 ) -> None:
     """Mutation: the copy that is to replace a damaged store holds the damage, and nobody was told."""
     store.write([given(1), given(2)], NOW)
-    connection = raw(address)
-    off = "DROP TRIGGER packet_store_frozen" + ("" if engine == "sqlite" else " ON packet_store")
-    connection.execute(off)
     changed = whole(1, payload={"n": 9}).canonical().hex()
     value = f"X'{changed}'" if engine == "sqlite" else f"'\\x{changed}'::bytea"
-    connection.execute(f"UPDATE packet_store SET content = {value} WHERE sequence = 1")
-    connection.close()
+    unguarded(address, f"UPDATE packet_store SET content = {value} WHERE sequence = 1")
     with pytest.raises(StoreCorrupt, match=str(by_id(1))):
         store.export(io.BytesIO())
     with pytest.raises(StoreCorrupt, match=str(by_id(1))):

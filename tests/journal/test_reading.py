@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from tests.examples import tried
 from .conftest import only_sqlite, raw
 from .packets import HOUR, NOW
 from .packets import given as packet
+from .writing import unguarded
 
 THREADS = [None, UUID(int=1 << 100), UUID(int=2 << 100)]
 TYPES = ["event", "insight", "réflexion"]
@@ -253,21 +254,17 @@ def test_a_depth_of_nothing_is_refused(store: PacketStore) -> None:
 
 @pytest.mark.parametrize("change", ["content", "hash"])
 def test_a_packet_that_was_changed_is_an_error_and_no_answer(
-    store: PacketStore, address: str, engine: str, change: str, opened: Callable[..., PacketStore]
+    store: PacketStore, address: str, engine: str, change: str
 ) -> None:
     """With the triggers out of the way, as somebody with the rights could do it."""
     store.write([packet(1, payload={"n": "true"})], NOW)
-    connection = raw(address)
     if engine == "sqlite":
-        connection.execute("DROP TRIGGER packet_store_frozen")
-        replaced = "CAST(replace(CAST(content AS TEXT), 'true', 'fake') AS BLOB)"
+        content, flipped = "CAST(replace(CAST(content AS TEXT), 'true', 'fake') AS BLOB)", "zeroblob(32)"
     else:
-        connection.execute("ALTER TABLE packet_store DISABLE TRIGGER packet_store_frozen")
-        replaced = "convert_to(replace(convert_from(content, 'UTF8'), 'true', 'fake'), 'UTF8')"
-    flipped = "zeroblob(32)" if engine == "sqlite" else r"decode(repeat('00', 32), 'hex')"
-    what = f"content = {replaced}" if change == "content" else f"content_hash = {flipped}"
-    connection.execute(f"UPDATE packet_store SET {what}")
-    connection.close()
+        content = "convert_to(replace(convert_from(content, 'UTF8'), 'true', 'fake'), 'UTF8')"
+        flipped = r"decode(repeat('00', 32), 'hex')"
+    what = f"content = {content}" if change == "content" else f"content_hash = {flipped}"
+    unguarded(address, f"UPDATE packet_store SET {what}")
     for call in (
         lambda: store.get(UUID(int=1), NOW),
         lambda: store.find(NOW),

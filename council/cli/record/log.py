@@ -64,7 +64,6 @@ def log(
     store, so that no council need be up; one that keeps its journal in memory
     is asked itself. Exits 1 where a record is damaged.
     """
-    from council.cli import render
     from council.journal.entries import DAMAGED
 
     if follow and (until is not None or oldest_first):
@@ -80,16 +79,10 @@ def log(
         try:
             for entry in entries:
                 damaged += entry.kind == DAMAGED
-                if json:
-                    printed = report.print_json(document(entry))
-                elif not report.out.is_terminal:
-                    printed = report.print(render.row(entry, dated=True), soft_wrap=True)
-                else:
-                    if day != (day := entry.at.astimezone().date()):
-                        report.print(render.day(entry.at))
-                    printed = report.print(render.row(entry), **ONE_LINE)
-                if not printed:  # the reader of the output has gone
+                on = entry.at.astimezone().date()
+                if not _print(entry, report, new_day=on != day):
                     break
+                day = on
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -182,6 +175,19 @@ def _new(source: HistorySource, asked: Asked, position: int, report: Report) -> 
             trouble = str(error)
             time.sleep(PAUSE_S)
         time.sleep(LOOK_S)
+
+
+def _print(entry: Entry, report: Report, *, new_day: bool) -> bool:
+    """Prints a record. Returns False once the reader of the output has gone."""
+    from council.cli import render
+
+    if report.as_json:
+        return report.print_json(document(entry))
+    if not report.out.is_terminal:
+        return report.print(render.row(entry, dated=True), soft_wrap=True)
+    if new_day:
+        report.print(render.day(entry.at))
+    return report.print(render.row(entry), **ONE_LINE)
 
 
 def document(entry: Entry) -> dict[str, Any]:
