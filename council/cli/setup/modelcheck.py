@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 
 import structlog
 
-from council.agents.llm.calls import Form
+from council.agents.llm.calls import Answer, Form
 from council.agents.llm.endpoint import Endpoint, is_loopback, shared
 from council.agents.llm.provider import calls_for
-from council.agents.llm.received import Answer
 from council.agents.mind import Cost
 from council.agents.model import ModelMind
 from council.agents.prompting.answer_schema import SCHEMAS
@@ -62,19 +61,11 @@ class _OwnPurse:
     def __init__(self) -> None:
         self.used: Cost | None = None
 
-    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **told: Any) -> str:
+    async def reserve(self, proposal_id: str, task: str, model: str, worst: Cost, **facts: Any) -> str:
         return "doctor"
 
     def settle(self, call_id: str, used: Cost | None, error: str = "") -> None:
         self.used = used
-
-
-class _Enough(Exception):
-    """One attempt is all that doctor makes."""
-
-
-async def _no_pause(_: float) -> NoReturn:
-    raise _Enough
 
 
 def examine(seats: Sequence[SeatConfig], *, offline: bool) -> Iterator[Finding]:
@@ -148,7 +139,7 @@ async def _try(endpoint: Endpoint) -> Tried:
     """One call, and one more for each form of answer that the server says it does not know."""
     limit_s = min(CALL_S, endpoint.timeout_s)
     most = min(OUTPUT_TOKENS, endpoint.max_output_tokens)
-    calls = calls_for(replace(endpoint, max_output_tokens=most, timeout_s=limit_s), _no_pause)
+    calls = calls_for(replace(endpoint, max_output_tokens=most, timeout_s=limit_s), attempts_max=1)
     prompt = Prompt("ballot", "doctor", (Message("user", _ASKED),), SCHEMAS["ballot"], len(_ASKED))
     purse, troubles = _OwnPurse(), list[str]()
     began = time.monotonic()
@@ -157,8 +148,6 @@ async def _try(endpoint: Endpoint) -> Tried:
             until_s = asyncio.get_running_loop().time() + 2 * CALL_S
             answer = await calls.answer(prompt, purse, until_s, troubles)
         return Tried(answer, calls.form, "", purse.used, time.monotonic() - began)
-    except _Enough:
-        trouble = troubles[-1]
     except ModelError as error:
         trouble = (troubles or [error.message])[-1]
     except TimeoutError:
