@@ -149,7 +149,7 @@ def load(
     """
     layers = Layers()
     try:
-        found = _search((start or Path.cwd()).absolute()) if path is None else _read(path, named=True)
+        found = _search((start or Path.cwd()).absolute()) if path is None else read_file(path, named=True)
     except ConfigError as error:
         layers.unreadable(error.problems)  # and go on, so that the other sources' faults are told too
     else:
@@ -237,7 +237,7 @@ def _search(start: Path) -> tuple[ConfigSource, Mapping[str, Any]] | None:
     for folder in (start, *start.parents):
         own, project = folder / FILE_NAME, folder / PROJECT_FILE_NAME
         # A broken link is there too: it is reported when it is read, not passed over.
-        found = [_read(file, named=False) for file in (own, project) if os.path.lexists(file)]
+        found = [read_file(file, named=False) for file in (own, project) if os.path.lexists(file)]
         held = [each for each in found if each is not None]
         if len(held) > 1:
             both = f"file {own}: found beside a [tool.council] in {project}"
@@ -247,7 +247,7 @@ def _search(start: Path) -> tuple[ConfigSource, Mapping[str, Any]] | None:
     return None
 
 
-def _read(path: Path, *, named: bool) -> tuple[ConfigSource, Mapping[str, Any]] | None:
+def read_file(path: Path, *, named: bool) -> tuple[ConfigSource, Mapping[str, Any]] | None:
     """What a file says of the council; None if it is a pyproject.toml, not named, that says nothing."""
     document = _parsed(path)
     if path.name != PROJECT_FILE_NAME:

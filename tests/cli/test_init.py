@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,8 @@ def test_seats_on_one_model_are_told_what_that_means(cli: Cli, monkeypatch: pyte
     assert shares["seats"] == ["prime", "lite", "codemind"]
     assert shares["what"][0] == "model only-one"
     text = Path("council.toml").read_text(encoding="utf-8")
-    assert "prime, lite and codemind share model only-one" in text
-    for words in ("rules 1.1", "To mend it", "static checks"):
-        assert words in text
+    assert "prime, lite, codemind share model only-one" in text
+    assert "rules 1.1" in text
 
 
 def test_a_server_without_a_model_for_talking_gives_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,18 +128,11 @@ def test_what_ollama_gives_a_model_counts_and_not_what_it_could_read(
     assert limits == {"loaded:8b": (4_096, 2_048), "idle:8b": (3_072, 1_024)}
 
 
-def test_what_llama_cpp_gives_its_model_counts(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = listed("model.gguf", owner="llamacpp", meta={"n_ctx_train": 131_072})
-    for told, limits in (
-        ({"n_ctx": 4_096}, (3_072, 1_024)),
-        ({"n_ctx": 0}, (4_096, 2_048)),
-        (None, (4_096, 2_048)),
-    ):
-        with Server(rows) as server:
-            server._documents["/props"] = {"default_generation_settings": told}  # type: ignore[dict-item]
-            here(monkeypatch, server)
-            cli("init", "--force")
-        assert {(seat.max_context_tokens, seat.max_output_tokens) for seat in written().seats} == {limits}
+def test_what_llama_cpp_was_trained_for_is_not_its_window(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Server(listed("model.gguf", owner="llamacpp", meta={"n_ctx_train": 131_072})) as server:
+        here(monkeypatch, server)
+        cli("init")
+    assert {seat.context_window for seat in written().seats} == {None}
 
 
 def test_a_server_here_that_wants_a_key_is_told_of(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,12 +237,10 @@ def test_what_answers_there_may_be_anything(cli: Cli, monkeypatch: pytest.Monkey
 @settings(max_examples=tried(30))
 @given(st.lists(st.from_regex(r"\A[\x21-\x7e]{1,40}\Z"), min_size=1, max_size=4, unique=True))
 def test_any_name_of_a_model_comes_back_from_the_file(names: list[str]) -> None:
-    listing = servers.Listing("http://127.0.0.1:1/v1", "vLLM", dict.fromkeys(names, servers.Window()))
-    choices = starter.chosen([listing], [], None)
-    text = starter.text(starter.Surroundings((listing,), (), tuple(choices)))
-    assert [seat.model for seat in init._checked(text).config.seats][: len(choices)] == [
-        each.model for each in choices
-    ]
+    listing = servers.Listing("http://127.0.0.1:1/v1", "vLLM", dict.fromkeys(names))
+    choices = starter.choose([listing], [], None)
+    text = tomllib.loads(starter.text(choices, [listing]))
+    assert [seat["model"] for seat in text.get("seats", {}).values()] == [each.model for each in choices]
 
 
 def test_a_council_runs_with_what_was_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
