@@ -196,7 +196,7 @@ def test_the_creator_changes_it_and_hears_on_what_evidence(
     assert "ada decides alone, for nothing measures a stack's stability yet" in flat
     assert "Prime online for" in flat
     assert "stability not measured" in flat
-    assert "launch the council anew" in flat
+    assert "launch the council again" in flat
     assert council.status()["identity"]["change"]["after"]["hash"] == SECOND.content_hash()
     assert f"the identity was changed to {SECOND.content_hash()[:12]}" in cli("status").out
     log = cli("log", "--type", "identity_change", "--url", str(home / "store.db"))
@@ -215,7 +215,7 @@ def test_what_is_not_in_force_yet_is_withdrawn_by_the_one_that_is(
     assert said.code == 0, said
     flat = " ".join(said.out.split())
     assert f"ada withdraws the change to {SECOND.content_hash()[:12]}, which was not in force yet" in flat
-    assert "launch the council anew" not in flat
+    assert "launch the council again" not in flat
     assert council.status()["identity"]["change"] is None
     for command in (
         ("log", "--type", "identity_change", "--url", str(home / "store.db")),
@@ -262,7 +262,7 @@ def test_a_prime_that_says_no_ends_it_there(cli: Cli, home: Path, charter: Path,
     council = up(launched(home, charter, prime=says(Opinion.no("that rule is too wide"))))
     said = cli("identity", "propose-change", str(wider), "--why", "x", "--ask")
     assert said.code == 2
-    assert "prime does not agree, it said no: that rule is too wide" in " ".join(said.err.split())
+    assert "prime does not agree: no: that rule is too wide" in " ".join(said.err.split())
     assert council.status()["identity"]["change"] is None
 
 
@@ -306,7 +306,7 @@ def test_what_no_launch_would_take_is_not_proposed(
     [
         (["--why", "x"], "give the FILE"),
         (["wider.toml", "--rollback", "abcd", "--why", "x"], "give the FILE"),
-        (["wider.toml"], "say why"),
+        (["wider.toml"], "give the reason"),
         (["none.toml", "--why", "x"], "can't be read"),
         (["empty.toml", "--why", "x"], "holds no identity"),
         (["wider.toml", "--why", "x"], "no council named council is up"),

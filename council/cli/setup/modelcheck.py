@@ -145,7 +145,7 @@ def _findings(
         yield "fail", what, line(f"{endpoint}: {tried.trouble}{_other_models(endpoint.model, listing)}")
     else:
         yield "ok", what, line("; ".join(_facts(seat, endpoint, tried, listing)))
-    window = listing and listing.window(endpoint.model)
+    window = None if listing is None else listing.window(endpoint.model)
     prompt, answer = seat.mtu, seat.max_output_tokens
     if window is not None and prompt + answer > window:  # rules 2: a prompt and its answer fit the window
         yield (
