@@ -525,7 +525,7 @@ def test_a_path_becomes_a_mind(module: str) -> None:
         ("{m}:lazy", {}, ["looking up lazy failed", "lazy part is gone"]),
         ("{m}:Broken", {}, ["building Broken without options failed", "no licence"]),
         ("{m}:Careful", {"limt": 1}, ["with options limt failed", "(limit=1)"]),
-        ("{m}:bare", {"limit": 1}, ["no class", "(limit)"]),
+        ("{m}:bare", {"limit": 1}, ["not a class", "(limit)"]),
         ("{m}:number", {}, ["is no mind"]),
         ("{m}:Silent", {}, ["is no mind"]),
     ],
