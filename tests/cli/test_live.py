@@ -208,7 +208,7 @@ def test_a_live_table_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.
 
     report = Report()
     screen = io.StringIO()
-    report._notes = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    report.notes = Console(file=screen, force_terminal=True, width=80, color_system=None)
     with council_of(prime=says(Opinion.yes("hostile \x1b[31m"))) as council:
         deliberate(council, council.draft("Go", wait_for="all"), report, seats=["prime", "lite", "codemind"])
     out = screen.getvalue()
