@@ -111,15 +111,15 @@ def test_what_is_too_large_is_refused_with_its_size(repository: Repository) -> N
         ("nope..HEAD", "nope of nope..HEAD is neither"),
         ("HEAD..HEAD", "changes nothing"),
         ("HEAD", "changes nothing"),
-        ("--output=x", "is no range"),
-        ("", "is no range"),
+        ("--output=x", "is not a range"),
+        ("", "is not a range"),
         ("HEAD^{tree}", "neither a file nor a commit"),
     ],
 )
 def test_a_wrong_range_is_named(repository: Repository, what: str, said: str) -> None:
     repository.commit("First", a__py="a = 1\n")
     repository.commit("Empty")
-    with pytest.raises(UsageFault, match=r"neither|changes nothing|is no range") as fault:
+    with pytest.raises(UsageFault, match=r"neither|changes nothing|is not a range") as fault:
         changes.find(what, repository.path)
     assert said in str(fault.value)
     assert not (repository.path / "x").exists()
