@@ -37,10 +37,11 @@ def up(
     where.refuse_insecure_found()
     wanted = where.loaded().config
     found = host_launch.up(wanted, report)
-    document = host_launch.document(found, wanted)
+    seats = [seat.name for seat in wanted.seats]
     if json:
-        return report.result({"up": document}, None)
-    report.print(f"council {found.name} is up, with {', '.join(document['seats'])}", style="green")
+        keys = ("name", "address", "namespace", "pid", "log", "panel", "dashboard")
+        return report.result({"up": {key: getattr(found, key) for key in keys} | {"seats": seats}}, None)
+    report.print(f"council {found.name} is up, with {', '.join(seats)}", style="green")
     for line in host_launch.notes_on(found, wanted):
         report.print(line, style="bright_black", soft_wrap=True)
     named = "" if found.name == "council" else f" --name {found.name}"
