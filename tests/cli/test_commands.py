@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +23,7 @@ from council.cluster import known
 from council.protocol import errors
 from tests.patience import HANG_S
 
-from .conftest import Chair, Cli, Lent, Repository, council_of, entry, says
+from .conftest import Chair, Cli, Repository, council_of, entry, says
 
 FAULTY = """\
 diff --git a/pay.py b/pay.py
@@ -153,6 +154,9 @@ def test_every_fault_of_the_configuration_is_told(cli: Cli, home: Path) -> None:
     problems = document(said.out)["error"]["facts"]["problems"]
     assert len(problems) == 3
     assert all(str(home / "council.toml") in problem or "quorum" in problem for problem in problems)
+    said = cli("doctor", "--json")
+    assert said.code == 1
+    assert [each["what"] for each in document(said.out)["checks"]].count("configuration") == 3
 
 
 def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
@@ -162,24 +166,13 @@ def test_a_mind_that_can_not_be_had_exits_2(cli: Cli, home: Path) -> None:
     assert "seat lite" in said.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["propose", "x"],
-        ["status"],
-        ["watch"],
-        ["escalations"],
-        ["answer", "esc-1", "--approve"],
-        ["show", "1a"],
-    ],
-)
-def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli, arguments: list[str]) -> None:
-    said = cli(*arguments)
-    assert said.code == 4, said
-    assert "council up" in said.err
-    assert ("--inline" in said.err) == (arguments[0] == "propose")
-    as_document = cli(*arguments, "--json")
-    assert document(as_document.out)["error"]["code"] == "unreachable"
+def test_with_no_council_up_it_exits_4_and_names_the_ways_out(cli: Cli) -> None:
+    for command in ("propose x", "status", "watch", "escalations", "answer esc-1 --approve", "show 1a"):
+        said = cli(*command.split())
+        assert said.code == 4, said
+        assert "council up" in said.err
+        assert ("--inline" in said.err) == command.startswith("propose")
+        assert document(cli(*command.split(), "--json").out)["error"]["code"] == "unreachable"
 
 
 def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Repository) -> None:
@@ -217,34 +210,21 @@ def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repo
     assert (said.code, document(said.out)["council"]) == (1, "connected")
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
+def test_each_error_has_its_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/hold has the codes of all classes of errors."""
+    for error, code in (
         (errors.Unreachable("gone", name="x"), 4),
-        (errors.VersionMismatch("other", ours={}, theirs={}), 4),
-        (errors.CouncilDied("dead", name="x", open_ids=[]), 4),
-        (errors.TooManyOpen("full", open=1, limit=1), 3),
         (errors.NoAnswer("late", waited_s=1.0, proposal_id="1a"), 3),
         (errors.NoAnswer("late", waited_s=1.0), 4),
-        (errors.NameTaken("taken", name="x"), 2),
-        (errors.NotEnrolled("who?", name="x", humans=[]), 2),
         (errors.Refused("no", code="closed"), 2),
-        (errors.InternalError("ours"), 70),
         (ZeroDivisionError("division"), 70),
         (KeyboardInterrupt(), 130),
-    ],
-)
-def test_each_error_has_its_code(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Council, "inline", fails)
-    said = cli("propose", "x", "--inline", "--json")
-    assert (said.code, document(said.out)["exit_code"]) == (code, code)
-    assert "Traceback" not in said.err
-    assert said.err.count("\n") == 1
+    ):
+        monkeypatch.setattr(Council, "inline", Mock(side_effect=error))
+        said = cli("propose", "x", "--inline", "--json")
+        assert (said.code, document(said.out)["exit_code"]) == (code, code)
+        assert "Traceback" not in said.err
+        assert said.err.count("\n") == 1
 
 
 def test_debug_shows_where_and_keeps_the_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,17 +357,12 @@ def test_a_council_that_crashed_is_told_as_that_until_it_is_taken_down(cli: Cli)
         said = cli("status", "--json")
         assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "council_died")
         assert "is gone without having been taken down" in said.err
-    assert cli("down").code == 0
+    down = cli("down")
+    assert (down.code, "had ended already" in down.out) == (0, True)
+    assert known.read("council") is None
+    assert "nothing to take down" in " ".join(cli("down").err.split())
     said = cli("status", "--json")
     assert (said.code, json.loads(said.out)["error"]["code"]) == (4, "unreachable")
-
-
-def test_down_forgets_a_council_whose_process_is_gone(cli: Cli) -> None:
-    known.write(entry("council", pid=os.getpid(), started="another process's start"))
-    said = cli("down")
-    assert (said.code, "had ended already" in said.out) == (0, True)
-    assert known.read("council") is None
-    assert cli("down").code == 4
 
 
 def test_down_does_not_end_open_proposals_unasked(cli: Cli, up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,13 +431,6 @@ def test_doctor_exits_1_and_says_what_to_mend(cli: Cli, home: Path, monkeypatch:
     assert "✗ fail" in cli("doctor", "--config", "council.toml").out
 
 
-def test_doctor_tells_every_fault_of_the_configuration(cli: Cli, home: Path) -> None:
-    (home / "council.toml").write_text("quorum = 9\nnosuch = 1\n", encoding="utf-8")
-    said = cli("doctor", "--json")
-    assert said.code == 1
-    assert len([each for each in document(said.out)["checks"] if each["what"] == "configuration"]) == 2
-
-
 # The demonstration
 
 
@@ -518,39 +486,18 @@ def test_every_command_has_json_and_says_its_exit_codes(cli: Cli, command: tuple
 
 
 def test_a_reader_that_has_enough_changes_no_exit_code(home: Path) -> None:
-    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
-    command = f"{sys.executable} -m council.cli review bad.patch --inline --json"
-    line = f"{command} | true; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert (done.returncode, done.stderr) == (1, "")
-    line = line.replace(" --json", " 2>&1")
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert done.returncode == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "rest", "shown"),
-    [
-        ("review ok.patch --inline", "2>&1 | true", False),
-        ("review ok.patch --inline", "2> >(true) | cat", True),  # its result is not lost with its remarks
-        ("--help", "| true", False),
-    ],
-)
-def test_nor_does_one_who_has_enough_of_what_went_well(
-    home: Path, arguments: str, rest: str, shown: bool
-) -> None:
     """Mutation: rich's own way, which is exit code 1, that of a rejection."""
+    (home / "bad.patch").write_text(FAULTY, encoding="utf-8")
     (home / "ok.patch").write_text(changes.sample().body, encoding="utf-8")
-    line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
-    assert (done.returncode, "approved" in done.stdout) == (0, shown), done
-
-
-def test_a_lent_council_stays(up: Up) -> None:
-    """The fixture itself: commands that leave must not end what other tests look at."""
-    council = up(council_of())
-    Lent(council).close()
-    assert council.status()["open_count"] == 0
+    for arguments, rest, code, shown in (
+        ("review bad.patch --inline --json", "| true", 1, False),
+        ("review ok.patch --inline", "2>&1 | true", 0, False),
+        ("review ok.patch --inline", "2> >(true) | cat", 0, True),  # its result is not lost with its remarks
+        ("--help", "| true", 0, False),
+    ):
+        line = f"{sys.executable} -m council.cli {arguments} {rest}; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=HANG_S, cwd=home)
+        assert (done.returncode, "approved" in done.stdout, done.stderr) == (code, shown, ""), done
 
 
 def test_what_is_reviewed_does_not_choose_its_jury(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

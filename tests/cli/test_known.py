@@ -21,6 +21,7 @@ def path_of(name: str) -> Path:
 
 
 def test_what_is_written_is_read_by_its_owner_alone() -> None:
+    assert (known.read("mine"), known.running("mine"), known.every()) == (None, None, [])
     mine = entry("mine", pid=os.getpid())
     assert known.write(mine) == path_of("mine")
     assert path_of("mine").stat().st_mode & 0o777 == 0o600
@@ -39,12 +40,6 @@ def test_what_a_version_without_panels_wrote_is_read() -> None:
     del told["panel"], told["dashboard"]
     path.write_text(json.dumps(told), encoding="utf-8")
     assert known.read("mine") == mine
-
-
-def test_nothing_is_known_of_a_council_that_was_never_up() -> None:
-    assert known.read("nobody") is None
-    assert known.running("nobody") is None
-    assert known.every() == []
 
 
 def test_a_process_that_ended_makes_its_file_stale() -> None:
@@ -78,35 +73,16 @@ def test_of_another_machine_s_council_nothing_is_concluded() -> None:
     assert known.running("far") is not None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        "no json",
-        '{"name": "bad"}',
-        "\xff",
-    ],
-)
-def test_a_file_that_is_not_ours_is_refused(text: str) -> None:
-    path_of("bad").write_text(text, encoding="latin-1")
-    path_of("bad").chmod(0o600)
-    with pytest.raises(OperatorError, match=r"bad\.json can't be used"):
-        known.read("bad")
-    assert known.every() == []
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("pid", 1), ("pid", -1), ("pid", True), ("address", 3), ("token", 3)]
-)
-def test_a_file_with_a_wrong_value_is_refused(key: str, value: object) -> None:
+def test_a_file_that_is_not_ours_is_refused() -> None:
     path = known.write(entry("bad", pid=os.getpid()))
-    path.write_text(
-        json.dumps({**json.loads(path.read_text(encoding="utf-8")), key: value}), encoding="utf-8"
-    )
-    with pytest.raises(OperatorError):
-        known.read("bad")
+    ours = json.loads(path.read_text(encoding="utf-8"))
+    wrong = {"pid": (1, -1, True), "address": (3,), "token": (3,)}
+    texts = [json.dumps({**ours, key: value}) for key, values in wrong.items() for value in values]
+    for text in ("", "[]", "{}", "no json", '{"name": "bad"}', "\xff", *texts):
+        path.write_text(text, encoding="latin-1")
+        with pytest.raises(OperatorError, match=r"bad\.json can't be used"):
+            known.read("bad")
+        assert known.every() == []
 
 
 def test_a_file_that_others_may_read_is_refused() -> None:

@@ -128,13 +128,6 @@ def test_a_position_that_never_was_is_wrong_usage(cli: Cli, up: Up) -> None:
     assert cli("watch", "--once", "--since", "-5").code == 2
 
 
-def test_status_and_down_say_the_same_of_a_council_that_is_gone(cli: Cli) -> None:
-    known.write(entry("council", pid=os.getpid(), started="another process's start"))
-    assert "council council has crashed" in " ".join(cli("status").err.split())
-    assert "council council is down: it had crashed" in " ".join(cli("down").out.split())
-    assert "nothing to take down" in " ".join(cli("down").err.split())
-
-
 def test_what_is_ended_by_a_signal_says_nothing_of_a_council_that_it_may_not_have() -> None:
     with pytest.raises(Interrupted, match=r"^ended by SIGTERM$") as raised:
         app._raise_terminated(15, None)
