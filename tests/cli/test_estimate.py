@@ -347,9 +347,10 @@ def test_a_proposal_is_taken_from_a_file_as_text_content_or_envelope(cli: Cli, h
         assert estimate_of(cli, "--file", "proposal")[1]["worst"] == same
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_wrong_usage_says_what_is_wrong(cli: Cli, home: Path) -> None:
+    (home / "broken").write_text('{"summary": ', encoding="utf-8")
+    (home / "no_object").write_text('{"content": 7}', encoding="utf-8")
+    for arguments, words in (
         ([], "give the proposal"),
         (["Delete it", "--file", "x"], "give the proposal"),
         (["--file", "x", "--body", "y"], "give the proposal"),
@@ -358,14 +359,10 @@ def test_a_proposal_is_taken_from_a_file_as_text_content_or_envelope(cli: Cli, h
         (["--file", "no_object"], "expected a proposal"),
         (["Delete it", "--action", "rm", "[1]"], "must be a JSON object"),
         (["x" * 5_000], "summary"),
-    ],
-)
-def test_wrong_usage_says_what_is_wrong(arguments: list[str], words: str, cli: Cli, home: Path) -> None:
-    (home / "broken").write_text('{"summary": ', encoding="utf-8")
-    (home / "no_object").write_text('{"content": 7}', encoding="utf-8")
-    said = cli("estimate", *arguments)
-    assert said.code == 2
-    assert words in " ".join(said.err.split())
+    ):
+        said = cli("estimate", *arguments)
+        assert said.code == 2
+        assert words in " ".join(said.err.split())
 
 
 def test_seats_without_a_model_cost_nothing(cli: Cli) -> None:
