@@ -16,8 +16,8 @@ from council.agents.mind import BudgetClient, Case, Cost, Opinion
 from council.api.client import Council
 from council.api.event_stream import Event
 from council.cli import render
-from council.cli.operate import top as top_module
-from council.cli.operate.top import Top
+from council.cli.operate import live
+from council.cli.operate.live import Top
 from council.cli.report import Report
 from council.config.settings import SeatConfig
 from tests.patience import HANG_S
@@ -76,7 +76,7 @@ def test_the_pace_is_of_the_last_minute(monkeypatch: pytest.MonkeyPatch) -> None
         council.propose("spend 100", wait_for="all")
         top = Top(council, Report())
         assert " 100 " in drawn(top, council)
-        monkeypatch.setattr(top_module, "PACE", timedelta(0))
+        monkeypatch.setattr(live, "PACE", timedelta(0))
         (prime,) = [line.split() for line in drawn(top, council).splitlines() if line.startswith("prime ")]
         assert prime[1:4] == ["1", "100", "0"]
 

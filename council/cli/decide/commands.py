@@ -25,6 +25,7 @@ from council.cli.options import (
 )
 from council.cli.reach import Where, opened
 from council.cli.report import DONE, Report, UsageFault
+from council.kinds.text import line
 
 
 def propose(
@@ -116,10 +117,41 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
     The newest change of this repository, or a bundled patch where there is no history. Exits 0
     whatever the decision: it shows, it does not gate.
     """
-    from council.cli.decide import demo as play
+    from rich.console import Group
 
+    from council.cli import overview, render
+    from council.cli.decide import changes
+    from council.cli.decide.deliberate import deliberate
+    from council.core.state import plain
+
+    report = Report(as_json=json)
+    try:
+        change = changes.find(None, Path.cwd())
+    except UsageFault as fault:
+        why = str(fault).partition(";")[0]  # the rest is advice for a review
+        report.note(f"{why}; the bundled sample is reviewed instead")
+        change = changes.sample()
     where = Where(config, inline=inline, launch=not inline, trusts_folder=False)
-    return play.run(where, Report(as_json=json))
+    with opened(where, report) as (council, how):
+        status = council.status()
+        if not json:
+            report.print(Group(overview.heading(status), "", overview.seats(status), ""))
+            report.print(render.text(f"reviews {change.source}: {line(change.summary, 200)}", "bold"))
+        decision = deliberate(
+            council,
+            council.draft(change.summary, change.body, wait_for="all"),
+            report,
+            seats=[seat["name"] for seat in status["seats"]],
+            ends_with_us=True,
+            keep_lines=True,
+        )
+    if json:
+        return report.result({"council": how, "source": change.source, **plain(decision)}, None)
+    report.print("")
+    report.print(render.decision(decision))
+    if not decision:
+        report.note("a demonstration exits 0 whatever the decision; council review gates")
+    return DONE
 
 
 def escalations(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:

@@ -165,6 +165,6 @@ def top(
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
-        from council.cli.operate.top import Top
+        from council.cli.operate.live import Top
 
         return Top(council, report).watch()
