@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,39 +68,26 @@ def init(
     path = config or Path("council.toml")
     if not only_print:
         _refuse(path, force)
-    listings, locked = _servers(base_url, api_key_env)
-    choices = starter.choose(listings, model or [], api_key_env)
-    if model and not choices:
-        raise UsageFault("--model: no server runs here that could have it; name one with --base-url")
-    keys = [vendor.variable for vendor in starter.VENDORS if os.environ.get(vendor.variable)]
-    choices = choices or starter.choose_hosted(keys)
-    text = starter.text(choices, listings)
+    found = _look_around(base_url, api_key_env, model or [])
+    text = starter.text(found.choices, found.listings)
     if not only_print:
         _write(path, text, force)
-    if only_print and not json:
+    if json:
+        return report.result({"init": _document(None if only_print else path, text, found)}, None)
+    if only_print:
         report.print(text, markup=False, soft_wrap=True, end="")
         return DONE
-    by_seat = {each.seat: each for each in choices}
-    document = {
-        "file": None if only_print else str(path),
-        "text": text,
-        "found": [
-            {"base_url": each.base_url, "kind": each.kind, "models": list(each.models)} for each in listings
-        ],
-        "locked": locked,
-        "keys": keys,
-        "seats": {
-            seat: {
-                "model": by_seat[seat].model if seat in by_seat else None,
-                "base_url": by_seat[seat].base_url if seat in by_seat else None,
-            }
-            for seat in starter.SEATS
-        },
-        "shared": [{"seats": seats, "what": what} for seats, what in starter.sharing(choices).items()],
-    }
-    return report.result(
-        {"init": document}, None if json else _rendered(path, listings, locked, keys, choices)
-    )
+    return report.result({}, _rendered(path, found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The servers here, the addresses of those that want a key, the known keys, and the choices made of them."""
+
+    listings: Sequence[Listing]
+    locked: Sequence[str]
+    keys: Sequence[str]
+    choices: Sequence[Choice]
 
 
 def _refuse(path: Path, force: bool) -> None:
@@ -118,11 +106,20 @@ def _refuse(path: Path, force: bool) -> None:
         )
 
 
-def _servers(base_url: str | None, api_key_env: str | None) -> tuple[list[Listing], list[str]]:
-    """The servers to use, and the addresses of those here that want a key.
+def _look_around(base_url: str | None, api_key_env: str | None, models: Sequence[str]) -> _Found:
+    """Raises UsageFault, and Unreachable for a server that was named."""
+    from council.cli.setup import starter
 
-    Raises UsageFault, and Unreachable for a server that was named.
-    """
+    listings, locked = _servers(base_url, api_key_env)
+    choices = starter.choose(listings, models, api_key_env)
+    if models and not choices:
+        raise UsageFault("--model: no server runs here that could have it; name one with --base-url")
+    keys = [vendor.variable for vendor in starter.VENDORS if os.environ.get(vendor.variable)]
+    return _Found(listings, locked, keys, choices or starter.choose_hosted(keys))
+
+
+def _servers(base_url: str | None, api_key_env: str | None) -> tuple[list[Listing], list[str]]:
+    """The servers to use, and the addresses of those here that want a key."""
     from council.cli.setup import servers
     from council.protocol.errors import Unreachable
 
@@ -180,41 +177,53 @@ def _write(path: Path, text: str, force: bool) -> None:
     load(path)
 
 
-def _rendered(
-    path: Path,
-    listings: Sequence[Listing],
-    locked: Sequence[str],
-    keys: Sequence[str],
-    choices: Sequence[Choice],
-) -> RenderableType:
+def _document(path: Path | None, text: str, found: _Found) -> dict[str, Any]:
+    from council.cli.setup import starter
+
+    seats = {each.seat: {"model": each.model, "base_url": each.base_url} for each in found.choices}
+    return {
+        "file": None if path is None else str(path),
+        "text": text,
+        "found": [
+            {"base_url": each.base_url, "kind": each.kind, "models": list(each.models)}
+            for each in found.listings
+        ],
+        "locked": found.locked,
+        "keys": found.keys,
+        "seats": {seat: seats.get(seat, {"model": None, "base_url": None}) for seat in starter.SEATS},
+        "shared": [{"seats": seats, "what": what} for seats, what in starter.sharing(found.choices).items()],
+    }
+
+
+def _rendered(path: Path, found: _Found) -> RenderableType:
     from rich.text import Text
 
     from council.cli.render import facts
     from council.cli.setup import starter
 
     rows = facts(())
-    for server in listings:
+    for server in found.listings:
         models = ", ".join(list(server.models)[:MODELS_SHOWN]) or "no model yet"
         more = len(server.models) - MODELS_SHOWN
         more_shown = f" and {more:,} more" if more > 0 else ""
         rows.add_row("found", Text(f"{server.kind} at {server.base_url}: {models}{more_shown}"))
-    for url in locked:
+    for url in found.locked:
         hint = f"a server that wants a key: council init --base-url {url} --api-key-env NAME"
         rows.add_row("found", Text(hint, "yellow"))
-    if keys and not listings:
-        rows.add_row("found", Text(f"{', '.join(keys)} in the environment"))
-    if not choices:
+    if found.keys and not found.listings:
+        rows.add_row("found", Text(f"{', '.join(found.keys)} in the environment"))
+    if not found.choices:
         nothing = "no model: no server on 11434, 8000 or 8080, and none of the known keys in the environment"
-        rows.add_row("found", Text("no server with a model" if listings else nothing))
+        rows.add_row("found", Text("no server with a model" if found.listings else nothing))
     rows.add_row("wrote", Text(f"{path}, and read it back: it is valid", "green"))
-    where = {each.seat: f"{each.model} at {each.base_url}" for each in choices}
+    where = {each.seat: f"{each.model} at {each.base_url}" for each in found.choices}
     for seat in starter.SEATS:
         rows.add_row("seat", Text(f"{seat:<9} {where.get(seat, 'static checks, no model')}"))
-    for seats, what in starter.sharing(choices).items():
+    for seats, what in starter.sharing(found.choices).items():
         rows.add_row("shared", Text(f"{starter.describe_sharing(seats, what)} (see the file)", "yellow"))
     named = "" if path == Path("council.toml") else f" --config {path}"
     steps = [f"council doctor --config {path}"]
-    if choices:
+    if found.choices:
         steps += [f'council estimate "…"{named}', f'council propose "…" --inline{named}']
     else:
         steps.insert(0, f"edit {path}")
