@@ -10,7 +10,9 @@ import typer
 
 from council.cli.decide import submit
 from council.cli.options import (
+    Action,
     Address,
+    Body,
     Config,
     History,
     Inline,
@@ -30,15 +32,9 @@ from council.kinds.text import line
 
 def propose(
     summary: Annotated[str, typer.Argument(help="What is to be decided, in a sentence.")],
-    body: Annotated[
-        str,
-        typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input."),
-    ] = "",
+    body: Body = "",
     risk: RiskOption = Risk.low,
-    action: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
-    ] = None,
+    action: Action = None,
     wait_for: Annotated[
         WaitForOption | None,
         typer.Option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from council.cli.decide import submit
-from council.cli.options import Config, History, Json, Risk, RiskOption
+from council.cli.options import Action, Body, Config, History, Json, Risk, RiskOption
 from council.cli.reach import Where
 from council.cli.report import DONE, REJECTED, Report, UsageFault
 
@@ -30,14 +30,8 @@ def estimate(
     summary: Annotated[
         str | None, typer.Argument(metavar="PROPOSAL", help="What is to be decided, in a sentence.")
     ] = None,
-    body: Annotated[
-        str,
-        typer.Option("--body", metavar="TEXT|@FILE|-", help="More on it: text, @file, or - for the input."),
-    ] = "",
-    action: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--action", metavar="TOOL JSON", help="The call it is about: a tool and its arguments."),
-    ] = None,
+    body: Body = "",
+    action: Action = None,
     file: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +74,7 @@ def estimate(
         content["history"] = submit.history(history)
     found = asyncio.run(estimated(Where(config).loaded().config, _drafted(content, risk)))
     code = DONE if found.works else REJECTED
-    return report.result({"estimate": found.plain()}, None if json else _rendered(found), code)
+    return report.result({"estimate": found.plain()}, _rendered(found), code)
 
 
 def _content(file: str) -> dict[str, Any]:

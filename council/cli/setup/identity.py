@@ -68,9 +68,7 @@ def show(
         settings = where.loaded().config
         files = charter_files_of(settings)
         counted = list(shares(settings, files))
-        return report.result(
-            _document(settings, files, counted), None if json else _rendered(settings, files, counted)
-        )
+        return report.result(_document(settings, files, counted), _rendered(settings, files, counted))
     with reading(where, url, report) as source:
         found = _of_hash(_identities(source.page), of)
     identity = jsons.loads(found.text)
@@ -140,7 +138,7 @@ def propose_change(
             if refusal.code != "identity_refused":
                 raise
             return report.error(refusal, REJECTED)
-    return report.result({"change": change}, None if json else _change_rendered(change))
+    return report.result({"change": change}, _change_rendered(change))
 
 
 def _change_rendered(change: Mapping[str, Any]) -> RenderableType:
