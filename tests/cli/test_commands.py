@@ -181,6 +181,8 @@ def test_a_review_runs_its_own_council_where_none_is_up(cli: Cli, repository: Re
     assert said.code == 0
     assert document(said.out)["council"] == "inline"
     assert "in this process" in cli("review").err
+    named = cli("review", "--name", "ours")
+    assert (named.code, "no council named ours is up" in named.err) == (4, True)
 
 
 def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
@@ -194,13 +196,6 @@ def test_a_review_says_that_the_council_that_it_would_have_used_has_crashed(
         said.err.split()
     )
     assert "one in this process decides" in " ".join(said.err.split())
-
-
-def test_a_review_never_replaces_a_council_that_was_named(cli: Cli, repository: Repository) -> None:
-    repository.commit("First", README__md="hello\n")
-    said = cli("review", "--name", "ours")
-    assert said.code == 4
-    assert "no council named ours is up" in said.err
 
 
 def test_a_review_uses_the_council_that_is_up(cli: Cli, up: Up, repository: Repository) -> None:
@@ -265,31 +260,25 @@ def test_a_proposal_carries_all_that_was_said_of_it(cli: Cli, up: Up, home: Path
         assert case.history == (("user", "Please\u2028ship."), ("tool", "3 checks passed"))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ('{"role": "user", "text": "a"}\nuser: b', "session.txt, line 2: is not JSON"),
-        ('[{"role": "user"', "session.txt: is not JSON"),
-        ("user: a", 'line 1: is not JSON.*such as {"role"'),
-        ('{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
-        ('{"role": "User", "text": "a"}', r"content.history\[0\].role"),
-        ("[" * 100_000, "is not JSON"),
-        (b"\xff\xfe", "session.txt: is not text in UTF-8"),
-        (None, "session.txt: can't be read: No such file"),
-    ],
-    ids=lambda value: ascii(value)[:30],
-)
 @pytest.mark.parametrize("command", ["propose", "estimate"])
-def test_a_history_that_is_none_is_told_with_its_place(
-    cli: Cli, home: Path, command: str, text: str | bytes | None, words: str
-) -> None:
-    if text is not None:
-        (home / "session.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
-    inline = ["--inline"] if command == "propose" else []
-    said = cli(command, "x", *inline, "--history", "session.txt")
-    assert said.code == 2, said
-    assert re.search(words, " ".join(said.err.split())), said.err
-    assert said.err.startswith("error: ")
+def test_a_history_that_is_none_is_told_with_its_place(cli: Cli, home: Path, command: str) -> None:
+    for text, words in (
+        (None, "session.txt: can't be read: No such file"),
+        (b'{"role": "user", "text": "a"}\nuser: b', "session.txt, line 2: is not JSON"),
+        (b'[{"role": "user"', "session.txt: is not JSON"),
+        (b"user: a", 'line 1: is not JSON.*such as {"role"'),
+        (b'{"role": "user", "content": "a"}', r"session.txt: history\[0\] is"),
+        (b'{"role": "User", "text": "a"}', r"content.history\[0\].role"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"\xff\xfe", "session.txt: is not text in UTF-8"),
+    ):
+        if text is not None:
+            (home / "session.txt").write_bytes(text)
+        inline = ["--inline"] if command == "propose" else []
+        said = cli(command, "x", *inline, "--history", "session.txt")
+        assert said.code == 2, said
+        assert re.search(words, " ".join(said.err.split())), said.err
+        assert said.err.startswith("error: ")
 
 
 def test_the_status_is_shown_and_told(cli: Cli, up: Up) -> None:
@@ -344,10 +333,6 @@ def test_an_answer_is_taken_whatever_it_says(cli: Cli, up: Up) -> None:
     said = cli("answer", waiting, "--reject", "--json")
     assert (said.code, document(said.out)["exit_code"], document(said.out)["outcome"]) == (0, 0, "rejected")
     assert cli("show", waiting).code == 1
-
-
-def test_an_unknown_proposal_is_wrong_usage(cli: Cli, up: Up) -> None:
-    up(council_of())
     assert cli("show", "0123456789abcdef").code == 2
 
 
