@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -72,6 +72,11 @@ class Where:
         origin = self.loaded().origins.get(key, "")
         return origin if self.config is None and os.sep in origin else None
 
+    def seat_found_here(self, seat: str, keys: Iterable[str]) -> str | None:
+        """The first such file that gives one of these keys of a seat."""
+        files = (self.found_here(f"seats.{seat}.{key}") for key in keys)
+        return next((file for file in files if file is not None), None)
+
     def refuse_address_found(self) -> None:
         """Raises UsageFault if only such a file names the Ray, and no council was brought up there."""
         from council.cluster import known
@@ -92,8 +97,7 @@ class Where:
         """Raises UsageFault if only such a file says which key is sent to which server."""
         for seat in self.loaded().config.seats:
             key = seat.api_key_env or seat.api_key_file
-            files = (self.found_here(f"seats.{seat.name}.{name}") for name in _OF_A_KEY)
-            file = next((file for file in files if file is not None), None)
+            file = self.seat_found_here(seat.name, _OF_A_KEY)
             if key is not None and file is not None:
                 does = f"has seat {seat.name} send the key in {key} to {seat.base_url}"
                 raise _untrusted(file, does, _config_option(file))

@@ -113,7 +113,7 @@ def _seats(
 
     models = []
     for seat in seats:
-        what, file = f"seat {seat.name}", _found_here(where, seat)
+        what, file = f"seat {seat.name}", where.seat_found_here(seat.name, _DECISIVE)
         if file is not None:
             yield "warn", what, _not_tried(seat.base_url or seat.mind, file)
         elif seat.mind == MODEL_MIND:
@@ -130,12 +130,6 @@ def _seats(
         with reach.waiting(report, "asking the seats' models") if not offline else contextlib.nullcontext():
             found = list(modelcheck.examine(models, offline=offline))
         yield from found
-
-
-def _found_here(where: reach.Where, seat: SeatConfig) -> str | None:
-    """The file found around the working folder that names the seat's mind, model or key; None if none does."""
-    found = (where.found_here(f"seats.{seat.name}.{key}") for key in _DECISIVE)
-    return next((file for file in found if file is not None), None)
 
 
 def _not_tried(named: object, file: str) -> str:
@@ -200,7 +194,7 @@ def _council(where: reach.Where, report: Report) -> Finding:
 
 def _ray(where: reach.Where, report: Report) -> Finding:
     for seat in where.loaded().config.seats:
-        file = _found_here(where, seat)
+        file = where.seat_found_here(seat.name, _DECISIVE)
         if file is not None:
             return "warn", "Ray", f"not started: {_not_tried(seat.base_url or seat.mind, file)}"
     where.launch = True
