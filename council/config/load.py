@@ -250,7 +250,7 @@ def _apply_environment(layers: Layers, env: Mapping[str, str]) -> None:
             unknown.append(variable)
     for variable in unknown[:PROBLEMS_MAX]:
         seat, _, _ = variable.removeprefix(f"{ENVIRONMENT_PREFIX}SEATS__").rpartition("__")
-        seat = seat if key_shown(seat) == seat else "<SEAT>"
+        seat = seat if seat and key_shown(seat) == seat else "<SEAT>"
         known = [*_VARIABLES, *(f"SEATS__{seat}__{part.upper()}" for part in (*SEAT_KEYS, ENABLED))]
         hint = did_you_mean(variable.upper(), [f"{ENVIRONMENT_PREFIX}{each}" for each in known])
         log.warning(f"environment {key_shown(variable)}: unknown variable, has no effect{hint}")

@@ -88,12 +88,12 @@ def review(
 ) -> int:
     """Have a change reviewed; the exit code gates a CI job.
 
-    A..B is what B brings on top of where it left A, as a merge would bring it. Nothing of the change, nor of
-    the repository it is in, is executed, and no configuration is taken from there unless --config names it. An
-    empty change is an error (2): a gate should not pass on nothing.
+    A..B is what B adds since it left A, as a merge would bring it. Nothing of the change or its repository is
+    executed, and no configuration is read from there unless --config names it. An empty change is an error (2):
+    a gate should not pass on nothing.
 
-    Uses the council that was named, or is up here. Where there is none, one in this process decides, by the
-    same rules, so that a CI job needs nothing but this command; --launch starts one on Ray instead.
+    Uses the council that is named, or up here. If there is none, one in this process decides by the same rules,
+    so that a CI job needs only this command; --launch starts one on Ray instead.
 
     Staged changes: git diff --cached | council review -
     """
@@ -110,8 +110,8 @@ def review(
 def demo(inline: Inline = False, config: Config = None, json: Json = False) -> int:
     """See a council on Ray review a real change.
 
-    The newest change of this repository, or a bundled patch where there is no history. Exits 0
-    whatever the decision: it shows, it does not gate.
+    The newest change of this repository, or a bundled patch if there is none. Exits 0 whatever the
+    decision.
     """
     from rich.console import Group
 
@@ -153,7 +153,7 @@ def demo(inline: Inline = False, config: Config = None, json: Json = False) -> i
 def escalations(name: Name = None, address: Address = None, config: Config = None, json: Json = False) -> int:
     """List what waits for a human.
 
-    Each with its options, what is not known, and the next step.
+    Each with its options, what is unknown, and the next step.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
@@ -187,8 +187,8 @@ def answer(
     The first answer is the decision, which is shown. Who may answer was fixed when the council was brought
     up (the setting humans; by default whoever did). Exits 0 once the answer is taken, whatever it says.
 
-    An answer is signed, so the Ray that it goes to is not taken from a file in the working folder, which may be
-    anybody's repository: council up remembers it, or --address, --config or COUNCIL_RAY_ADDRESS names it.
+    An answer is signed, so it is not sent to a Ray that only a file in the working folder names, which may be
+    anybody's repository. council up remembers the Ray, or --address, --config or COUNCIL_RAY_ADDRESS names it.
     """
     if approve is None:
         raise UsageFault("give --approve or --reject")

@@ -27,7 +27,7 @@ def up(
 
     Without an address it starts a Ray of its own on this machine, held by a process of its own until
     council down. With one, or RAY_ADDRESS, the council's actors run detached on that cluster, its seats
-    spread over the nodes. Run it on a node, as only from one can actors be called.
+    spread over the nodes. Run it on a node of the cluster: actors can be called only from there.
     """
     from council.cli.operate import host_launch
 
@@ -53,13 +53,13 @@ def up(
 def down(
     name: Name = None,
     config: Config = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, whatever is open.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, even if proposals are open.")] = False,
     json: Json = False,
 ) -> int:
     """Take a council down again.
 
-    One that council up brought up. What is open goes on when it is up again, or ends undecided where it keeps
-    no journal on disk; it asks first where something is.
+    It must have been brought up by council up. Open proposals go on when it is up again, or end undecided if it
+    keeps no journal on disk. If any are open, the command asks first.
     """
     from council.cli.operate import host_launch
     from council.cluster import known
@@ -160,8 +160,8 @@ def top(
     """Watch what the seats' models cost, as it happens.
 
     Each seat's tokens and money, how fast they go and what is left, and the
-    costliest proposals of late. q or Ctrl-C ends. Without a terminal it prints
-    one line for each call that is over.
+    costliest recent proposals. q or Ctrl-C ends. Without a terminal it prints
+    one line for each finished call.
     """
     report = Report(as_json=json)
     with opened(Where(config, name, address), report, sole="running") as (council, _):
