@@ -50,7 +50,7 @@ _OF_ONE_SERVER = (
 # The keys of a seat that describe its mind, and no other.
 _OF_ONE_MIND = ("options", "model", "vendor", *MODEL_KEYS)
 # An address with a password or a query, which may hold a secret.
-_SECRET_ADDRESS = re.compile(r"://[^\s@?#]{0,1000}[@?#].{0,1000}", re.DOTALL)
+_SECRET_ADDRESS = re.compile(r"://[^@?#]*[@?#].*", re.DOTALL)
 
 
 def quoted_value(value: Any) -> str:
