@@ -207,12 +207,15 @@ def test_a_server_that_is_silent_is_given_up(cli: Cli, monkeypatch: pytest.Monke
 
 
 def test_one_attempt_is_all(cli: Cli) -> None:
-    with Server(listed("qwen3:8b"), {"qwen3:8b": [refuse(429, "slow down", retry_after="1")]}) as server:
+    script = [refuse(429, "\x1b[31mslow\ndown", retry_after="1")]
+    with Server(listed("qwen3:8b"), {"qwen3:8b": script}) as server:
         settings(server.base_url)
         code, found = examined(cli)
         assert len(server.requests) == 1
+        shown = cli("doctor", "--config", "council.toml").out
     assert code == 1
     assert "asked too often (429)" in found["seat lite"][1]
+    assert ("\x1b" in shown, "✗ fail" in shown) == (False, True)
 
 
 def test_a_mind_that_can_not_be_built_is_told_and_not_called(cli: Cli) -> None:
@@ -233,15 +236,6 @@ def test_what_is_not_exact_or_not_known_is_said(cli: Cli, monkeypatch: pytest.Mo
     assert found["seat lite key"] == ("warn", "it goes over the network unencrypted: use https")
     assert found["prices"][0] == "warn"
     assert "claude-x" in found["prices"][1]
-
-
-def test_a_server_s_words_do_nothing_to_a_terminal(cli: Cli) -> None:
-    with Server(listed("qwen3:8b"), {"qwen3:8b": [refuse(400, "\x1b[31mred\nline")]}) as server:
-        settings(server.base_url)
-        said = cli("doctor", "--config", "council.toml")
-    assert said.code == 1
-    assert "\x1b" not in said.out
-    assert "✗ fail" in said.out
 
 
 def test_a_file_that_lies_there_sends_no_key_anywhere(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

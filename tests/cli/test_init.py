@@ -88,15 +88,6 @@ def test_seats_on_one_model_are_told_what_that_means(cli: Cli, monkeypatch: pyte
     assert "rules 1.1" in text
 
 
-def test_a_server_without_a_model_for_talking_gives_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Server(listed("bge-m3", "whisper-1", owner="library")) as server:
-        here(monkeypatch, server)
-        said = cli("init")
-    assert said.code == 0
-    assert [seat.mind for seat in written().seats] == [seat.mind for seat in DEFAULT_SEATS]
-    assert "no server with a model" in said.out
-
-
 def test_prompt_and_answer_fit_the_window(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """rules 2: never more than the model's window less its output limit."""
     for tokens in (2_048, 3_000, 4_096, 6_143, 6_144, 131_072):
@@ -109,12 +100,16 @@ def test_prompt_and_answer_fit_the_window(cli: Cli, monkeypatch: pytest.MonkeyPa
             assert seat.max_context_tokens >= 2 * seat.max_output_tokens >= 1_000
 
 
-def test_a_model_whose_window_holds_no_prompt_is_not_taken(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [*listed("tiny", max_model_len=1_024), *listed("fair", owner="llamacpp", meta={"n_ctx": 8_192})]
-    with Server(rows) as server:
-        here(monkeypatch, server)
-        cli("init")
-    assert models(written()) == ["fair"] * 3
+def test_a_model_that_does_not_chat_or_whose_window_holds_no_prompt_is_not_taken(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = [*listed("tiny", max_model_len=1_024), *listed("bge-m3", "whisper-1")]
+    for rows, taken in ((tiny, None), ([*tiny, *listed("fair", meta={"n_ctx": 8_192})], "fair")):
+        with Server(rows) as server:
+            here(monkeypatch, server)
+            said = cli("init", "--force")
+        assert (said.code, models(written())) == (0, [taken] * 3)
+        assert ("no server with a model" in said.out) == (taken is None)
 
 
 def test_what_ollama_gives_a_model_counts_and_not_what_it_could_read(
