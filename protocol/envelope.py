@@ -246,23 +246,18 @@ class Envelope(Model):
 
     def to_json(self) -> str:
         """The envelope in the form of GCP 8.1, on one line; ``content`` is an object."""
-        return json.dumps(
-            {
-                "msg_id": self.msg_id,
-                "parent_id": self.parent_id,
-                "timestamp": time_text(self.timestamp),
-                "sender": self.sender,
-                "role": self.role,
-                "type": self.type,
-                "confidence": self.confidence,
-                "risk_level": self.risk_level,
-                "content": _plain_body(self.content),
-                **({} if self.metadata is None else {"metadata": _plain_metadata(self.metadata)}),
-            },
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
-        )
+        shown = self.model_dump()
+        shown["timestamp"] = time_text(self.timestamp)
+        shown["content"] = {
+            name: value
+            for name, value in shown["content"].items()
+            if (name, value) not in (("control_packet", None), ("history", ()))  # rules 1.2: if there is one
+        }
+        if self.metadata is None:
+            del shown["metadata"]
+        elif not self.metadata.tracestate:
+            del shown["metadata"]["tracestate"]
+        return json.dumps(shown, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 # JSON as people write it
@@ -277,16 +272,3 @@ def _read_content(word: object, text: str) -> Any:
         return {"kind": "note", "text": text}
     summary, _, rest = text.lstrip().partition("\n")
     return {"summary": summary.lstrip("#").strip(), "body": rest.strip("\r\n")}
-
-
-def _plain_body(body: Body) -> dict[str, Any]:
-    shown = body.model_dump()
-    if isinstance(body, Vote) and body.control_packet is None:
-        del shown["control_packet"]  # rules 1.2: it is shown only if the seat's model gave one
-    if isinstance(body, Proposal) and not body.history:
-        del shown["history"]
-    return shown
-
-
-def _plain_metadata(metadata: Metadata) -> dict[str, str]:
-    return {name: value for name, value in metadata.model_dump().items() if value}

@@ -31,6 +31,7 @@ from council.protocol.values import (
     ITEMS_MAX,
     JSON_BYTES_MAX,
     NUL,
+    dotted,
     freeze,
     freeze_value,
     plain,
@@ -145,13 +146,12 @@ def json_object(items_max: int = ITEMS_MAX, chars_max: int = CHARS_MAX) -> Plain
     return PlainValidator(frozen, json_schema_input_type=dict[str, Any])
 
 
-def json_value(items_max: int, chars_max: int) -> PlainValidator:
-    """A validator for any JSON value, frozen within these limits. It keeps -0.0."""
+def _frozen_value(value: object) -> Any:
+    return _frozen(freeze_value, value, JSON_BYTES_MAX, JSON_BYTES_MAX, signed_zero=True)
 
-    def frozen(value: object) -> Any:
-        return _frozen(freeze_value, value, items_max, chars_max, signed_zero=True)
 
-    return PlainValidator(frozen, json_schema_input_type=Any)
+# A validator for any JSON value, frozen. It keeps -0.0.
+JSON_VALUE = PlainValidator(_frozen_value, json_schema_input_type=Any)
 
 
 def _as_tuple(value: object) -> object:
@@ -202,7 +202,7 @@ class Model(BaseModel):
 
 # Limited only by the object that holds it, which has a limit for reading and writing.
 LongText = Annotated[str, Length(JSON_BYTES_MAX)]
-Anything = Annotated[Any, json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), PlainSerializer(plain)]
+Anything = Annotated[Any, JSON_VALUE, PlainSerializer(plain)]
 
 
 class Open(Model):
@@ -245,17 +245,11 @@ def _path(fault: ErrorDetails) -> str:
     context = fault.get("ctx", {})
     if "field" in context:
         return str(context["field"])
-    path = "".join(map(_step, fault["loc"])).removeprefix(".")
+    path = dotted(fault["loc"])
     inner = str(context.get("path", ""))
     if not inner:
         return path or "envelope"
     return path + inner if inner.startswith("[") else f"{path}.{inner}"
-
-
-def _step(step: str | int) -> str:
-    if isinstance(step, int):
-        return f"[{step}]"
-    return "." + (step if len(step) <= 64 and step.isidentifier() else quoted(step))
 
 
 def _words(fault: ErrorDetails) -> str:

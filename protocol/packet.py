@@ -235,7 +235,7 @@ def completed_lineage(
     if own_id in wanted:
         raise EnvelopeError.at("lineage.parent_ids", "a packet can't be its own parent")
     if len(set(wanted)) != len(wanted):
-        raise EnvelopeError.at("lineage.parent_ids", "a parent stands there twice")
+        raise EnvelopeError.at("lineage.parent_ids", "a parent is listed twice")
     for parent_id in wanted:
         if parent_id not in parents:
             problem = f"{parent_id} is not kept here; a parent is written before its children"
@@ -243,15 +243,15 @@ def completed_lineage(
     lineages = [parents[parent_id] for parent_id in wanted]
     generation = 1 + max((of.generation or 0) if of else 0 for of in lineages) if lineages else 0
     if generation > GENERATION_MAX:
-        problem = f"one is of generation {generation - 1:,}, and there are no more of them"
+        problem = f"one has generation {generation - 1:,}, which is the last"
         raise EnvelopeError.at("lineage.parent_ids", problem)
     root = own_id
     if lineages:
         root = (lineages[0].root_packet_id if lineages[0] else None) or wanted[0]
-    for name, true in (("generation", generation), ("root_packet_id", root)):
-        said = getattr(given, name)
-        if said not in (None, true):
-            problem = f"{quoted(str(said))} contradicts its parents, which make it {true}; leave it out"
+    for name, expected in (("generation", generation), ("root_packet_id", root)):
+        value = getattr(given, name)
+        if value not in (None, expected):
+            problem = f"{quoted(str(value))} contradicts its parents, which make it {expected}; leave it out"
             raise EnvelopeError.at(f"lineage.{name}", problem)
     return PacketLineage(
         parent_ids=wanted,
@@ -303,21 +303,6 @@ class StoredMetadata(_Stored):
     domain: _Filled | None = None
 
 
-class StoredProvenance(_Stored):
-    """See PacketProvenance."""
-
-    parent_packet: str | None = None
-    source: _Filled | None = None
-    tool: _Filled | None = None
-
-
-class StoredConfidence(_Stored):
-    """See PacketConfidence."""
-
-    score: Any  # an integer must stay one when it is written again
-    rationale: str | None = None
-
-
 class StoredLineage(_Stored):
     """See PacketLineage."""
 
@@ -328,15 +313,18 @@ class StoredLineage(_Stored):
 
 
 class StoredPacket(_Stored, Generic[P]):
-    """See PacketEnvelope. Ids are texts, as in the bytes. ``payload`` has the decoded type."""
+    """See PacketEnvelope. Ids are texts, as in the bytes. ``payload`` has the decoded type.
+
+    The council's own packets have no provenance, confidence or reasoning block. Those of users are plain JSON here.
+    """
 
     packet_id: str
     packet_type: _Filled
     timestamp: datetime
     payload: P
     metadata: StoredMetadata | None = None
-    provenance: StoredProvenance | None = None
-    confidence: StoredConfidence | None = None
+    provenance: dict[str, Any] | None = None
+    confidence: dict[str, Any] | None = None
     reasoning_block: dict[str, Any] | None = None
     thread_id: str | None = None
     lineage: StoredLineage | None = None
@@ -350,13 +338,13 @@ class StoredPacket(_Stored, Generic[P]):
             return canonical_json(json.loads(data)).encode()
         return data
 
-    def _has_ids(self) -> bool:
+    def _is_checked(self) -> bool:
+        """Whether msgspec has checked all of it: its ids are canonical, and no part but the payload is plain JSON."""
         ids = [self.packet_id, self.thread_id]
-        if self.provenance is not None:
-            ids.append(self.provenance.parent_packet)
         if self.lineage is not None:
             ids += (self.lineage.root_packet_id, *self.lineage.parent_ids)
-        return all(each is None or _ID.fullmatch(each) for each in ids)
+        plain_json = (self.provenance, self.confidence, self.reasoning_block)
+        return plain_json == (None, None, None) and all(each is None or _ID.fullmatch(each) for each in ids)
 
 
 def _number(digits: str) -> float:
@@ -376,9 +364,7 @@ def read_packet(content: bytes) -> StoredPacket[dict[str, Any]]:
     """
     try:
         packet = _decode(content)
-        score = 0.0 if packet.confidence is None else packet.confidence.score
-        plain = packet.reasoning_block is None and type(score) is float and packet._has_ids()
-        if plain and _encode(packet) == content:
+        if packet._is_checked() and _encode(packet) == content:
             return packet
     except (ValueError, RecursionError):
         pass  # PacketEnvelope may be able to read it, and otherwise reports the error

@@ -6,11 +6,9 @@ invalid in another (rules 1.12). Knows nothing of senders' permissions.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hmac
 import re
-from collections.abc import Iterator
 
 from council.protocol import codec
 from council.protocol.envelope import SENDER_PATTERN, Envelope
@@ -126,33 +124,26 @@ class Keyring:
     def open(self, sealed: bytes, council_id: str) -> Envelope:
         """The verified and validated envelope in ``sealed``.
 
-        Until the signature is verified, nothing else is computed, and of a large envelope only the few bytes that
-        name the sender are read. Raises EnvelopeError (malformed), EnvelopeTooLarge, VersionError, UnknownSender,
-        SignatureError. If a malformed envelope has a valid signature, the EnvelopeError has ``authentic`` True, and
-        ``sender``, ``msg_id``, ``parent_id`` and ``type``, so that the sender can be asked again (rules 1.2).
+        Until the signature is verified, only the few bytes that name the sender are read. Raises EnvelopeError
+        (malformed), EnvelopeTooLarge, VersionError, UnknownSender, SignatureError. If a malformed envelope has a
+        valid signature, the EnvelopeError has ``authentic`` True, and ``sender``, ``msg_id``, ``parent_id`` and
+        ``type``, so that the sender can be asked again (rules 1.2).
         """
         signature, payload = _split(sealed)
-        found, sender = codec.small(payload)
-        if sender is None:
-            sender = codec.sender_of(payload)
+        sender, head = codec.read_head(payload)
         key = self._keys.get(sender)
         if key is None:
             raise _unknown(sender)
         if not hmac.compare_digest(signature, _signature(payload, key, council_id)):
             raise _forged(sender, council_id)
         try:
-            return codec.read(found, payload) if found is not None else codec.decode(payload)
+            return codec.decode(payload)
         except EnvelopeError as error:
-            error.facts.update(authentic=True, sender=sender, msg_id=None, parent_id=None, type=None)
-            with contextlib.suppress(EnvelopeError):  # its head can't be read either, as ``error`` says
-                error.facts.update(codec.peek(payload)._asdict())
+            error.facts.update(authentic=True, **codec.claims_of(head))
             raise
 
     def __contains__(self, sender: object) -> bool:
         return sender in self._keys
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
 
     def __len__(self) -> int:
         return len(self._keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
@@ -42,24 +42,15 @@ STRUCTURE = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)
 
 
 class FrozenDict(Mapping[str, Any]):
-    """An immutable JSON object with its keys in order. Only ``freeze`` makes one.
+    """An immutable JSON object with its keys in order. Only ``freeze`` and ``freeze_value`` make one.
 
     It equals another object exactly if their canonical bytes are equal: 1, 1.0 and True all differ.
     """
 
-    __slots__ = ("_hash", "_items")
-    _items: dict[str, Any]
-    _hash: int | None
+    __slots__ = ("_items",)
 
-    def __init__(self) -> None:
-        object.__setattr__(self, "_items", {})
-        object.__setattr__(self, "_hash", None)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"this JSON object is frozen; take plain(...) of it and change that ({name})")
+    def __init__(self, items: dict[str, Any]) -> None:
+        self._items = items
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -70,27 +61,16 @@ class FrozenDict(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._items
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):
             return NotImplemented
         return _same(self, other)
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            object.__setattr__(self, "_hash", hash(tuple(self._items.items())))
-        return self._hash or 0
+        return hash(tuple(self._items.items()))
 
     def __repr__(self) -> str:
         return f"FrozenDict({self._items!r})"
-
-    def __copy__(self) -> FrozenDict:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenDict:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _frozen_again, (plain(self),)
@@ -120,7 +100,7 @@ def freeze_value(
     try:
         return _Freezer(items_max, chars_max, signed_zero).value(value, 0)
     except _Fault as fault:
-        facts: dict[str, Any] = {"field": _dotted(fault.path)}
+        facts: dict[str, Any] = {"field": dotted(reversed(fault.path))}
         if fault.limit is None:
             raise EnvelopeError(fault.problem, **facts) from None
         raise EnvelopeTooLarge(fault.problem, **facts, limit=fault.limit, found=fault.found) from None
@@ -147,10 +127,13 @@ def read_json(
 
     Raises EnvelopeError or EnvelopeTooLarge with ``field`` as given.
     """
-    if isinstance(text, bytes):
-        text = _decoded(text, field, bytes_max)
     if len(text) > bytes_max:
-        raise too_large(field, "characters of JSON", bytes_max, len(text))
+        raise too_large(field, "bytes of JSON", bytes_max, len(text))
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError as error:
+            raise EnvelopeError.at(field, f"not UTF-8 at byte {error.start}") from None
     _check_structure(text, field, commas_max)
     try:
         return json.loads(
@@ -218,6 +201,17 @@ def quoted(text: object, most: int = _QUOTED_MAX) -> str:
     return ascii(text if len(text) <= most else text[:most] + "…")
 
 
+def dotted(path: Iterable[str | int]) -> str:
+    """A path from the outside in: ``args.files[3].name``. A foreign key is escaped and cut."""
+    steps = []
+    for step in path:
+        if isinstance(step, int):
+            steps.append(f"[{step}]")
+        else:
+            steps.append("." + (step if len(step) <= _QUOTED_MAX and step.isidentifier() else quoted(step)))
+    return "".join(steps).removeprefix(".")
+
+
 def too_large(field: str, what: str, limit: int, found: int) -> EnvelopeTooLarge:
     """The error for a value above a limit on reading."""
     return EnvelopeTooLarge.at(
@@ -283,8 +277,7 @@ class _Freezer:
 
     def array(self, values: list[Any] | tuple[Any, ...], depth: int) -> tuple[Any, ...]:
         self.enter(len(values), depth)
-        frozen = []
-        index = 0
+        frozen, index = [], 0
         try:
             for inner in values:
                 frozen.append(self.value(inner, depth))
@@ -302,16 +295,12 @@ class _Freezer:
             for key, inner in values.items():
                 if not isinstance(key, str):
                     raise _Fault(f"a key is {kind_of(key)}; keys are texts")
-                if type(key) is not str:
-                    key = str.__str__(key)
-                self.text(key)
+                key = self.text(str.__str__(key))
                 found[key] = self.value(inner, depth)
         except _Fault as fault:
             fault.path.append(key if isinstance(key, str) else kind_of(key))
             raise
-        result = FrozenDict()
-        result._items.update(sorted(found.items()))  # sorted by code point, which is also UTF-8's order
-        return result
+        return FrozenDict(dict(sorted(found.items())))  # by code point, which is also UTF-8's order
 
     def enter(self, count: int, depth: int) -> None:
         if depth > DEPTH_MAX:
@@ -364,29 +353,9 @@ def _same(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and bool(ours == theirs)
 
 
-def _dotted(path: list[str | int]) -> str:
-    """The path from the outside in: ``args.files[3].name``."""
-    steps = []
-    for step in reversed(path):
-        if isinstance(step, int):
-            steps.append(f"[{step}]")
-        else:
-            steps.append("." + (step if len(step) <= _QUOTED_MAX and step.isidentifier() else quoted(step)))
-    return "".join(steps).removeprefix(".")
-
-
-def _decoded(raw: bytes, field: str, bytes_max: int) -> str:
-    if len(raw) > bytes_max:
-        raise too_large(field, "bytes of JSON", bytes_max, len(raw))
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise EnvelopeError.at(field, f"not UTF-8 at byte {error.start}") from None
-
-
 def _check_structure(text: str, field: str, commas_max: int) -> None:
     """Refuses a text before parsing if it would make the parser recurse or allocate without limit."""
-    depth = deepest = commas = 0
+    depth = commas = 0
     for found in STRUCTURE.finditer(text):
         mark = text[found.start()]
         if mark == ",":
@@ -395,10 +364,8 @@ def _check_structure(text: str, field: str, commas_max: int) -> None:
                 raise too_large(field, "or more entries", ITEMS_MAX, commas)
         elif mark in "[{":
             depth += 1
-            if depth > deepest:
-                deepest = depth
-                if deepest > _TEXT_DEPTH_MAX:
-                    raise too_large(field, "or more levels of nesting", DEPTH_MAX, deepest)
+            if depth > _TEXT_DEPTH_MAX:
+                raise too_large(field, "or more levels of nesting", DEPTH_MAX, depth)
         elif mark in "]}":
             depth -= 1
 

@@ -43,7 +43,6 @@ from council.agents.static.actions import Argument, read_action
 from council.protocol import values
 from council.protocol.answer import find_json, mangle, markers
 from council.protocol.answer import read as control
-from council.protocol.cognition.loops import Trace, find_loops
 from council.protocol.envelope import BODY_CHARS_MAX, SUMMARY_CHARS_MAX
 from council.protocol.errors import CouncilError
 
@@ -53,6 +52,7 @@ LINTED_SECONDS_MAX = (
     2 * CPU_SECONDS_MAX + 2.0
 )  # with ruff and bandit, two processes that have a limit of their own
 GROWN_SECONDS_MAX = 3.0  # a text that costs more is not grown any further
+NONCE = "0123456789abcdef"  # of the markers that a text may hold
 KEPT = 6  # of the slowest texts of each size
 
 
@@ -89,14 +89,9 @@ def in_language(text: str, path: str) -> None:
 
 
 def marked(text: str) -> None:
-    for nonce in (None, "n0n"):
-        with contextlib.suppress(CouncilError):
-            found = markers.parse(text, nonce=nonce)
-            markers.read_verification(found)
-            for block in found:
-                with contextlib.suppress(CouncilError):
-                    markers.read_execute(block.text)
-            markers.as_text(text, nonce=nonce)
+    with contextlib.suppress(CouncilError):
+        markers.read_verification(markers.parse(text, nonce=NONCE))
+        markers.check_nonce(NONCE, text)
 
 
 def counted(text: str) -> None:
@@ -214,8 +209,8 @@ _MANGLE = said(
     r"fn:List( /string 99999999999999999999 \s p(1) a.b:c /a/b/c {/a:1} [1,2]"
 )
 _MARKS = said(
-    r"PLAN: EXECUTE: VERIFY: REFINE: EXECUTE[n0n]: PLAN[n0n]: VERIFY[n0n]: [n0n] \n \s a confidence=0.5 "
-    r"success fail tool\s{ { } \" : \r \u2028 \u200b PL AN ** > - ` ``` SEED: E : [ ] n0n EXECUTE:\sls "
+    rf"PLAN: EXECUTE: REFINE: EXECUTE[{NONCE}]: PLAN[{NONCE}]: VERIFY[{NONCE}]: [{NONCE}] \n \s a confidence=0.5 "
+    r"success fail tool\s{ { } \" : \r \u2028 \u200b PL AN ** > - ` ``` SEED: E : [ ] 0123 EXECUTE:\sls "
     r"PLAN:\sa\n \t"
 )
 _PROSE = said(
@@ -281,9 +276,6 @@ READERS: dict[str, Reader] = {
     ),
     "mangle": Reader(forgiving(mangle.parse), _MANGLE, mangle.ATOM_CHARS_MAX),
     "markers": Reader(marked, _MARKS, markers.OUTPUT_CHARS_MAX),
-    "loops": Reader(
-        lambda text: find_loops(Trace(outputs=(text, text[1:], text[2:]), errors=(text, text))), _PROSE, 2**20
-    ),
     "specials": Reader(without_specials, _PROSE, 2**20),
     "tokens": Reader(counted, _PROSE, 2**20),
     "summary": Reader(

@@ -17,7 +17,7 @@ from council.config import build_minds
 from council.config.load import CouncilConfig, SeatConfig, build_mind, describe, load
 from council.config.settings import MODEL_KEYS, MODEL_MIND, of_profile
 from council.protocol.errors import ConfigError, MindError
-from council.protocol.identity.profiles import import_config
+from council.protocol.identity.profiles import Profiles
 from council.runtime.build import rules_of
 
 URL = "http://127.0.0.1:11434/v1"
@@ -192,7 +192,7 @@ def test_a_profile_of_a_config_json_is_a_seats_keys() -> None:
         },
         "default_shard": {"model": "other", "max_output_tokens": 0},
     }
-    imported = import_config(data)
+    imported = Profiles.checked(data)
     found = SeatConfig(name="lite", base_url=URL, **of_profile(imported.profile("reviewer")))
     assert (found.model, found.temperature, found.top_p, found.max_context_tokens) == ("m", 0.2, 0.9, 30_000)
     assert (found.max_output_tokens, found.max_execution_time_s) == (6_000, 600.0)

@@ -46,4 +46,4 @@ def read(data: bytes) -> Letter:
 @functools.lru_cache(maxsize=4)  # in process each seat gets the same proposal, and Prime gets it once more
 def _trusted(data: bytes) -> Envelope:
     """Validates the envelope, but does not encode it again: the council has checked that its bytes are canonical."""
-    return codec.read(codec.unpack_array(data), data, checked=True)
+    return codec.decode(data, canonical=True)

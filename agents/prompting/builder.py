@@ -31,7 +31,7 @@ from council.agents.prompting.shorten import TEMPLATE_TOKENS, Step
 from council.agents.prompting.summary import Way, summarize
 from council.agents.prompting.texts import Texts, load_texts
 from council.protocol.answer.markers import Marker
-from council.protocol.cognition import CognitionPacket, build_packet, detect_intent
+from council.protocol.cognition import CognitionPacket, build_packet
 from council.protocol.cognition.parts import DataField, RelevantHistorySnippet
 from council.protocol.errors import CallerError, TokenBudgetError
 from council.protocol.identity.charter import (
@@ -79,17 +79,16 @@ def packet_of(
     ``history`` are turns from another source, which come first. Raises EnvelopeError.
     """
     packet = build_packet(
-        "api",
         case_text(case),
         now=now,
         new_id=new_id,
         session_id=case.proposal_id,
         time_budget_ms=max(0, int(case.time_left_s * 1000)),
-        extra_data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
+        data_fields=(DataField(key="proposal", value=case.proposal_id), *data_fields),
+        history=history,
         identity_hash=identity_hash,
     )
-    context = packet.context.model_copy(update={"relevant_history_snippet": tuple(history)})
-    return with_history(detect_intent(packet.model_copy(update={"context": context})), case.history)
+    return with_history(packet, case.history)
 
 
 class PromptBuilder:

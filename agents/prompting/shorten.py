@@ -16,7 +16,7 @@ from council.agents.prompting.prompt import Message, Overrun
 from council.agents.prompting.special_tokens import without_specials
 from council.agents.prompting.summary import MARK, Way, summarize
 from council.agents.prompting.texts import Texts
-from council.protocol.answer.markers import as_text
+from council.protocol.answer.markers import check_nonce
 from council.protocol.errors import CouncilError, EnvelopeError, TokenBudgetError
 from council.protocol.identity.charter import Counter
 from council.protocol.values import quoted, text_problem
@@ -157,10 +157,10 @@ def fresh_nonce(new_nonce: Callable[[], str], text: str) -> str:
     for _ in range(_TRIES - 1):
         nonce = new_nonce()
         try:
-            as_text(text, nonce=nonce)
+            check_nonce(nonce, text)
         except EnvelopeError:
             continue
         return nonce
     nonce = new_nonce()
-    as_text(text, nonce=nonce)
+    check_nonce(nonce, text)
     return nonce

@@ -394,7 +394,7 @@ def contradictions(values: Mapping[str, Any], seats: Sequence[str]) -> list[tupl
 def of_profile(profile: SeatProfile) -> dict[str, Any]:
     """A profile of the control-packet document's config.json, as the keys of a seat that it sets.
 
-    ``SeatConfig(name="lite", base_url=..., **of_profile(import_config(data).profile("reviewer")))``
+    ``SeatConfig(name="lite", base_url=..., **of_profile(Profiles.checked(data).profile("reviewer")))``
     """
     keys = {
         "model": profile.model,

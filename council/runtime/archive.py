@@ -25,7 +25,6 @@ import msgspec
 
 from council.core import events as ev
 from council.core.state import Closed, Granted
-from council.kinds.row import fact
 from council.protocol.errors import InternalError, Refused, StoreCorrupt
 from council.runtime.hash_index import KEY_BYTES, HashIndex, key_of
 
@@ -61,12 +60,13 @@ _DECIDED = msgspec.msgpack.Decoder(Decided)
 _NOT_LOOKED_UP = (ev.WorkFailed, ev.StreamObserved, ev.CallReserved, ev.CallSettled)
 
 
-def named_in(event: ev.Event) -> tuple[str, ...]:
+def named_in(event: ev.Event) -> list[str]:
     """The proposals that a step may look up for this event if they are decided."""
     if isinstance(event, _NOT_LOOKED_UP):
-        return ()
-    named = (fact(event, name, None) for name in ("proposal_id", "supersedes", "agreed"))
-    return tuple(filter(None, named))
+        return []
+    about = event if hasattr(event, "proposal_id") else getattr(event, event.__struct_fields__[0])
+    named = (getattr(about, name, None) for name in ("proposal_id", "supersedes", "agreed"))
+    return [each for each in named if each]
 
 
 class Archive(MutableMapping[str, Closed]):

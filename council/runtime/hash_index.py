@@ -33,6 +33,14 @@ class HashIndex:
     def __contains__(self, text: str) -> bool:
         return self._place(key_of(text))[1] >= 0
 
+    def insert(self, key: bytes, value: bytes) -> bool:
+        """Adds an entry under ``key_of`` a text, unless the key has one; whether it did."""
+        bucket, at = self._place(key)
+        if at >= 0:
+            return False
+        bucket += key + value
+        return True
+
     def put(self, key: bytes, value: bytes) -> None:
         """Adds an entry under ``key_of`` a text, or replaces its value."""
         bucket, at = self._place(key)

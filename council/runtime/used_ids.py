@@ -30,11 +30,9 @@ class UsedIds:
 
     def add(self, msg_id: str, digest: str) -> None:
         """The id is used for a message of this digest, in hex; empty for none. What it was used for first counts."""
-        if msg_id not in self._index:
-            key, value = key_of(msg_id), _shortened(digest)
-            self._index.put(key, value)
-            if self._snapshots:
-                self._new += key + value
+        key, value = key_of(msg_id), _shortened(digest)
+        if self._index.insert(key, value) and self._snapshots:
+            self._new += key + value
 
     def take_new(self) -> bytes:
         """The entries since the last time."""

@@ -47,16 +47,6 @@ class Search:
     steps: int
 
 
-def around(text: str, found: JsonInText) -> str:
-    """The text before and after an object, without the fence that it fills."""
-    before, after = text[: found.start], text[found.end :]
-    if found.fenced:
-        fence = _opening(text, found.start)
-        assert fence is not None
-        before, after = before[: len(before) - len(fence)], after.lstrip().lstrip("`~")
-    return f"{before.strip()}\n{after.strip()}".strip()
-
-
 class _Spent(Exception):
     """The search has used up its steps."""
 
@@ -135,14 +125,8 @@ class _Search:
 
 
 def _fenced(text: str, start: int, end: int) -> bool:
-    closed = _CLOSING.match(text[end : end + _FENCE_CHARS])
-    return closed is not None and _opening(text, start) is not None
-
-
-def _opening(text: str, start: int) -> str | None:
-    """The fence's line immediately before ``start``."""
+    """Whether a fence's line is immediately before ``start``, and its end at ``end``."""
     before = text[max(0, start - _FENCE_CHARS) : start]
     if start <= _FENCE_CHARS:
         before = "\n" + before
-    found = _OPENING.search(before)
-    return None if found is None else found[0].removeprefix("\n")
+    return _OPENING.search(before) is not None and _CLOSING.match(text[end : end + _FENCE_CHARS]) is not None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from council.protocol.errors import ConfigError, EnvelopeError
-from council.protocol.values import DEPTH_MAX, kind_of, quoted, text_problem
+from council.protocol.values import DEPTH_MAX, quoted, text_problem
 
 # An atom is one fact. A longer text is a document, and belongs into memory.
 ATOM_CHARS_MAX = 4_000
@@ -32,7 +32,6 @@ _BRACKETS = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}|([\s\S]))")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "`": "`", "\\": "\\", "\n": "\n"}
-_WRITTEN = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +40,17 @@ class Name:
 
     text: str
 
-    def __str__(self) -> str:
-        return self.text
 
-
-@dataclass(frozen=True, slots=True)
-class Struct:
-    """A struct: names and their values, in the names' order."""
-
-    fields: tuple[tuple[Name, Value], ...]
-
-
-Value = Name | str | int | float | tuple["Value", ...] | Struct
+# A list is a tuple, and a struct a dictionary by its names.
+Value = Name | str | int | float | tuple["Value", ...] | dict[str, "Value"]
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A ground atom. ``text`` is its canonical form, by which atoms are equal: 1 and 1.0 differ."""
+    """A ground atom."""
 
-    predicate: str = field(compare=False)
-    args: tuple[Value, ...] = field(compare=False)
-    text: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", f"{self.predicate}({', '.join(map(_written, self.args))})")
-
-    def __str__(self) -> str:
-        return self.text
+    predicate: str
+    args: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +109,9 @@ class Schema:
             found[key] = declaration
         return Schema({**self.declared, **found})
 
-    def accept(self, text: str) -> Atom:
-        """The atom in a model's update. Raises EnvelopeError if the model may not assert it."""
+    def check(self, text: str) -> None:
+        """Raises EnvelopeError unless ``text`` is an atom that a model may assert, as declared (rules 6.3, 6.4)."""
         atom = parse(text)
-        if self.reserved(atom):
-            raise EnvelopeError(
-                f"{quoted(atom.predicate)} is said by the council alone, never by a model", field="atom"
-            )
-        self.check(atom)
-        return atom
-
-    def reserved(self, atom: Atom) -> bool:
-        """Whether no model may assert it, declared or not (rules 6.4)."""
-        declaration = self.declared.get((atom.predicate, len(atom.args)))
-        return _is_reserved(atom.predicate) or (declaration is not None and declaration.reserved)
-
-    def check(self, atom: Atom) -> None:
-        """Raises EnvelopeError if the atom does not fit the declaration of its predicate (rules 6.3)."""
         name, count = atom.predicate, len(atom.args)
         declaration = self.declared.get((name, count))
         if declaration is None:
@@ -151,6 +120,10 @@ class Schema:
                 wanted = " or ".join(map(str, counts))
                 raise EnvelopeError(f"{quoted(name)} has {wanted} arguments, found {count}", field="atom")
             raise EnvelopeError(f"{quoted(name)} is not declared; declare it in a schema file", field="atom")
+        if declaration.reserved:
+            raise EnvelopeError(
+                f"{quoted(name)} may be asserted by the council alone, never by a model", field="atom"
+            )
         rows = declaration.bounds
         if not rows or any(all(map(_fits, atom.args, row)) for row in rows):
             return
@@ -240,7 +213,7 @@ def _value(node: Any) -> Value:
         case "FLOAT":
             if not math.isfinite(float(node)):
                 raise EnvelopeError(f"{quoted(str(node))} is too large a number", field="atom")
-            return float(node) + 0.0  # it also turns -0.0 into 0.0, so that equal numbers have one text
+            return float(node)
         case "VARIABLE":
             raise EnvelopeError(f"{quoted(str(node))} is a variable; an update is ground", field="atom")
         case "list":
@@ -249,16 +222,16 @@ def _value(node: Any) -> Value:
             return _struct(node)
 
 
-def _struct(node: Any) -> Struct:
-    fields: dict[str, tuple[Name, Value]] = {}
+def _struct(node: Any) -> dict[str, Value]:
+    fields: dict[str, Value] = {}
     for pair in node.children:
         label, value = map(_value, pair.children)
         if not isinstance(label, Name):
-            raise EnvelopeError("what a struct holds is named, like {/line: 7}", field="atom")
+            raise EnvelopeError("the fields of a struct are named, like {/line: 7}", field="atom")
         if label.text in fields:
-            raise EnvelopeError(f"{quoted(label.text)} stands twice in one struct", field="atom")
-        fields[label.text] = label, value
-    return Struct(tuple(fields[text] for text in sorted(fields)))
+            raise EnvelopeError(f"{quoted(label.text)} appears twice in one struct", field="atom")
+        fields[label.text] = value
+    return fields
 
 
 def _unescaped(text: str) -> str:
@@ -267,7 +240,7 @@ def _unescaped(text: str) -> str:
         if digits is not None and int(digits, 16) <= 0x10FFFF:
             return chr(int(digits, 16))
         if plain not in _ESCAPED:
-            raise EnvelopeError(f"{quoted(found[0])} is no escape", field="atom")
+            raise EnvelopeError(f"{quoted(found[0])} is not an escape", field="atom")
         return _ESCAPED[plain]
 
     text = _ESCAPE.sub(one, text)
@@ -278,22 +251,18 @@ def _unescaped(text: str) -> str:
 
 
 def _written(value: Value) -> str:
+    """The value for an error message."""
     match value:
         case Name():
             return value.text
         case str():
-            return '"' + "".join(_WRITTEN.get(letter, letter) for letter in value) + '"'
-        case int():
-            return str(value)
-        case float():
-            # Mangle requires a point also where Python writes 1e+16.
-            mantissa, exponent, power = repr(value).partition("e")
-            return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
+            return f'"{value}"'
         case tuple():
             return f"[{', '.join(map(_written, value))}]"
-        case Struct():
-            return "{" + ", ".join(f"{label}: {_written(inner)}" for label, inner in value.fields) + "}"
-    raise TypeError(f"{kind_of(value)} is no Mangle value")
+        case dict():
+            return "{" + ", ".join(f"{label}: {_written(inner)}" for label, inner in value.items()) + "}"
+        case _:
+            return str(value)
 
 
 # Declarations
@@ -335,7 +304,7 @@ def _type(node: Any) -> Type:
     if word.type == "NAME":
         return found
     if found.word not in _PARTS:
-        raise EnvelopeError(f"{quoted(found.word)} is no type; known: {', '.join(_PARTS)}", field="schema")
+        raise EnvelopeError(f"{quoted(found.word)} is not a type; known: {', '.join(_PARTS)}", field="schema")
     if len(parts) not in _PARTS[found.word]:
         raise EnvelopeError(f"{found.word} can't have {len(parts)} parts", field="schema")
     names = found.parts[:: 2 if found.word == "fn:Struct" else 1]
@@ -369,12 +338,11 @@ def _fits(value: Value, wanted: Type) -> bool:
         case "fn:List":
             return isinstance(value, tuple) and all(_fits(inner, wanted.parts[0]) for inner in value)
         case "fn:Struct":
-            if not isinstance(value, Struct):
-                return False
-            names, types = wanted.parts[::2], wanted.parts[1::2]
-            inner = {label.text: held for label, held in value.fields}
-            return inner.keys() == {name.word for name in names} and all(
-                _fits(inner[name.word], of) for name, of in zip(names, types, strict=True)
+            types = {name.word: of for name, of in zip(wanted.parts[::2], wanted.parts[1::2], strict=True)}
+            return (
+                isinstance(value, dict)
+                and value.keys() == types.keys()
+                and all(_fits(inner, types[name]) for name, inner in value.items())
             )
-        case prefix:  # a name alone stands for all names below it
+        case prefix:  # a name alone means all names below it
             return isinstance(value, Name) and value.text.startswith(f"{prefix}/")

@@ -1,37 +1,26 @@
-"""PLAN:, EXECUTE: and the other markers in a model's output: read as it streams, and told from similar text.
+"""PLAN, EXECUTE and the other markers in a model's output, read as it streams and kept apart from similar text.
 
-Knows what a marker is, what follows one, and where its block may go (GCP 7, rules 3.2-3.4). Knows nothing of models,
-stages or tools, and runs nothing.
+Knows what a marker is, and what follows one (GCP 7, rules 3.2). Knows nothing of models, stages or tools.
 
-A marker is exactly one of six words and a colon, at the start of the text or directly after a line feed. With another
-letter case, a similar letter or colon, a blank before it or another line end it is text. There are two forms:
+A marker is exactly one of six words, a nonce and a colon, ``EXECUTE[5f3a9c17e2b84d06]:``, at the start of the text or
+directly after a line feed. The nonce is made for one call and shown to that model alone, so the author of text that
+the model repeats can't have known it. A marker without it, with another, or after any other line end is text.
 
-- With a nonce, ``EXECUTE[5f3a9c17e2b84d06]:``. The nonce is made for one call and told to that model alone, so the
-  author of text that the model repeats can't have known it. A marker without it, or with another, is text.
-- Without one, ``EXECUTE:``, for output that contains no foreign text, and for programs that know no other form.
-  Foreign text must then have been quoted (``as_text``). A model that removes the quoting, or decodes what it repeats,
-  can't be told from one that means it.
-
-Neither form helps if a model was persuaded to write the marker itself. Approval, tokens and policy exist for that
+A nonce does not help if a model was persuaded to write the marker itself. Approval, tokens and policy exist for that
 case (rules 3.3).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
-from council.protocol.envelope import Action
 from council.protocol.errors import CallerError, EnvelopeError
-from council.protocol.models import unseen
-from council.protocol.values import read_json, too_large
+from council.protocol.values import too_large
 
 Marker = Literal["PLAN", "EXECUTE", "RESPONSE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"]
-Channel = Literal["cli_chat", "web_chat", "discord_chat", "council_chat", "shell", "memory"]
-Level = Literal["show", "log"]
 Outcome = Literal["success", "fail"]
 
 MARKERS: tuple[Marker, ...] = get_args(Marker)
@@ -43,38 +32,14 @@ BLOCKS_MAX = 1_000
 _NONCE = re.compile(r"[0-9a-f]{16,64}")
 # Whitespace between a marker and its text; other blanks belong to the text.
 _BLANKS = " \t\r\n"
-# Every character that some reader or model treats as a line end.
-_LINE_ENDS = re.compile("\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-QUOTE = "> "
-TOOL_PATTERN = r"[A-Za-z_][A-Za-z0-9_.:/-]{0,199}"
-
-# rules 3.4, GCP 7.2: where a block may go. A block goes nowhere else.
-DESTINATIONS: Mapping[Marker, Mapping[Channel, Level]] = MappingProxyType(
-    {
-        "PLAN": MappingProxyType({"cli_chat": "log", "council_chat": "show"}),
-        "EXECUTE": MappingProxyType({"shell": "show"}),
-        "RESPONSE": MappingProxyType({"cli_chat": "show", "web_chat": "show", "discord_chat": "show"}),
-        "THOUGHT_SEED": MappingProxyType({"council_chat": "show", "memory": "show"}),
-        "INTERRUPT": MappingProxyType(
-            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
-        ),
-        "VERIFY": MappingProxyType(
-            {"cli_chat": "show", "web_chat": "show", "discord_chat": "show", "council_chat": "show"}
-        ),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The text after one marker, stripped. Text before the first marker is RESPONSE.
-
-    ``inside`` is the kind of the enclosing block of a THOUGHT_SEED.
-    """
+    """The text after one marker, stripped. Text before the first marker is RESPONSE."""
 
     marker: Marker
     text: str
-    inside: Marker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +49,6 @@ class BlockPiece:
     block: int
     marker: Marker
     text: str
-    inside: Marker | None = None
 
 
 class MarkerStream:
@@ -94,11 +58,11 @@ class MarkerStream:
     ``close``, it reads no more.
     """
 
-    def __init__(self, nonce: str | None) -> None:
-        """``nonce`` is the one of this call's markers, or None for the form without. Raises EnvelopeError."""
-        self._heads = tuple((marker, marker_head(marker, nonce)) for marker in MARKERS)
-        self._firsts = frozenset(head[0] for _, head in self._heads)
-        self._head_chars = max(len(head) for _, head in self._heads)
+    def __init__(self, nonce: str) -> None:
+        """``nonce`` is the one of this call's markers. Raises EnvelopeError for an invalid one."""
+        self._heads = tuple(marker_head(marker, nonce) for marker in MARKERS)
+        self._head = re.compile(rf"({'|'.join(MARKERS)})\[{nonce}\]:")
+        self._head_chars = max(map(len, self._heads))
         self._held = ""  # the beginning of a line that may become a marker
         self._at_line_start = True
         self._block: BlockPiece | None = None
@@ -131,15 +95,15 @@ class MarkerStream:
         written = at = 0
         while at < len(text):
             if self._at_line_start:
-                marker, head_chars = self._marker_at(text, at)
-                if marker is None and not is_last and self._may_become(text, at):
+                head = self._head.match(text, at)
+                if head is None and not is_last and self._may_become(text, at):
                     break
-                if marker is not None or self._seed is not None:
+                if head is not None or self._seed is not None:
                     self._write(text[written:at], pieces)
                     written = at
-                if marker is not None:
-                    self._open(marker, pieces)
-                    written = at = at + head_chars
+                if head is not None:
+                    self._open(cast(Marker, head[1]), pieces)
+                    written = at = head.end()
                     self._at_line_start = False
                     continue
                 if self._seed is not None and not self._goes_on_with_seed(text[at]):
@@ -151,18 +115,9 @@ class MarkerStream:
         self._held = text[at:]
         return pieces
 
-    def _marker_at(self, text: str, at: int) -> tuple[Marker | None, int]:
-        if text[at] in self._firsts:
-            for marker, head in self._heads:
-                if text.startswith(head, at):
-                    return marker, len(head)
-        return None, 0
-
     def _may_become(self, text: str, at: int) -> bool:
         """Whether the existing part of a line may be the beginning of a marker."""
-        if len(text) - at >= self._head_chars or text[at] not in self._firsts:
-            return False
-        return any(head.startswith(text[at:]) for _, head in self._heads)
+        return len(text) - at < self._head_chars and any(head.startswith(text[at:]) for head in self._heads)
 
     def _goes_on_with_seed(self, first: str) -> bool:
         """Whether a line with this beginning belongs to the seed: a seed is one line, and indented lines below it."""
@@ -172,12 +127,9 @@ class MarkerStream:
         if self._count == BLOCKS_MAX:
             self._closed = True
             raise too_large("output", "or more blocks of a model's answer", BLOCKS_MAX, BLOCKS_MAX + 1)
-        # rules 3.2: only THOUGHT_SEED may be inside another block, which continues after it.
-        inside: Marker | None = None
-        if marker == "THOUGHT_SEED":
-            inside = "RESPONSE" if self._block is None else self._block.marker
-        opened = BlockPiece(self._count, marker, "", inside)
+        opened = BlockPiece(self._count, marker, "")
         self._count += 1
+        # rules 3.2: only a seed may be inside another block, which continues after it.
         if marker == "THOUGHT_SEED":
             self._seed, self._seed_is_blank = opened, True
         else:
@@ -195,13 +147,11 @@ class MarkerStream:
             into = self._open("RESPONSE", pieces)  # rules 3.2: text before the first marker
         elif into is self._seed and text.strip(_BLANKS):
             self._seed_is_blank = False
-        pieces.append(BlockPiece(into.block, into.marker, text, into.inside))
+        pieces.append(BlockPiece(into.block, into.marker, text))
 
 
-def marker_head(marker: Marker, nonce: str | None) -> str:
+def marker_head(marker: Marker, nonce: str) -> str:
     """A marker, as it must be written at the start of a line. Raises EnvelopeError for an invalid nonce."""
-    if nonce is None:
-        return f"{marker}:"
     if not _NONCE.fullmatch(nonce):
         raise EnvelopeError.at("nonce", "expected 16 to 64 lower-case hex digits, made anew for each call")
     return f"{marker}[{nonce}]:"
@@ -215,68 +165,27 @@ def blocks(pieces: Iterable[BlockPiece]) -> tuple[Block, ...]:
         begun.setdefault(piece.block, piece)
         texts.setdefault(piece.block, []).append(piece.text)
     return tuple(
-        Block(piece.marker, "".join(texts[number]).strip(_BLANKS), piece.inside)
-        for number, piece in begun.items()
+        Block(piece.marker, "".join(texts[number]).strip(_BLANKS)) for number, piece in begun.items()
     )
 
 
-def parse(text: str, *, nonce: str | None) -> tuple[Block, ...]:
+def parse(text: str, *, nonce: str) -> tuple[Block, ...]:
     """The blocks of a whole answer; ``nonce`` as for MarkerStream. Raises EnvelopeError, EnvelopeTooLarge."""
     stream = MarkerStream(nonce)
     return blocks([*stream.feed(text), *stream.close()])
 
 
-def as_text(text: str, *, nonce: str | None) -> str:
-    """Foreign text in a form for a prompt, so that a repetition of it holds no marker (rules 3.2).
+def check_nonce(nonce: str, text: str) -> None:
+    """Raises EnvelopeError for an invalid nonce, and for one that foreign text for the same prompt holds.
 
-    With a nonce it stays word for word (rules 2.2), but must not hold that nonce. Without one, each of its lines, by
-    any reader's line ends, begins with ``> ``. Raises EnvelopeError: then use another nonce.
+    The text itself stays word for word (rules 2.2).
     """
-    if nonce is None:
-        return QUOTE + _LINE_ENDS.sub(lambda end: end[0] + QUOTE, text)
     marker_head("PLAN", nonce)
     if nonce in text.casefold():
-        raise EnvelopeError.at("nonce", "stands in the text that it is to be told from; make another")
-    return text
+        raise EnvelopeError.at("nonce", "is in the text that it must tell apart; make another")
 
 
-# What stands in a block
-
-
-@dataclass(frozen=True, slots=True)
-class CommandLine:
-    """An EXECUTE without a tool: one line for a shell, as it was written."""
-
-    line: str
-
-
-# A brace before a key or a closing brace begins JSON; ``echo {a,b}`` and ``awk {print}`` are command lines.
-_TOOL_CALL = re.compile(rf"({TOOL_PATTERN})[ \t\r\n]*(\{{[ \t\r\n]*[\"}}].*)", re.DOTALL)
-
-
-def read_execute(text: str) -> Action | CommandLine:
-    """The request of an EXECUTE block: ``tool-name {json arguments}`` or a command line (rules 3.3).
-
-    It is a request, not a permission. Text that looks like a tool's call is never read as a command line, even if it
-    is invalid. A command line holds no characters that its approver can't see. Raises EnvelopeError,
-    EnvelopeTooLarge.
-    """
-    text = text.strip(_BLANKS)
-    call = _TOOL_CALL.fullmatch(text)
-    if call is not None:
-        return Action.checked({"tool": call[1], "args": read_json(call[2], field="execute.args")})
-    if not text:
-        problem = "is empty; expected `tool-name {json arguments}` or a command line"
-    elif "\n" in text:
-        problem = (
-            f"has {text.count(chr(10)) + 1} lines; a command line is one, and each has a marker of its own"
-        )
-    elif (found := unseen(text)) is not None:
-        problem = f"holds {found}, which nobody sees; write the command line without"
-    else:
-        return CommandLine(text)
-    raise EnvelopeError.at("execute", problem)
-
+# The result of Verify
 
 # The word must end there: ``success/fail`` and ``success or fail`` repeat the question.
 _RESULT = re.compile(r"(success|succeeded|passed|fail|failed|failure)(?![\w/|-])(?!\s+or\b)", re.IGNORECASE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from council.protocol.answer.sections import (
     ATOMS_MAX,
     NAMES_MAX,
     OPERATIONS_MAX,
-    SHARD_TYPES,
     TRACE_CHARS_MAX,
     TRANSITIONS_MAX,
     VERBS,
@@ -34,12 +33,11 @@ from council.protocol.answer.sections import (
     Section,
     SelfCorrection,
     StateTransition,
-    as_data,
 )
 from council.protocol.envelope import REASON_CHARS_MAX, RiskLevel, VoteWord
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import malformed
-from council.protocol.values import NoValue, freeze, items_of, kind_of, quoted, text_problem
+from council.protocol.values import NoValue, freeze, items_of, kind_of, plain, quoted, text_problem
 
 # rules 6.1
 DEPTH_MAX = 200
@@ -86,7 +84,7 @@ class Reading:
     """The result of reading an answer.
 
     ``parse_confidence`` says how it was found (rules 6.1). ``confidence`` is the packet's own, also if the rest of
-    its section could not be read. ``contested``: the text held several answers with different ballots; ask again.
+    its section could not be read.
     """
 
     packet: ControlPacket
@@ -94,9 +92,7 @@ class Reading:
     ballot: Ballot | None
     parse_confidence: float
     confidence: float | None = None
-    atoms: tuple[mangle.Atom, ...] = ()
     warnings: tuple[str, ...] = ()
-    contested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,6 @@ class Weighed:
     confidence: float
     risk_level: RiskLevel
     asks_human: bool
-    learning_signals: LearningSignals | None
 
 
 def weigh(reading: Reading) -> Weighed | None:
@@ -137,7 +132,6 @@ def weigh(reading: Reading) -> Weighed | None:
         confidence=min(stated),
         risk_level=risk,
         asks_human=gates is not None and gates.requires_user_approval,
-        learning_signals=packet.learning_signals,
     )
 
 
@@ -148,66 +142,50 @@ def read(text: str, schema: mangle.Schema | None = None) -> Reading:
     built-in one. If a section that may affect the ballot is invalid, its gate is closed: the packet then requires a
     user's approval.
     """
-    notes = _Notes()
+    notes: list[str] = []
     text = _clean(text).strip().strip("\ufeff").strip()
     choice = _choose(text, notes)
     if choice is None:
-        return Reading(ControlPacket(), _surface_of(text, notes), None, 0.5, warnings=notes.listed())
-    answer = choice.found.value
+        surface = _cut(text, SURFACE_CHARS_MAX, "surface_response", notes)
+        return Reading(ControlPacket(), surface, None, 0.5, warnings=_listed(notes))
+    found, parse_confidence, contested = choice
     reader = _Reader(notes, schema or mangle.shipped())
-    if choice.contested:
+    if contested:
         reader.unknown.append("which of several ballots is meant")
-    packet = reader.packet(answer)
+    packet = reader.packet(found.value)
     return Reading(
         packet=packet,
-        surface=_surface(text, choice.found, notes),
-        ballot=reader.one(Ballot, answer.get("ballot"), "ballot"),
-        parse_confidence=choice.confidence,
+        surface=reader.surface(found.value),
+        ballot=reader.one(Ballot, found.value.get("ballot"), "ballot"),
+        parse_confidence=parse_confidence,
         confidence=reader.confidence,
-        atoms=tuple(reader.atoms),
-        warnings=notes.listed(),
-        contested=choice.contested,
+        warnings=_listed(notes),
     )
 
 
 # Finding the answer
 
 
-class _Notes:
+def _listed(notes: Sequence[str]) -> tuple[str, ...]:
     """The warnings, up to a limit."""
-
-    def __init__(self) -> None:
-        self._told: list[str] = []
-        self._more = 0
-
-    def add(self, note: str) -> None:
-        if len(self._told) < WARNINGS_MAX:
-            self._told.append(note)
-        else:
-            self._more += 1
-
-    def listed(self) -> tuple[str, ...]:
-        return (*self._told, f"and {self._more:,} more") if self._more else tuple(self._told)
+    more = len(notes) - WARNINGS_MAX
+    return (*notes[:WARNINGS_MAX], f"and {more:,} more") if more > 0 else tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """The object that counts as the answer."""
+def _choose(text: str, notes: list[str]) -> tuple[find_json.JsonInText, float, bool] | None:
+    """The answer in a text: the whole text, else a fenced block, else an object in prose (rules 6.1).
 
-    found: find_json.JsonInText
-    confidence: float
-    contested: bool
-
-
-def _choose(text: str, notes: _Notes) -> _Choice | None:
-    """The answer in a text: the whole text, else a fenced block, else an object in prose (rules 6.1)."""
+    With it come its confidence, and whether the text holds another answer with another ballot.
+    """
     if len(text) > ANSWER_BYTES_MAX or (not text.isascii() and len(text.encode()) > ANSWER_BYTES_MAX):
-        notes.add(f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes, and taken for a surface response")
+        notes.append(
+            f"the answer is longer than {ANSWER_BYTES_MAX:,} bytes, and taken for a surface response"
+        )
         return None
     search = find_json.find_objects(text, lambda value: not _KEYS.isdisjoint(value), DEPTH_MAX)
     found = search.found
     if len(found) == 1 and (found[0].start, found[0].end) == (0, len(text)):
-        return _Choice(found[0], 1.0, False)
+        return found[0], 1.0, False
     # An example in prose may hold one of the keys; an answer holds both.
     found = tuple(
         one for one in found if one.fenced or {"control_packet", "surface_response"} <= one.value.keys()
@@ -215,37 +193,17 @@ def _choose(text: str, notes: _Notes) -> _Choice | None:
     fenced = [one for one in found if one.fenced]
     if not found or search.steps > find_json.STEPS_MAX:
         why = search.problem or ("it holds no control packet" if text else "it is empty")
-        notes.add(f"the answer is taken for a surface response: {why}")
+        notes.append(f"the answer is taken for a surface response: {why}")
         return None
     chosen = (fenced or found)[-1]
     contested = any(one.value.get("ballot") != chosen.value.get("ballot") for one in found)
     if len(found) > 1:
         which = "last" if chosen is found[-1] else "last in a fence"
-        notes.add(
+        notes.append(
             f"the answer holds {len(found)} control packets, of which the {which} is read"
             + ("; their ballots differ" if contested else "")
         )
-    return _Choice(chosen, 0.95 if fenced else 0.85, contested)
-
-
-def _surface(text: str, found: find_json.JsonInText, notes: _Notes) -> str:
-    """The answer's text for the user. It is never lost: a value that is not text is shown as it came."""
-    value = found.value.get("surface_response")
-    if isinstance(value, str):
-        return _surface_of(_clean(value), notes)
-    if isinstance(value, NoValue):
-        notes.add(f"surface_response: {value.problem}; the whole answer is shown")
-        return _surface_of(text, notes)
-    if value is None:
-        notes.add("surface_response: is missing; what stands around the control packet is taken for it")
-        return _surface_of(find_json.around(text, found), notes)
-    notes.add(f"surface_response: expected a text, found {kind_of(value)}, which is shown as JSON")
-    shown = json.dumps(value, ensure_ascii=False, default=lambda broken: broken.problem)
-    return _surface_of(_clean(shown), notes)
-
-
-def _surface_of(text: str, notes: _Notes) -> str:
-    return _cut(text, SURFACE_CHARS_MAX, "surface_response", notes)
+    return chosen, 0.95 if fenced else 0.85, contested
 
 
 def _clean(text: str) -> str:
@@ -253,10 +211,10 @@ def _clean(text: str) -> str:
     return text if text_problem(text) is None else _HALF.sub("\ufffd", text.replace("\0", "\ufffd"))
 
 
-def _cut(text: str, most: int, where: str, notes: _Notes) -> str:
+def _cut(text: str, most: int, where: str, notes: list[str]) -> str:
     if len(text) <= most:
         return text
-    notes.add(f"{where}: {len(text):,} characters, cut to {most:,}")
+    notes.append(f"{where}: {len(text):,} characters, cut to {most:,}")
     note = f"\n[cut: there were {len(text):,} characters]"
     return text[: most - len(note)] + note
 
@@ -267,10 +225,9 @@ def _cut(text: str, most: int, where: str, notes: _Notes) -> str:
 class _Reader:
     """Reads one answer's packet, each section separately, and collects unknown keys and warnings."""
 
-    def __init__(self, notes: _Notes, schema: mangle.Schema) -> None:
+    def __init__(self, notes: list[str], schema: mangle.Schema) -> None:
         self.notes = notes
         self.schema = schema
-        self.atoms: list[mangle.Atom] = []
         self.confidence: float | None = None
         self.unknown: list[str] = []
         self._marks = 0
@@ -285,15 +242,26 @@ class _Reader:
                     fields[name] = kept
             for name in _REQUIRED:
                 if raw.get(name) is None:
-                    self.notes.add(f"{name}: is missing")
+                    self.notes.append(f"{name}: is missing")
             self._fit(fields)
         elif raw is None:
-            self.notes.add("control_packet: is missing")
+            self.notes.append("control_packet: is missing")
         else:
             self._fault("control_packet", raw, "an object")
             self.unknown.append("control_packet")
         self._close_gate(fields)
         return ControlPacket.model_validate(fields)
+
+    def surface(self, answer: Mapping[str, Any]) -> str:
+        """The text for the user. Text around the object is not part of it."""
+        value = answer.get("surface_response")
+        if isinstance(value, str):
+            return _cut(_clean(value), SURFACE_CHARS_MAX, "surface_response", self.notes)
+        if value is None:
+            self.notes.append("surface_response: is missing")
+        else:
+            self._fault("surface_response", value, "a text")
+        return ""
 
     def one(self, kind: type[Any], value: object, where: str) -> Any:
         """``value`` as a section of this kind, or None with a warning."""
@@ -308,7 +276,7 @@ class _Reader:
             problem = f"{fault.field}: {fault.message}"
         except ValidationError as error:
             problem = "; ".join(malformed(error).problems[:_PROBLEMS_MAX])
-        self.notes.add(f"{where}.{problem}; dropped")
+        self.notes.append(f"{where}.{problem}; dropped")
         return None
 
     def _section(self, name: str, value: Any) -> Any:
@@ -326,7 +294,7 @@ class _Reader:
         try:
             return freeze({name: value})[name]
         except EnvelopeError as fault:
-            self.notes.add(f"{fault.field}: {fault.message}; dropped")
+            self.notes.append(f"{fault.field}: {fault.message}; dropped")
             return None
 
     def _items(self, name: str, value: Any) -> tuple[Section, ...] | None:
@@ -350,8 +318,6 @@ class _Reader:
             self._intent(found, value)
         elif found is None and name in _BEARING:
             self.unknown.append(name)
-        if isinstance(found, ExecutionMetadata) and found.shard_type not in (None, *SHARD_TYPES):
-            self.notes.add(f"{name}.shard_type: {quoted(found.shard_type)} is none known; kept")
         return found
 
     def _intent(self, found: Section | None, value: Any) -> None:
@@ -363,50 +329,51 @@ class _Reader:
             self.unknown.append("intent_classification.confidence")
         if isinstance(found, IntentClassification) and found.verb not in VERBS[found.category]:
             others = [category for category, verbs in VERBS.items() if found.verb in verbs]
-            what = f"is of {others[0]}, not {found.category}" if others else "is no known verb"
-            self.notes.add(f"intent_classification.verb: {quoted(found.verb)} {what}; kept")
+            what = f"is of {others[0]}, not {found.category}" if others else "is not a known verb"
+            self.notes.append(f"intent_classification.verb: {quoted(found.verb)} {what}; kept")
 
     def _list(self, name: str, value: Any, most: int) -> list[Any]:
         if not isinstance(value, list):
             self._fault(name, value, "an array")
             return []
         if len(value) > most:
-            self.notes.add(f"{name}: {len(value):,} entries, of which the first {most:,} are read")
+            self.notes.append(f"{name}: {len(value):,} entries, of which the first {most:,} are read")
         return value[:most]
 
     def _updates(self, value: Any) -> tuple[str, ...] | None:
-        found = []
-        for index, item in enumerate(self._list("mangle_updates", value, ATOMS_MAX)):
-            atom = self._atom(item, f"mangle_updates[{index}]")
-            if atom is not None:
-                self.atoms.append(atom)
-                found.append(item)
-        return tuple(found) if isinstance(value, list) else None
+        found = tuple(
+            text
+            for index, text in enumerate(self._list("mangle_updates", value, ATOMS_MAX))
+            if self._is_atom(text, f"mangle_updates[{index}]")
+        )
+        return found if isinstance(value, list) else None
 
-    def _atom(self, text: Any, where: str) -> mangle.Atom | None:
+    def _is_atom(self, text: Any, where: str) -> bool:
+        """Whether it is an atom that a model may state; if not, with a warning."""
         if not isinstance(text, str):
             self._fault(where, text, "a text")
-            return None
+            return False
         try:
             if len(text) <= mangle.ATOM_CHARS_MAX:  # a longer one costs nothing, because it is refused unread
                 self._marks += len(_MARK.findall(text))
             if self._marks > MARKS_MAX:
                 raise EnvelopeError(f"more than {MARKS_MAX:,} commas and brackets in all atoms", field=where)
-            return self.schema.accept(text)
+            self.schema.check(text)
         except EnvelopeError as fault:
-            self.notes.add(f"{where}: {fault.message}; dropped")
-            return None
+            self.notes.append(f"{where}: {fault.message}; dropped")
+            return False
+        return True
 
     def _moves(self, found: StateTransition, where: str) -> bool:
         """Whether both its ends are atoms that a model may state."""
         ends = (("from", found.from_), ("to", found.to))
-        return all(not text.strip() or self._atom(text, f"{where}.{name}") is not None for name, text in ends)
+        return all(not text.strip() or self._is_atom(text, f"{where}.{name}") for name, text in ends)
 
     def _fault(self, where: str, value: object, expected: str) -> None:
         problem = (
             value.problem if isinstance(value, NoValue) else f"expected {expected}, found {kind_of(value)}"
         )
-        self.notes.add(f"{where}: {problem}; dropped")
+        self.notes.append(f"{where}: {problem}; dropped")
 
     def _fit(self, fields: dict[str, Any]) -> None:
         """Drops what an envelope can't carry, in order of importance; all unknown keys together."""
@@ -416,23 +383,22 @@ class _Reader:
                 return
             dropped = [name for name in names if fields.pop(name, None) is not None]
             for name in dropped:
-                self.notes.add(f"{quoted(name)}: dropped, as the packet is larger than an envelope carries")
+                self.notes.append(
+                    f"{quoted(name)}: dropped, as the packet is larger than an envelope carries"
+                )
             self.unknown.extend(name for name in dropped if name in _BEARING)
-            if "mangle_updates" in dropped:
-                self.atoms.clear()
 
     def _close_gate(self, fields: dict[str, Any]) -> None:
         if self.unknown:
-            gates = {} if "safety_gates" not in fields else as_data(fields["safety_gates"])
+            gates = fields["safety_gates"].data() if "safety_gates" in fields else {}
             fields["safety_gates"] = {**gates, "requires_user_approval": True}
             what = ", ".join(self.unknown)
-            self.notes.add(f"safety_gates: a user's approval is required, as this is not known: {what}")
+            self.notes.append(f"safety_gates: a user's approval is required, as this is not known: {what}")
 
 
 def _fits(fields: Mapping[str, Any]) -> bool:
-    data = {name: as_data(value) for name, value in fields.items()}
     try:
-        freeze(data)
+        data = plain(ControlPacket.model_validate(fields).data())
     except EnvelopeError:
         return False
     return len(json.dumps(data, ensure_ascii=False).encode()) <= PACKET_BYTES_MAX

@@ -1,14 +1,13 @@
-"""The shapes of an answer: the ten sections of a control packet 1.2.0, and the ballot beside it.
+"""The fields of an answer and their limits: the ten sections of a control packet 1.2.0, and the ballot beside it.
 
-Knows fields and limits. Knows neither how they are found in a text, nor their effect on a ballot.
+``read`` finds them in a text, and applies them to a ballot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     ConfigDict,
@@ -26,16 +25,14 @@ from council.protocol.models import (
     NotNegative,
     Open,
     refusal,
-    time_text,
 )
 from council.protocol.packet import Moment, Word
-from council.protocol.values import FrozenDict, freeze, plain
+from council.protocol.values import FrozenDict, freeze
 
 # rules 6.1
 ATOMS_MAX = 2_000
 OPERATIONS_MAX = 500
 TRACE_CHARS_MAX = 50_000
-# As many as operations: somebody reads each of them.
 TRANSITIONS_MAX = 500
 # Files, dependencies and tests of one change; a path has about a hundred characters.
 NAMES_MAX = 1_000
@@ -56,7 +53,6 @@ VERBS: Mapping[str, frozenset[str]] = MappingProxyType(
         }.items()
     }
 )
-SHARD_TYPES = ("coder", "tester", "reviewer", "researcher", "main")
 
 
 Text = Annotated[str, Length(TEXT_CHARS_MAX)]
@@ -75,7 +71,7 @@ class Section(Open):
 
     def data(self) -> FrozenDict:
         """The section as a frozen JSON object for an envelope: the given fields only."""
-        return freeze(as_data(self))
+        return freeze(self.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 class IntentClassification(Section):
@@ -127,7 +123,7 @@ class StateTransition(Section):
     @classmethod
     def _one_beginning(cls, value: object) -> object:
         if isinstance(value, dict) and {"from", "from_"} <= value.keys():
-            raise refusal("stands beside from", field="from_")
+            raise refusal("is given beside from", field="from_")
         return value
 
 
@@ -187,17 +183,3 @@ class Ballot(Section):
     confidence: Confidence
     risk_level: RiskLevel
     proposal_id: MsgId | None = None
-
-
-def as_data(value: Any) -> Any:
-    """A section, or a value in one, as JSON values; of a section, the given fields."""
-    if isinstance(value, Section):
-        fields = type(value).model_fields
-        given = [name for name in fields if name in value.model_fields_set]
-        known = {fields[name].alias or name: as_data(getattr(value, name)) for name in given}
-        return known | {key: plain(inner) for key, inner in value.__pydantic_extra__.items()}
-    if isinstance(value, tuple):
-        return [as_data(inner) for inner in value]
-    if isinstance(value, datetime):
-        return time_text(value)
-    return plain(value)

@@ -1,54 +1,12 @@
-"""CognitionPacket v0.3, the work unit that a seat gets: its parts, construction, life cycle and watchers.
+"""CognitionPacket v0.3, the work unit that a seat gets.
 
-What to read first: ``packet`` (reading, writing, hashes), ``parts`` (every field), ``factory`` (``build_packet``),
-``states`` and ``tools`` (the two machines), ``lifecycle`` (intent, knowledge, dispatch), ``loops``, ``goals``.
+What to read first: ``packet`` (reading, writing, hashes, ``build_packet``), ``parts`` (every field), ``knowledge``
+(which turns of a history it needs).
 """
 
 from __future__ import annotations
 
-from council.protocol.cognition.factory import SOURCES, build_packet
-from council.protocol.cognition.goals import adopt_goal, follow_goal
-from council.protocol.cognition.lifecycle import add_knowledge, detect_intent, dispatch
-from council.protocol.cognition.loops import Loop, Trace, find_loops, watch
-from council.protocol.cognition.packet import READ_ONLY_ACTIONS, CognitionPacket
-from council.protocol.cognition.states import advance, complete
-from council.protocol.cognition.tools import (
-    answer_tool,
-    record_result,
-    reinject,
-    request_tool,
-    review_tool,
-    select_tool,
-    skip_tool,
-)
-from council.protocol.cognition.vocabulary import DECISION_OF, VOTE_OF, PacketState, SystemTask, schema_id
+from council.protocol.cognition.knowledge import add_knowledge
+from council.protocol.cognition.packet import CognitionPacket, build_packet
 
-__all__ = [
-    "DECISION_OF",
-    "READ_ONLY_ACTIONS",
-    "SOURCES",
-    "VOTE_OF",
-    "CognitionPacket",
-    "Loop",
-    "PacketState",
-    "SystemTask",
-    "Trace",
-    "add_knowledge",
-    "adopt_goal",
-    "advance",
-    "answer_tool",
-    "build_packet",
-    "complete",
-    "detect_intent",
-    "dispatch",
-    "find_loops",
-    "follow_goal",
-    "record_result",
-    "reinject",
-    "request_tool",
-    "review_tool",
-    "schema_id",
-    "select_tool",
-    "skip_tool",
-    "watch",
-]
+__all__ = ["CognitionPacket", "add_knowledge", "build_packet"]

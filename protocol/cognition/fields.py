@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import Enum
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from council.protocol.errors import EnvelopeError
-from council.protocol.models import AS_PLAIN, AS_TUPLE, Open, json_value, refusal
-from council.protocol.values import INT_MAX, INT_MIN, JSON_BYTES_MAX, FrozenDict, kind_of, plain
+from council.protocol.models import AS_PLAIN, AS_TUPLE, JSON_VALUE, Open, refusal
+from council.protocol.values import INT_MAX, INT_MIN, kind_of
 
 T = TypeVar("T")
 
@@ -29,7 +28,7 @@ def _number(value: object) -> Any:
         if not INT_MIN <= value <= INT_MAX:
             raise PydanticCustomError("number", "must be a number that 64 bits hold")
     elif not math.isfinite(value):
-        raise PydanticCustomError("number", "NaN and infinities are no numbers here")
+        raise PydanticCustomError("number", "must be finite, found NaN or an infinity")
     return value
 
 
@@ -40,10 +39,10 @@ def _object(value: object) -> Any:
 
 
 Whole = Annotated[int, Field(ge=INT_MIN, le=INT_MAX)]
-Number = Annotated[float, PlainValidator(_number, json_schema_input_type=float)]
-JsonObject = Annotated[
-    Mapping[str, Any], json_value(JSON_BYTES_MAX, JSON_BYTES_MAX), AfterValidator(_object), AS_PLAIN
+Number = Annotated[
+    float, PlainValidator(_number, json_schema_input_type=float), PlainSerializer(lambda number: number)
 ]
+JsonObject = Annotated[Mapping[str, Any], JSON_VALUE, AfterValidator(_object), AS_PLAIN]
 Many = Annotated[tuple[T, ...], AS_TUPLE]
 # By its exact value: neither in another case nor by the member's name.
 BY_VALUE = Field(strict=False)
@@ -61,17 +60,4 @@ class Part(Open):
 
     def to_dict(self) -> dict[str, Any]:
         """The part as new JSON values: fields in order, null for None, unknown keys last."""
-        known = {name: _plain(getattr(self, name)) for name in type(self).model_fields}
-        return known | {key: plain(value) for key, value in self.__pydantic_extra__.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Part):
-        return value.to_dict()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, FrozenDict):
-        return plain(value)
-    if isinstance(value, tuple):
-        return [_plain(inner) for inner in value]
-    return value
+        return self.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""CognitionPacket v0.3, what a seat is given to think about: reading, writing, hashes, budget and safety.
+"""CognitionPacket v0.3, what a seat is given to think about: reading, writing and hashes.
 
 Knows nothing of clocks or models. If a packet has no time, its reader passes ``now``. Packets of other programs are
 kept unchanged: known fields are checked, and unknown ones are kept.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from council.protocol.cognition.parts import (
     Content,
     Context,
     Council,
+    DataField,
     GoalState,
     Governance,
     Header,
@@ -24,32 +26,18 @@ from council.protocol.cognition.parts import (
     LoopState,
     Metrics,
     Reasoning,
+    RelevantHistorySnippet,
     Response,
     Status,
     ToolRoutingState,
 )
-from council.protocol.cognition.vocabulary import VERSION
+from council.protocol.cognition.vocabulary import VERSION, OutputDestination, PacketState, SystemTask
 from council.protocol.errors import EnvelopeError
 from council.protocol.models import LongText as Text
-from council.protocol.values import JSON_BYTES_MAX, read_object, too_large
+from council.protocol.values import JSON_BYTES_MAX, quoted, read_object, too_large
 
-# Actions that only read, and nothing outside. Only these need no permission.
-READ_ONLY_ACTIONS = frozenset(
-    [
-        "read_file",
-        "list_dir",
-        "list_files",
-        "list_tree",
-        "find_files",
-        "find_relevant_documents",
-        "world_state",
-        "memory_status",
-        "memory_query",
-        "query_knowledge",
-        "fragment_read",
-        "fragment_list_pending",
-    ]
-)
+# GCP 4.1.1: a packet's id has 8 characters.
+PACKET_ID_CHARS = 8
 
 
 class CognitionPacket(Part):
@@ -104,24 +92,6 @@ class CognitionPacket(Part):
         governance = self.governance.model_copy(update={"signatures": signatures})
         return self.model_copy(update={"governance": governance})
 
-    def check_token_budget(self) -> bool:
-        """Whether the projected answer leaves the reserved buffer of its model's output free.
-
-        True if the buffer, the output's limit or the projection is missing or 0.
-        """
-        model = self.header.model
-        projected = self.metrics.token_usage.projected_tokens
-        if not (projected and model.response_buffer_tokens and model.max_output_tokens):
-            return True
-        return projected <= model.max_output_tokens - model.response_buffer_tokens
-
-    def is_execution_safe(self) -> bool:
-        """Whether none of its actions needs a permission, or they are permitted by a whitelist."""
-        safety = self.governance.safety
-        if safety.execution_allowed and safety.allowed_commands_whitelist_id is not None:
-            return True
-        return all(action.action_type in READ_ONLY_ACTIONS for action in self.response.sidecar_actions)
-
 
 def moment(now: datetime) -> str:
     """A time in a packet's form: ISO 8601 in UTC, to the microsecond. Raises EnvelopeError for a naive one."""
@@ -133,6 +103,58 @@ def moment(now: datetime) -> str:
 def _times(now: datetime) -> dict[str, str]:
     wall = str(now.replace(tzinfo=None)).encode()
     return {"datetime": moment(now), "sub_id": hashlib.md5(wall, usedforsecurity=False).hexdigest()[:8]}
+
+
+def build_packet(
+    prompt: str,
+    *,
+    now: datetime,
+    new_id: Callable[[], str],
+    session_id: str,
+    time_budget_ms: int,
+    data_fields: Sequence[DataField] = (),
+    history: Sequence[RelevantHistorySnippet] = (),
+    identity_hash: str | None = None,
+) -> CognitionPacket:
+    """A new packet for a council to decide on, with ``prompt`` word for word and the defaults of the document's API.
+
+    ``new_id`` gives lower-case hex digits, of which 8 are used. ``identity_hash`` is kept in the governance block
+    (rules 7.1). Raises EnvelopeError.
+    """
+    packet_id = new_id()[:PACKET_ID_CHARS]
+    if not re.fullmatch(f"[0-9a-f]{{{PACKET_ID_CHARS}}}", packet_id):
+        problem = f"new_id gave {quoted(packet_id)}; expected {PACKET_ID_CHARS} lower-case hex digits"
+        raise EnvelopeError.at("header.packet_id", problem)
+    api = OutputDestination.API
+    header = {
+        "session_id": session_id,
+        "packet_id": packet_id,
+        "datetime": moment(now),
+        "sub_id": "0",
+        "persona": {"tone_hint": "neutral"},
+        "output_routing": {
+            "primary": {"destination": api, "channel_id": session_id},
+            "source_destination": api,
+        },
+        "operational_status": {"status": "initialized"},
+    }
+    context = {
+        "session_history_ref": {"type": "web_session", "value": session_id},
+        "constraints": {"time_budget_ms": time_budget_ms},
+        "relevant_history_snippet": tuple(history),
+    }
+    message = {"key": "user_message", "value": prompt, "type": "text"}
+    form = {
+        "header": header,
+        "intent": {"user_intent": "decide", "system_task": SystemTask.DECISION, "confidence": 1.0},
+        "context": context,
+        "content": {"original_prompt": prompt, "data_fields": [message, *data_fields]},
+        "response": {"confidence": 0.0},  # there is no answer yet
+        "governance": {} if identity_hash is None else {"identity_hash": identity_hash},
+        "status": {"state": PacketState.INITIALIZED},
+        "tool_routing": {},
+    }
+    return CognitionPacket.from_dict(form).compute_hashes()
 
 
 def _hash_of(part: Part) -> str:

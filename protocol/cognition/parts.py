@@ -225,19 +225,6 @@ class Sketchpad(Part):
     expires_at: Text | None = None
 
 
-class ResponseFragment(Part):
-    """A piece of an answer that is longer than one call gives. It is not part of a packet."""
-
-    fragment_id: Text
-    parent_request_id: Text
-    sequence: Whole
-    content: Text
-    continuation_hint: Text = ""
-    is_complete: bool = False
-    token_count: Whole = 0
-    created_at: Text | None = None
-
-
 class Evaluation(Part):
     """A check of the answer, and its result."""
 
@@ -275,7 +262,7 @@ class ToolExecutionResult(Part):
 
 
 class ToolRoutingState(Part):
-    """The state of the packet's tool (``tools.py``)."""
+    """The state of the packet's tool."""
 
     needs_tool: bool = False
     routing_requested: bool = False
@@ -392,7 +379,7 @@ class LoopAttempt(Part):
 
 
 class LoopState(Part):
-    """The current or last loop (``loops.py``)."""
+    """The current or last loop of the work."""
 
     detected_at: Text | None = None
     loop_type: Text | None = None
@@ -419,7 +406,7 @@ class DetectedGoal(Part):
 
 
 class GoalState(Part):
-    """The user's goal over the turns of a session (``goals.py``)."""
+    """The user's goal over the turns of a session."""
 
     current_goal: DetectedGoal | None = None
     previous_goals: Many[DetectedGoal] = ()
@@ -437,7 +424,7 @@ class CouncilMessage(Part):
 
 
 class Vote(Part):
-    """One agent's vote; ``decision`` is approve, reject or abstain (``vocabulary.DECISION_OF``)."""
+    """One agent's vote; ``decision`` is approve, reject or abstain."""
 
     agent: Text
     decision: Text
@@ -490,7 +477,7 @@ class Metrics(Part):
 
 
 class Status(Part):
-    """The state of the packet (``states.py``)."""
+    """The state of the packet."""
 
     finalized: bool = False
     state: Annotated[PacketState, BY_VALUE] = PacketState.PROCESSING

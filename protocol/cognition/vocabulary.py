@@ -1,16 +1,8 @@
-"""The words of a cognition packet: enumerations with their written values, and known vocabularies.
-
-A value of an enumeration is known or an error. A word of a vocabulary may be unknown.
-"""
+"""The enumerations of a cognition packet, with their written values. Any other value is an error."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Literal
-
-from council.protocol.envelope import VoteWord
 
 VERSION = "0.3"
 
@@ -104,35 +96,3 @@ class GoalConfidence(StrEnum):
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
-
-
-LoopType = Literal[
-    "tool_repetition",
-    "tool_ping_pong",
-    "tool_parameter_drift",
-    "output_verbatim",
-    "output_paraphrase",
-    "output_structural",
-    "state_oscillation",
-    "state_regression",
-    "goal_drift",
-    "error_repetition",
-    "error_whack_a_mole",
-    "fix_repetition",
-    "token_repetition",
-    "phrase_loop",
-    "structural_loop",
-]
-GoalSource = Literal["fast_path", "session_carry", "llm"]
-Decision = Literal["approve", "reject", "abstain"]
-
-# A vote inside a packet and a ballot on the wire use different words. Only this table relates them.
-DECISION_OF: Mapping[VoteWord, Decision] = MappingProxyType(
-    {"yes": "approve", "no": "reject", "abstain": "abstain"}
-)
-VOTE_OF: Mapping[Decision, VoteWord] = MappingProxyType({word: vote for vote, word in DECISION_OF.items()})
-
-
-def schema_id(version: str = VERSION) -> str:
-    """The name of the schema for packets of this version."""
-    return f"https://gaia.local/schemas/cognitive_packet/{version}.json"

@@ -31,7 +31,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from council.protocol.answer.markers import TOOL_PATTERN
 from council.protocol.errors import EnvelopeError, Refused, TokenBudgetError
 from council.protocol.identity.persona import contradictions
 from council.protocol.models import (
@@ -70,14 +69,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 def _line(text: str) -> str:
     """One line without invisible characters: it is in every prompt, and is compared by its words."""
     if "\n" in text or not text.strip():
-        raise PydanticCustomError("line", "must be one line, and not a blank one")
+        raise PydanticCustomError("line", "must be one line that is not blank")
     return _check_visible(text)
 
 
 def _check_visible(text: str) -> str:
     found = unseen(text)
     if found is not None:
-        raise PydanticCustomError("unseen", "holds {found}, which nobody sees; remove it", {"found": found})
+        raise PydanticCustomError("unseen", "holds {found}, which is invisible; remove it", {"found": found})
     return text
 
 
@@ -97,7 +96,7 @@ def _day(value: object) -> object:
 Line = Annotated[str, Length(LINE_CHARS_MAX, 1), AfterValidator(_line)]
 Text = Annotated[str, Length(TEXT_CHARS_MAX), AfterValidator(_check_visible)]
 Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX), AS_TUPLE]
-Tool = Annotated[str, Field(pattern=f"^{TOOL_PATTERN}$")]
+Tool = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:/-]{0,199}$")]
 Tools = Annotated[tuple[Tool, ...], Field(max_length=LINES_MAX), AS_TUPLE]
 Options = Annotated[Mapping[str, Any], json_object(OPTIONS_MAX, OPTIONS_CHARS_MAX), AS_PLAIN]
 Key = Annotated[str, Field(pattern=f"^{_KEY.pattern}$")]
@@ -264,12 +263,14 @@ def _instructions(value: object) -> object:
     found = {initial.key: initial for initial in INITIAL_INSTRUCTIONS}
     for key, given in value.items():
         if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise refusal("is no key: lower-case letters, digits and _, and a letter first", quoted(key))
+            raise refusal(
+                "is not a key: expected lower-case letters, digits and _, a letter first", quoted(key)
+            )
         if not isinstance(given, Mapping):
             raise refusal(f"expected an object, found {kind_of(given)}", key)
         stage = {} if key not in found else {"stage": found[key].stage}
         if given.get("key", key) != key:
-            raise refusal("is not the key that it stands under", f"{key}.key")
+            raise refusal("differs from the key of its table", f"{key}.key")
         if stage and given.get("stage", stage["stage"]) != stage["stage"]:
             problem = f"is {stage['stage']!r} (GCP 5.2); take a key of your own for another stage"
             raise refusal(problem, f"{key}.stage")
@@ -299,7 +300,7 @@ class Charter(_Open):
         if isinstance(data, Mapping) and "TASK_INSTRUCTIONS" in data:
             if "task_instructions" in data:
                 raise EnvelopeError.at(
-                    "TASK_INSTRUCTIONS", "stands beside task_instructions; give one of them"
+                    "TASK_INSTRUCTIONS", "is given beside task_instructions; give one of them"
                 )
             data = dict(data)
             data["task_instructions"] = data.pop("TASK_INSTRUCTIONS")
@@ -365,17 +366,17 @@ def _texts(persona: Persona) -> Iterator[tuple[str, str]]:
         yield from _leaves(key, key, value)
 
 
-def _leaves(where: str, said: str, value: object) -> Iterator[tuple[str, str]]:
+def _leaves(where: str, path: str, value: object) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _leaves(f"{where}.{key}", f"{said} {key}", inner)
+            yield from _leaves(f"{where}.{key}", f"{path} {key}", inner)
     elif isinstance(value, tuple) and value:
         for at, inner in enumerate(value):
-            yield from _leaves(f"{where}[{at}]", said, inner)
+            yield from _leaves(f"{where}[{at}]", path, inner)
     elif isinstance(value, str):
-        yield where, f"{said} {value}"
+        yield where, f"{path} {value}"
     else:
-        yield where, said if value is True or value in ((), EMPTY) else f"{said} {canonical_json(value)}"
+        yield where, path if value is True or value in ((), EMPTY) else f"{path} {canonical_json(value)}"
 
 
 # Limits (rules 2.1, 2.5, 3.1)
@@ -400,7 +401,7 @@ def identity_limit(mtu: int) -> int:
 
 
 def persona_limit(remains: int) -> int:
-    """The limit within what the frame and the identity leave, by their actual use."""
+    """The limit within what the identity leaves, by its actual use."""
     return min(PERSONA_TOKENS_MAX, max(0, remains) * PERSONA_PERCENT // 100)
 
 
@@ -409,32 +410,24 @@ def history_limit(remains: int) -> int:
     return max(0, remains) * HISTORY_PERCENT // 100
 
 
-def check_limits(charter: Charter, count: Counter, *, mtu: int, frame_tokens: int = 0) -> tuple[Share, ...]:
+def check_limits(charter: Charter, count: Counter, *, mtu: int) -> tuple[Share, Share]:
     """The shares of identity and persona, by ``count``, the tokenizer that will read them.
 
     One above its limit is shortened in each prompt (rules 2.4, 2.5). Raises TokenBudgetError for what may not be
-    shortened: a frame that fills the MTU, core rules that do not fit, an instruction above 64 tokens or its own
-    limit.
+    shortened: core rules that do not fit, and an instruction above 64 tokens or its own limit.
     """
-    if frame_tokens >= mtu:
-        raise _over(
-            Share("frame", frame_tokens, mtu),
-            "leaves nothing of the MTU; take a smaller frame or a larger MTU",
-        )
-    limit = min(identity_limit(mtu), mtu - frame_tokens)
-    rules = Share(
-        "identity.core_rules", count(Identity(core_rules=charter.identity.core_rules).prompt()), limit
-    )
+    limit = identity_limit(mtu)
+    only_rules = Identity(core_rules=charter.identity.core_rules)
+    rules = Share("identity.core_rules", count(only_rules.prompt()), limit)
     if rules.is_over:
         raise _over(rules, "can't be shortened (rules 2.5); write fewer or shorter core rules")
     for instruction in charter.task_instructions:
-        text = Share(
-            f"task_instructions.{instruction.key}.text", count(instruction.text), instruction.max_tokens
-        )
+        field = f"task_instructions.{instruction.key}.text"
+        text = Share(field, count(instruction.text), instruction.max_tokens)
         if text.is_over:
             raise _over(text, "is one directive and is never shortened (GCP 4.1); say it in fewer words")
     identity = Share("identity", count(charter.identity.prompt()), limit)
-    remains = mtu - frame_tokens - min(identity.tokens, identity.limit)
+    remains = mtu - min(identity.tokens, limit)
     return identity, Share("persona", count(charter.persona.prompt()), persona_limit(remains))
 
 

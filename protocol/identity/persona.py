@@ -31,7 +31,7 @@ class Contradiction:
     def __str__(self) -> str:
         return (
             f"persona.{self.where}: {quoted(self.words, 200)} {self.why}. A persona is a tone, and the identity "
-            "stands above it: remove the phrase, or say it in other words"
+            "is above it: remove the phrase, or say it in other words"
         )
 
 

@@ -16,7 +16,7 @@ from council.agents.prompting.builder import PromptBuilder, packet_of
 from council.agents.prompting.case_history import SENTENCE_CHARS_MAX, with_history
 from council.agents.prompting.summary import MARK, summarize
 from council.agents.prompting.tokens import ESTIMATE, TokenCounter, counter_for
-from council.protocol.cognition.lifecycle import SNIPPETS_MAX
+from council.protocol.cognition.knowledge import SNIPPETS_MAX
 from council.protocol.cognition.parts import RelevantHistorySnippet
 from council.protocol.identity.charter import history_limit
 from tests.examples import tried

@@ -199,7 +199,7 @@ def test_the_form_is_no_answer(task: Task) -> None:
     }
     reading = read.read(f"{TEXTS[f'{task}_answer']}\n\n{json.dumps(answer)}")
     assert reading.ballot is not None
-    assert not reading.contested
+    assert reading.packet.safety_gates is None
 
 
 def test_the_ruling_words_are_told_with_what_they_do() -> None:

@@ -130,7 +130,7 @@ def test_a_fault_in_the_charter_is_an_error_of_the_configuration(cli: Cli, home:
     (home / "council.toml").write_text(f'charter = "{charter}"', encoding="utf-8")
     said = cli("identity", "show")
     assert said.code == 2
-    assert f"{charter}, line 6: persona.tone" in said.err.replace("\n", "")
+    assert f"{charter}: persona.tone" in said.err.replace("\n", "")
 
 
 def test_the_journals_identity_is_printed_as_a_charters_file(

@@ -144,7 +144,7 @@ def derived(number: int, generation: int, *parents: int, root: int = 99) -> dict
     ("packets", "said"),
     [
         ([derived(50, 3, 50)], "line 2: .* its own parent"),
-        ([derived(50, 3, 60, 60)], "line 2: .* stands there twice"),
+        ([derived(50, 3, 60, 60)], "line 2: .* is listed twice"),
         ([derived(50, 3, 60), derived(51, 3, 50, 61)], "line 3: lineage.generation"),
         ([derived(50, 3, 60), derived(51, 9, 50, 61, root=98)], "line 3: lineage.root_packet_id"),
         ([derived(51, 3, 52), derived(52, 4, 51)], "line 3: .* may derive from it"),

@@ -93,7 +93,7 @@ def test_lineage_is_completed_within_a_call_and_across(store: PacketStore) -> No
     [
         ({"parent_ids": [D]}, f"{D} is not kept here"),
         ({"parent_ids": [C]}, "can't be its own parent"),
-        ({"parent_ids": [A, A]}, "stands there twice"),
+        ({"parent_ids": [A, A]}, "is listed twice"),
         ({"parent_ids": [A], "generation": 7}, "contradicts its parents"),
         ({"parent_ids": [A], "root_packet_id": B}, "contradicts its parents"),
     ],

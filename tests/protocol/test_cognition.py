@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from council.protocol.cognition import CognitionPacket, fields, parts, schema_id, vocabulary
+from council.protocol.cognition import CognitionPacket, fields, parts, vocabulary
 from council.protocol.errors import EnvelopeError, EnvelopeTooLarge
 from council.protocol.values import JSON_BYTES_MAX
 from tests.cases import each
@@ -346,69 +346,3 @@ def test_pydantic_shows_the_same() -> None:
     found = CognitionPacket.from_dict(data)
     assert json.loads(found.model_dump_json()) == found.to_dict()
     assert json.loads(json.dumps(found.model_dump())) == found.to_dict()
-
-
-# Budget and safety
-
-
-@pytest.mark.parametrize(
-    ("projected", "buffer", "most", "fits"),
-    [
-        (801, 200, 1000, False),
-        (800, 200, 1000, True),
-        (None, 200, 1000, True),
-        (0, 200, 1000, True),
-        (801, None, 1000, True),
-        (5_000, 0, 1000, True),
-        (801, 200, None, True),
-        (801, 200, 0, True),
-        (1, 1000, 1000, False),
-        (1, 2000, 1000, False),
-    ],
-)
-def test_a_projection_must_leave_the_buffer(
-    projected: int | None, buffer: int | None, most: int | None, fits: bool
-) -> None:
-    data = whole()
-    data["metrics"]["token_usage"]["projected_tokens"] = projected
-    data["header"]["model"] |= {"response_buffer_tokens": buffer, "max_output_tokens": most}
-    assert CognitionPacket.from_dict(data).check_token_budget() is fits
-
-
-@pytest.mark.parametrize(
-    ("actions", "allowed", "whitelist", "safe"),
-    [
-        ([], False, None, True),
-        (["read_file", "memory_query"], False, None, True),
-        (["read_file", "write_file"], False, None, False),
-        (["write_file"], True, None, False),
-        (["write_file"], False, "ops", False),
-        (["write_file"], True, "ops", True),
-        (["write_file"], True, "", True),
-        (["READ_FILE"], False, None, False),
-        (["embed_documents"], False, None, False),
-        (["web_fetch"], False, None, False),
-    ],
-)
-def test_what_would_do_more_than_look_needs_leave(
-    actions: list[str], allowed: bool, whitelist: str | None, safe: bool
-) -> None:
-    data = whole()
-    data["response"]["sidecar_actions"] = [{"action_type": action} for action in actions]
-    data["governance"]["safety"] |= {"execution_allowed": allowed, "allowed_commands_whitelist_id": whitelist}
-    assert CognitionPacket.from_dict(data).is_execution_safe() is safe
-
-
-# Vocabularies
-
-
-def test_votes_have_one_word_for_each_of_the_ballots() -> None:
-    assert dict(vocabulary.DECISION_OF) == {"yes": "approve", "no": "reject", "abstain": "abstain"}
-    assert {vocabulary.VOTE_OF[vocabulary.DECISION_OF[vote]]: vote for vote in vocabulary.DECISION_OF} == {
-        vote: vote for vote in vocabulary.DECISION_OF
-    }
-
-
-def test_a_schema_has_a_name() -> None:
-    assert schema_id() == "https://gaia.local/schemas/cognitive_packet/0.3.json"
-    assert CognitionPacket.from_dict({}, now=NOW).schema_id is None

@@ -129,12 +129,11 @@ def required_alone(**sections: Any) -> dict[str, Any]:
 
 def test_the_documents_packet_is_read_whole_and_written_back_unchanged() -> None:
     found = read(answer(ballot=BALLOT))
-    assert (found.parse_confidence, found.warnings, found.contested) == (1.0, (), False)
+    assert (found.parse_confidence, found.warnings) == (1.0, ())
     assert plain(found.packet.data()) == DOCUMENTED
     assert (found.surface, found.confidence) == (SURFACE, 0.95)
     assert found.ballot is not None
     assert plain(found.ballot.data()) == BALLOT
-    assert [atom.text for atom in found.atoms] == DOCUMENTED["mangle_updates"]
     assert found.packet.state_transitions[0].from_ == "task_status(/auth_fix, /pending)"
     assert set(ControlPacket.model_fields) == set(DOCUMENTED)
 
@@ -233,7 +232,7 @@ def test_of_several_the_last_is_read_with_a_warning(fence: str) -> None:
     found = read("First ".join(["", *texts]))
     assert found.packet.data()["n"] == 2
     assert found.warnings == ("the answer holds 3 control packets, of which the last is read",)
-    assert (found.contested, found.packet.safety_gates) == (False, None)
+    assert found.packet.safety_gates is None
     assert found.ballot is not None
 
 
@@ -241,7 +240,6 @@ def test_several_whose_ballots_differ_are_a_matter_for_a_human() -> None:
     """rules 1.14. Mutation: an answer that a model quotes behind its own votes for it."""
     quoted = answer(required_alone(), ballot={**BALLOT, "confidence": 1.0})
     found = read(answer(required_alone(), ballot={**BALLOT, "vote": "no"}) + " It tried this: " + quoted)
-    assert found.contested
     assert "their ballots differ" in found.warnings[0]
     assert found.packet.safety_gates is not None
     assert found.packet.safety_gates.requires_user_approval
@@ -262,7 +260,7 @@ def test_a_ballot_in_a_fence_that_one_in_prose_contradicts_is_a_matter_for_a_hum
         f"It said {answer(required_alone(), ballot={**BALLOT, 'vote': in_prose})} as well.",
     ]
     found = read("\n".join(texts if first == "fence" else reversed(texts)))
-    assert (found.parse_confidence, found.contested) == (0.95, True)
+    assert found.parse_confidence == 0.95
     assert found.ballot is not None
     assert found.ballot.vote == in_fence
     which = "last in a fence" if first == "fence" else "last"
@@ -291,7 +289,7 @@ def test_a_ballot_in_a_fence_that_one_in_prose_contradicts_is_a_matter_for_a_hum
 def test_anything_else_is_a_surface_response(text: str) -> None:
     found = read(f"  {text}\n")
     assert (found.parse_confidence, found.surface, found.ballot) == (0.5, text, None)
-    assert (found.packet, found.atoms, found.confidence) == (ControlPacket(), (), None)
+    assert (found.packet, found.confidence) == (ControlPacket(), None)
     assert len(found.warnings) == 1
 
 
@@ -302,30 +300,28 @@ def test_an_answer_before_what_takes_too_long_to_read_is_none() -> None:
     assert "steps" in found.warnings[0]
 
 
-@pytest.mark.parametrize(
-    ("before", "value", "after", "surface"),
-    [
-        ("", None, "", ""),
-        ("```json\n", None, "\n```", ""),
-        ("So:\n```json\n", None, "\n```\nEnd.", "So:\nEnd."),
-        ("", 7, "", "7"),
-        ("", ["a", {"b": "é"}], "", '["a", {"b": "é"}]'),
-        ("", "", "", ""),
-        ("", "a\0b\ud800c", "", "a\ufffdb\ufffdc"),
-    ],
-)
-def test_what_is_said_to_the_user_survives(before: str, value: Any, after: str, surface: str) -> None:
-    given_ = {"control_packet": required_alone(), "surface_response": value}
-    if value is None:
-        del given_["surface_response"]
-    found = read(before + json.dumps(given_) + after)
-    assert found.surface == surface
-    assert len(found.warnings) == (0 if isinstance(value, str) else 1)
+@pytest.mark.parametrize("value", [None, 7, ["a", {"b": "é"}]])
+def test_a_surface_that_is_no_text_is_dropped(value: Any) -> None:
+    """As any section is. Mutation: the hidden packet is shown in its place."""
+    packet = json.dumps({"control_packet": required_alone(), "surface_response": value})
+    found = read(f"So:\n{packet}")
+    assert (found.parse_confidence, found.surface) == (0.85, "")
+    (warning,) = found.warnings
+    assert warning.startswith("surface_response: ")
 
 
-def test_a_surface_that_stands_twice_is_shown_with_all_else() -> None:
-    text = '{"control_packet": {}, "surface_response": "one", "surface_response": "two"}'
-    assert read(text).surface == text
+def test_a_surface_keeps_all_but_what_no_database_takes() -> None:
+    assert read(answer(surface_response="")).surface == ""
+    found = read(answer(surface_response="a\0b\ud800c"))
+    assert (found.surface, found.warnings) == ("a\ufffdb\ufffdc", ())
+
+
+def test_a_surface_that_is_given_twice_is_dropped() -> None:
+    found = read('{"control_packet": {}, "surface_response": "one", "surface_response": "two"}')
+    assert found.surface == ""
+    assert any(
+        each.startswith("surface_response: ") and each.endswith("; dropped") for each in found.warnings
+    )
 
 
 def test_texts_may_hold_line_ends_as_they_are() -> None:
@@ -461,7 +457,7 @@ def test_the_four_operations_are_known(op: str) -> None:
         ({"from": "", "to": "permitted(/a)"}, "state_transitions[0].to: 'permitted'"),
         ({"from": "made_up(/a)", "to": ""}, "state_transitions[0].from: 'made_up'"),
         ({"to": "task_status(/a, /failed)"}, "state_transitions[0].from: is missing"),
-        ({"from": "", "from_": {}, "to": ""}, "state_transitions[0].from_: stands beside from"),
+        ({"from": "", "from_": {}, "to": ""}, "state_transitions[0].from_: is given beside from"),
         ({"from": "", "to": "", "timestamp": "noon"}, "state_transitions[0].timestamp"),
         ({"from": "", "to": "", "timestamp": "2025-12-06T10:15:23"}, "state_transitions[0].timestamp"),
     ],
@@ -500,13 +496,7 @@ def test_an_unknown_verb_is_kept_with_a_warning(verb: str) -> None:
     found = packet_with(intent_classification={"category": "/query", "verb": verb})
     assert found.packet.intent_classification is not None
     assert found.packet.intent_classification.verb == verb
-    assert found.warnings == (f"intent_classification.verb: '{verb}' is no known verb; kept",)
-
-
-def test_an_unknown_shard_type_is_kept_with_a_warning() -> None:
-    found = packet_with(execution_metadata={"shard_type": "prime"})
-    assert plain(found.packet.data())["execution_metadata"] == {"shard_type": "prime"}
-    assert found.warnings == ("execution_metadata.shard_type: 'prime' is none known; kept",)
+    assert found.warnings == (f"intent_classification.verb: '{verb}' is not a known verb; kept",)
 
 
 # Updates (rules 6.3, 6.4)
@@ -517,7 +507,6 @@ def test_an_update_that_may_not_be_is_dropped_and_the_rest_kept() -> None:
     bad = ["permitted(/rm)", "p(X)", "a(/b) :- c(/d).", "made_up(/a)", "task_status(/a, /b)", "", 7, None, {}]
     found = packet_with(mangle_updates=[*bad, *good])
     assert list(found.packet.mangle_updates) == good
-    assert [atom.text for atom in found.atoms] == good
     assert [warning.split(":")[0] for warning in found.warnings] == [
         f"mangle_updates[{n}]" for n in range(len(bad))
     ]
@@ -527,8 +516,8 @@ def test_an_update_that_may_not_be_is_dropped_and_the_rest_kept() -> None:
 def test_a_users_schema_stands_beside_the_shipped_one() -> None:
     schema = mangle.shipped().extended("Decl seen(Path) bound [/string].")
     text = answer({**DOCUMENTED, "mangle_updates": ['seen("a")', "task_status(/a, /failed)"]})
-    assert len(read(text, schema).atoms) == 2
-    assert len(read(text).atoms) == 1
+    assert len(read(text, schema).packet.mangle_updates) == 2
+    assert len(read(text).packet.mangle_updates) == 1
 
 
 # Limits (rules 6.1)
@@ -548,7 +537,7 @@ def test_at_each_limit_all_is_kept() -> None:
         reasoning_trace="t" * TRACE_CHARS_MAX,
     )
     assert found.warnings == ()
-    assert (len(found.packet.mangle_updates), len(found.atoms)) == (2_000, 2_000)
+    assert len(found.packet.mangle_updates) == 2_000
     assert (len(found.packet.memory_operations), len(found.packet.state_transitions)) == (500, 500)
     assert len(found.packet.reasoning_trace or "") == 50_000
     assert read(answer(surface_response="s" * 50_000)).surface == "s" * 50_000
@@ -567,7 +556,7 @@ def test_past_a_limit_the_rest_is_cut_with_a_warning() -> None:
             surface_response="s" * 60_000,
         )
     )
-    assert (len(found.atoms), len(found.packet.memory_operations)) == (2_000, 500)
+    assert (len(found.packet.mangle_updates), len(found.packet.memory_operations)) == (2_000, 500)
     assert len(found.packet.state_transitions) == 500
     assert found.packet.impact_analysis is not None
     assert len(found.packet.impact_analysis.files_affected) == 1_000
@@ -607,15 +596,18 @@ def test_an_atom_nested_behind_a_comment_costs_that_atom_alone() -> None:
     deep = "task_status(# it's deep\n" + "[" * 1_500 + "]" * 1_500 + ", /failed)"
     found = packet_with(mangle_updates=[deep, "task_status(/a, /failed)"])
     assert found.warnings == ("mangle_updates[0]: nested more than 32 deep; dropped",)
-    assert len(found.atoms) == 1
+    assert len(found.packet.mangle_updates) == 1
 
 
 def test_atoms_are_read_within_a_budget() -> None:
     """Mutation: 2,000 updates of 4,000 characters each take half a minute."""
     many = "shard_state([" + "1," * 1_000 + "], /failed)"
     found = packet_with(mangle_updates=[many] * (MARKS_MAX // 1_000 + 5) + ["shard_state(/a, /failed)"])
-    assert found.atoms == ()
+    assert found.packet.mangle_updates == ()
     assert f"more than {MARKS_MAX:,} commas and brackets" in found.warnings[-1]
+    unread = "shard_state([" + "1," * MARKS_MAX + "], /failed)"
+    found = packet_with(mangle_updates=[unread, "shard_state(/a, /failed)"])
+    assert found.packet.mangle_updates == ("shard_state(/a, /failed)",)
 
 
 @pytest.mark.parametrize(
@@ -636,7 +628,6 @@ def test_what_no_envelope_carries_is_dropped_and_told(packet: dict[str, Any]) ->
     data = found.packet.data()
     assert len(json.dumps(plain(data), ensure_ascii=False).encode()) <= PACKET_BYTES_MAX
     assert any("larger than an envelope carries" in warning for warning in found.warnings)
-    assert len(found.atoms) == len(found.packet.mangle_updates)
     assert found.ballot is not None
     bearing = not packet.keys().isdisjoint({"safety_gates", "execution_metadata", "impact_analysis"})
     gates = found.packet.safety_gates
@@ -746,7 +737,6 @@ def check(text: str) -> None:
         )
     again = read(json.dumps({"control_packet": plain(found.packet.data()), "surface_response": ""}))
     assert again.packet == found.packet
-    assert len(found.atoms) == len(found.packet.mangle_updates)
     assert control.weigh(found) is None or found.ballot is not None
 
 

@@ -31,7 +31,7 @@ def weighed(ballot: Any = BALLOT, **sections: Any) -> Weighed:
     return found
 
 
-PLAIN = Weighed("yes", "it holds", 0.9, "low", asks_human=False, learning_signals=None)
+PLAIN = Weighed("yes", "it holds", 0.9, "low", asks_human=False)
 
 
 def intent(**more: Any) -> dict[str, Any]:
@@ -152,12 +152,6 @@ def test_an_override_loosens_nothing(section: dict[str, Any]) -> None:
 def test_a_models_own_count_of_tokens_settles_nothing() -> None:
     for tokens in (0, 10**9):
         assert weighed(execution_metadata={"tokens_used": tokens}) == PLAIN
-
-
-def test_learning_signals_are_kept() -> None:
-    found = weighed(learning_signals={"pattern_id": "p", "success": False, "more": 1})
-    assert found.learning_signals is not None
-    assert found.learning_signals.data() == {"pattern_id": "p", "success": False, "more": 1}
 
 
 @given(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from council.protocol.answer import find_json
-from council.protocol.answer.find_json import STEPS_MAX, Search, around, find_objects
+from council.protocol.answer.find_json import STEPS_MAX, Search, find_objects
 from tests.cases import each
 
 MIB = 2**20
@@ -84,7 +84,6 @@ def test_an_object_that_fills_a_fence_is_fenced(text: str) -> None:
     (found,) = search(text).found
     assert found.fenced
     assert json.loads(text[found.start : found.end]) == {"x": 1}
-    assert around(text, found) in ("", "see", "there")
 
 
 @pytest.mark.parametrize(
@@ -92,13 +91,6 @@ def test_an_object_that_fills_a_fence_is_fenced(text: str) -> None:
 )
 def test_any_other_is_not(text: str) -> None:
     assert [found.fenced for found in search(text).found] == [False]
-
-
-def test_around_is_all_the_rest() -> None:
-    text = 'before\n```json\n{"x": 1}\n```\n`after`'
-    assert around(text, search(text).found[0]) == "before\n`after`"
-    text = 'before {"x": 1} after'
-    assert around(text, search(text).found[0]) == "before\nafter"
 
 
 HOSTILE = [

@@ -120,23 +120,20 @@ def test_a_body_may_be_given_as_such() -> None:
     assert Envelope.build(**fields(content=content)).content == content
 
 
-@pytest.mark.parametrize("size", [8, 9, 16, 31, 32])
-def test_ids_of_8_to_32_digits_are_taken(size: int) -> None:
-    assert Envelope.build(**fields(msg_id="a" * size)).msg_id == "a" * size
+def test_ids_and_names_that_are_taken() -> None:
+    for size in (8, 9, 16, 31, 32):
+        assert Envelope.build(**fields(msg_id="a" * size)).msg_id == "a" * size
+    for sender in ("prime", "0", "a.b_c-d", "a" * 64):
+        assert Envelope.build(**fields(sender=sender)).sender == sender
 
 
-@pytest.mark.parametrize("sender", ["prime", "0", "a.b_c-d", "a" * 64])
-def test_names_that_senders_may_have(sender: str) -> None:
-    assert Envelope.build(**fields(sender=sender)).sender == sender
-
-
-@pytest.mark.parametrize("hours", [-12, 2, 14])
-def test_other_offsets_become_utc(hours: int) -> None:
-    there = NOON.astimezone(timezone(timedelta(hours=hours)))
-    envelope = Envelope.build(**fields(timestamp=there))
-    assert envelope.timestamp == NOON
-    assert envelope.timestamp.tzinfo is UTC
-    assert envelope == Envelope.build(**fields())
+def test_other_offsets_become_utc() -> None:
+    for hours in (-12, 2, 14):
+        there = NOON.astimezone(timezone(timedelta(hours=hours)))
+        envelope = Envelope.build(**fields(timestamp=there))
+        assert envelope.timestamp == NOON
+        assert envelope.timestamp.tzinfo is UTC
+        assert envelope == Envelope.build(**fields())
 
 
 def test_whole_numbers_become_floats_and_zero_has_one_sign() -> None:
@@ -253,27 +250,20 @@ def test_a_fault_of_the_content_names_its_field(word: str, name: str, value: obj
     assert refused(fields(word, **{f"content__{name}": value})).field == f"content.{name}"
 
 
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        (
-            {"content__action": {"tool": "rm", "args": {"files": [1, {"deep": float("nan")}]}}},
-            "args.files[1].deep",
-        ),
-        ({"content__action": {"tool": "rm", "args": {"\0": 1}}}, "args.'\\x00'"),
-        ({"content__action": {"tool": "rm", "args": {"n": 2**64}}}, "args.n"),
-        ({"content__action": {"tool": "", "args": {}}}, "tool"),
-        ({"content__action": {"tool": "rm"}}, "args"),
-        ({"content__action": {"tool": "rm", "args": {}, "sudo": True}}, "sudo"),
-    ],
-)
-def test_faults_within_an_action_have_their_path(changes: dict[str, Any], path: str) -> None:
-    assert refused(fields("PROPOSAL", **changes)).field == f"content.action.{path}"
+def test_faults_within_an_action_have_their_path() -> None:
+    for action, path in (
+        ({"tool": "rm", "args": {"files": [1, {"deep": float("nan")}]}}, "args.files[1].deep"),
+        ({"tool": "rm", "args": {"\0": 1}}, "args.'\\x00'"),
+        ({"tool": "rm", "args": {"n": 2**64}}, "args.n"),
+        ({"tool": "", "args": {}}, "tool"),
+        ({"tool": "rm"}, "args"),
+        ({"tool": "rm", "args": {}, "sudo": True}, "sudo"),
+    ):
+        assert refused(fields("PROPOSAL", content__action=action)).field == f"content.action.{path}"
 
 
-@pytest.mark.parametrize(
-    ("turn", "path"),
-    [
+def test_faults_within_a_history_have_their_path() -> None:
+    for turn, path in (
         ({"role": "user"}, "text"),
         ({"text": "please"}, "role"),
         ({"role": "User", "text": "please"}, "role"),
@@ -283,11 +273,9 @@ def test_faults_within_an_action_have_their_path(changes: dict[str, Any], path: 
         ({"role": "user", "text": "\ud800"}, "text"),
         ({"role": "user", "text": None}, "text"),
         ({"role": "user", "text": "please", "vote": "yes"}, "vote"),
-    ],
-)
-def test_faults_within_a_history_have_their_path(turn: dict[str, Any], path: str) -> None:
-    given = [{"role": "user", "text": "hello"}, turn]
-    assert refused(fields("PROPOSAL", content__history=given)).field == f"content.history[1].{path}"
+    ):
+        given = [{"role": "user", "text": "hello"}, turn]
+        assert refused(fields("PROPOSAL", content__history=given)).field == f"content.history[1].{path}"
 
 
 def test_a_history_has_limits_that_say_what_to_do() -> None:
@@ -305,12 +293,6 @@ def test_a_history_has_limits_that_say_what_to_do() -> None:
         assert error.found > limit
         assert f"at most {limit:,} {unit}" in str(error)
         assert "leave out the oldest" in str(error)
-
-
-def test_a_proposal_without_a_history_shows_none() -> None:
-    assert "history" not in Envelope.build(**fields("PROPOSAL")).to_json()
-    given = fields("PROPOSAL", content__history=[{"role": "user", "text": "Please."}])
-    assert json.loads(Envelope.build(**given).to_json())["content"]["history"] == given["content"]["history"]
 
 
 @each(("word", "name"), [(word, name) for word in TYPES for name in CONTENTS[word]])
@@ -345,9 +327,8 @@ def test_a_ballot_s_parent_is_the_proposal() -> None:
     assert (error.field, "content.proposal_id" in str(error)) == ("parent_id", True)
 
 
-@pytest.mark.parametrize(
-    ("word", "name", "limit"),
-    [
+def test_texts_have_limits_in_characters() -> None:
+    for word, name, limit in (
         ("PROPOSAL", "summary", SUMMARY_CHARS_MAX),
         ("PROPOSAL", "body", BODY_CHARS_MAX),
         ("VOTE", "reason", REASON_CHARS_MAX),
@@ -355,14 +336,12 @@ def test_a_ballot_s_parent_is_the_proposal() -> None:
         ("INFO", "kind", NAME_CHARS_MAX),
         ("ESCALATION", "reason", REASON_CHARS_MAX),
         ("HEARTBEAT", "busy_with", NAME_CHARS_MAX),
-    ],
-)
-def test_texts_have_limits_in_characters(word: str, name: str, limit: int) -> None:
-    Envelope.build(**fields(word, **{f"content__{name}": "ä" * limit}))
-    error = refused(fields(word, **{f"content__{name}": "ä" * (limit + 1)}))
-    assert isinstance(error, EnvelopeTooLarge)
-    assert (error.field, error.limit, error.found) == (f"content.{name}", limit, limit + 1)
-    assert len(str(error)) < 300
+    ):
+        Envelope.build(**fields(word, **{f"content__{name}": "ä" * limit}))
+        error = refused(fields(word, **{f"content__{name}": "ä" * (limit + 1)}))
+        assert isinstance(error, EnvelopeTooLarge)
+        assert (error.field, error.limit, error.found) == (f"content.{name}", limit, limit + 1)
+        assert len(str(error)) < 300
 
 
 @pytest.mark.parametrize(
@@ -472,12 +451,6 @@ def test_envelopes_pickle_and_hash(word: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, 1.0), (1, True), ([1.0], [1])])
-def test_envelopes_that_differ_in_kind_of_number_differ(one: object, other: object) -> None:
-    made = [Envelope.build(**fields("INFO", content__data={"x": value})) for value in (one, other)]
-    assert made[0] != made[1]
-
-
 def test_the_schema_tells_each_body() -> None:
     schema = Envelope.model_json_schema()
     bodies = {"Proposal", "Vote", "Info", "Escalation", "Heartbeat"}
@@ -510,34 +483,33 @@ def test_the_document_s_example_is_read_and_written_alike() -> None:
 
 
 @pytest.mark.parametrize("word", TYPES)
-@pytest.mark.parametrize("as_text", [False, True])
-def test_content_is_an_object_or_a_text_that_holds_one(word: str, as_text: bool) -> None:
+def test_content_is_an_object_or_a_text_that_holds_one(word: str) -> None:
     envelope = Envelope.build(**fields(word))
     shown = json.loads(envelope.to_json())
+    as_text = {**shown, "content": "\n " + json.dumps(shown["content"])}
     assert isinstance(shown["content"], dict)
-    if as_text:
-        shown["content"] = "\n " + json.dumps(shown["content"])
-    assert Envelope.from_json(json.dumps(shown)) == envelope
-    assert Envelope.from_json(json.dumps(shown).encode()) == envelope
+    for document in (shown, as_text):
+        assert Envelope.from_json(json.dumps(document)) == envelope
+        assert Envelope.from_json(json.dumps(document).encode()) == envelope
 
 
-def test_a_ballot_without_control_packet_shows_none() -> None:
+def test_what_a_message_does_not_have_is_not_shown() -> None:
     assert "control_packet" not in Envelope.build(**fields()).to_json()
     assert "control_packet" in Envelope.build(**fields(content__control_packet={})).to_json()
+    assert "history" not in Envelope.build(**fields("PROPOSAL")).to_json()
+    given = fields("PROPOSAL", content__history=[{"role": "user", "text": "Please."}])
+    assert json.loads(Envelope.build(**given).to_json())["content"]["history"] == given["content"]["history"]
 
 
-@pytest.mark.parametrize(
-    ("markdown", "summary", "body"),
-    [
+def test_a_proposal_in_markdown() -> None:
+    for markdown, summary, body in (
         ("Drop it", "Drop it", ""),
         ("\n\n## Drop it ##\n\nIt is *old*.\n", "Drop it ##", "It is *old*."),
         ("#Drop it\r\nbecause\r\n", "Drop it", "because"),
         ("  Drop it  \n\n    code\n", "Drop it", "    code"),
-    ],
-)
-def test_a_proposal_in_markdown(markdown: str, summary: str, body: str) -> None:
-    envelope = Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": markdown}))
-    assert envelope.content == Proposal(summary=summary, body=body)
+    ):
+        envelope = Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": markdown}))
+        assert envelope.content == Proposal(summary=summary, body=body)
 
 
 @pytest.mark.parametrize("word", TYPES)
@@ -557,30 +529,27 @@ def test_an_object_behind_what_nobody_sees_is_no_markdown(before: str) -> None:
         Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": text}))
 
 
-@pytest.mark.parametrize("word", ["VOTE", "ESCALATION", "HEARTBEAT"])
-def test_a_ballot_in_prose_is_no_ballot(word: str) -> None:
-    with pytest.raises(EnvelopeError) as caught:
-        Envelope.from_json(json.dumps({**DOCUMENT, "type": word, "content": "yes, by all means"}))
-    assert caught.value.field == "content"
+def test_a_ballot_in_prose_is_no_ballot() -> None:
+    for word in ("VOTE", "ESCALATION", "HEARTBEAT"):
+        with pytest.raises(EnvelopeError) as caught:
+            Envelope.from_json(json.dumps({**DOCUMENT, "type": word, "content": "yes, by all means"}))
+        assert caught.value.field == "content"
 
 
-@pytest.mark.parametrize("markdown", ["", "  \n ", "###"])
-def test_a_proposal_must_say_something(markdown: str) -> None:
-    with pytest.raises(EnvelopeError) as caught:
-        Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": markdown}))
-    assert caught.value.field == "content.summary"
+def test_a_proposal_must_say_something() -> None:
+    for markdown in ("", "  \n ", "###"):
+        with pytest.raises(EnvelopeError) as caught:
+            Envelope.from_json(json.dumps({**DOCUMENT, "type": "PROPOSAL", "content": markdown}))
+        assert caught.value.field == "content.summary"
 
 
-@pytest.mark.parametrize(
-    ("text", "moment"),
-    [
+def test_times_that_are_read() -> None:
+    for text, moment in (
         ("2025-07-11T21:22:00+02:00", datetime(2025, 7, 11, 19, 22, tzinfo=UTC)),
         ("2025-07-11t19:22:00.5z", datetime(2025, 7, 11, 19, 22, 0, 500_000, UTC)),
         ("2025-07-11 19:22:00.123456789Z", datetime(2025, 7, 11, 19, 22, 0, 123_456, UTC)),
-    ],
-)
-def test_times_that_are_read(text: str, moment: datetime) -> None:
-    assert Envelope.from_json(json.dumps({**DOCUMENT, "timestamp": text})).timestamp == moment
+    ):
+        assert Envelope.from_json(json.dumps({**DOCUMENT, "timestamp": text})).timestamp == moment
 
 
 @each(

@@ -212,7 +212,7 @@ def test_a_fault_is_named_by_its_field(data: dict[str, Any], field: str) -> None
 
 def test_instructions_stand_under_one_name() -> None:
     """Mutation: of two tables one is passed over, and nobody is told."""
-    with pytest.raises(EnvelopeError, match="TASK_INSTRUCTIONS: stands beside task_instructions"):
+    with pytest.raises(EnvelopeError, match="TASK_INSTRUCTIONS: is given beside task_instructions"):
         Charter.build({**DOCUMENTED, **mine()})
 
 
@@ -435,12 +435,10 @@ def test_every_initial_instruction_fits_its_64_tokens() -> None:
 
 def test_shares_are_counted_by_the_counter_handed_in() -> None:
     charter = Charter.build(DOCUMENTED)
-    identity, persona = check_limits(charter, words, mtu=4096, frame_tokens=1000)
+    identity, persona = check_limits(charter, words, mtu=4096)
     assert identity == Share("identity", words(charter.identity.prompt()), 245)
-    # Of what frame and identity leave, after their actual use.
-    assert persona == Share(
-        "persona", words(charter.persona.prompt()), (4096 - 1000 - identity.tokens) * 3 // 100
-    )
+    # Of what the identity leaves, after its actual use.
+    assert persona == Share("persona", words(charter.persona.prompt()), (4096 - identity.tokens) * 3 // 100)
     assert not identity.is_over
     assert not persona.is_over
 
@@ -455,15 +453,13 @@ def test_what_may_be_shortened_is_told_and_not_refused() -> None:
 
 
 def test_core_rules_that_do_not_fit_are_refused() -> None:
-    """rules 2.5: none of them may be dropped. Mutation: traits counted with them, or a frame not taken off."""
+    """rules 2.5: none of them may be dropped. Mutation: traits counted with them."""
     rules = Identity(core_rules=tuple(f"Never do this bad thing {number}" for number in range(20)))
     with pytest.raises(TokenBudgetError) as caught:
         check_limits(Charter(identity=rules), words, mtu=1000)
     found = words(rules.prompt())
     assert (caught.value.field, caught.value.limit, caught.value.found) == ("identity.core_rules", 60, found)
     assert check_limits(Charter(identity=rules), words, mtu=4000)
-    with pytest.raises(TokenBudgetError):
-        check_limits(Charter(identity=rules), words, mtu=4000, frame_tokens=3990)
 
 
 @pytest.mark.parametrize(("tokens", "most"), [(65, 64), (11, 10)])
@@ -479,14 +475,6 @@ def test_an_instruction_over_its_limit_is_refused(tokens: int, most: int) -> Non
         check_limits(charter(tokens), words, mtu=4096)
     assert (caught.value.field, caught.value.limit) == ("task_instructions.mine.text", most)
     assert caught.value.found == tokens
-
-
-def test_a_frame_that_fills_the_mtu_is_refused() -> None:
-    assert check_limits(
-        Charter.build({"identity": {"core_rules": ["a"]}}), lambda _: 0, mtu=100, frame_tokens=99
-    )
-    with pytest.raises(TokenBudgetError, match="frame"):
-        check_limits(Charter(), words, mtu=100, frame_tokens=100)
 
 
 def test_an_oversized_file_is_refused() -> None:

@@ -79,7 +79,7 @@ def test_each_phrase_is_told_with_its_place() -> None:
         ("x", "no limits", "says that there are no limits"),
     ]
     assert str(contradictions(texts)[1]) == (
-        "persona.style_notes: 'skip approval' skips approval. A persona is a tone, and the identity stands above it: "
+        "persona.style_notes: 'skip approval' skips approval. A persona is a tone, and the identity is above it: "
         "remove the phrase, or say it in other words"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from council.protocol.answer.mangle import (
     Atom,
     Name,
     Schema,
-    Struct,
     parse,
     shipped,
 )
@@ -39,8 +39,9 @@ DOCUMENTED = [
 
 @pytest.mark.parametrize("text", DOCUMENTED)
 def test_the_documents_examples_are_read_with_and_without_a_period(text: str) -> None:
-    assert shipped().accept(text).text == text
-    assert shipped().accept(f" {text} . ") == shipped().accept(text)
+    shipped().check(text)
+    shipped().check(f" {text} . ")
+    assert parse(f" {text} . ") == parse(text)
 
 
 @each(
@@ -57,7 +58,7 @@ def test_the_documents_examples_are_read_with_and_without_a_period(text: str) ->
         (f"p({2**63 - 1}, {-(2**63)})", (2**63 - 1, -(2**63))),
         ("p(1.5, -.5, 2.0e3, 1.0E-2)", (1.5, -0.5, 2000.0, 0.01)),
         ("p([], [1, [/a]], [1,])", ((), (1, (Name("/a"),)), (1,))),
-        ("p({}, {/b: 1, /a: [2]})", (Struct(()), Struct(((Name("/a"), (2,)), (Name("/b"), 1))))),
+        ("p({}, {/b: 1, /a: [2]})", ({}, {"/b": 1, "/a": (2,)})),
         ("p(1) # said in passing", (1,)),
         ("p(1) # " + "[" * 99, (1,)),
         ("p('# no comment')", ("# no comment",)),
@@ -104,9 +105,9 @@ def test_arguments_are_what_the_grammar_says(text: str, args: tuple[Any, ...]) -
         ('p("a\\")', "did not expect"),
         ("p([1, 2)", "did not expect ')'"),
         ("p({/a 1})", "did not expect '1}"),
-        ('p("\\q")', "'\\\\q' is no escape"),
-        ('p("\\x4")', "is no escape"),
-        ('p("\\u{110000}")', "is no escape"),
+        ('p("\\q")', "'\\\\q' is not an escape"),
+        ('p("\\x4")', "is not an escape"),
+        ('p("\\u{110000}")', "is not an escape"),
         ('p("\\x00")', "NUL"),
         ('p("\\u{d800}")', "surrogate"),
         ('p({"a": 1})', "named"),
@@ -129,53 +130,51 @@ def test_what_is_no_ground_atom_is_refused_in_words(text: str, problem: str) -> 
     assert len(str(caught.value)) < 200
 
 
-def test_one_atom_has_one_text() -> None:
-    assert parse("p( /a,'x' ).") == parse('p(/a, "x")')
-    assert hash(parse("p({/b:1, /a:2})")) == hash(parse("p({/a: 2, /b: 1,})"))
-    assert parse("p(1)") != parse("p(1.0)")
-    assert parse('p("/a")') != parse("p(/a)")
-    assert parse("p(-0.0)") == parse("p(0.0)")
-
-
 NAMES = st.from_regex(r"\A(/[A-Za-z0-9._~%-]+)+\Z").filter(lambda text: len(text) < 50).map(Name)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
 NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    NAMES | TEXTS | NUMBERS.map(lambda number: number + 0),
+    NAMES | TEXTS | NUMBERS,
     lambda inner: (
         st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(NAMES, inner, max_size=3).map(
-            lambda found: Struct(tuple(sorted(found.items(), key=lambda pair: pair[0].text)))
-        )
+        | st.dictionaries(NAMES.map(lambda name: name.text), inner, max_size=3)
     ),
     max_leaves=6,
 )
 
 
+def written(value: Any) -> str:
+    """A value as a model may write it."""
+    match value:
+        case Name():
+            return value.text
+        case str():
+            return '"' + "".join(rf"\u{{{ord(letter):x}}}" for letter in value) + '"'
+        case float():
+            mantissa, exponent, power = repr(value).partition("e")
+            return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
+        case tuple():
+            return f"[{', '.join(map(written, value))}]"
+        case dict():
+            return "{" + ", ".join(f"{label}: {written(inner)}" for label, inner in value.items()) + "}"
+    return str(value)
+
+
 @given(st.from_regex(r"\A[a-z][A-Za-z0-9_:]{0,9}\Z"), st.lists(VALUES, max_size=4).map(tuple))
-def test_what_is_written_is_read_again(predicate: str, args: tuple[Any, ...]) -> None:
-    atom = Atom(predicate, args)
-    again = parse(atom.text)
-    assert again == atom
-    assert (again.predicate, parse(again.text).text) == (predicate, atom.text)
+def test_what_is_written_is_read(predicate: str, args: tuple[Any, ...]) -> None:
+    assert parse(f"{predicate}({', '.join(map(written, args))})") == Atom(predicate, args)
 
 
 @pytest.mark.parametrize("quote", ['"', "'", "`"])
 def test_a_backslash_before_a_line_feed_keeps_the_line_feed(quote: str) -> None:
-    """As Mangle's own parser reads it; the canonical form spells it out."""
-    atom = parse(f"p({quote}hello\\\n\nworld\\\n{quote})")
-    assert atom.args == ("hello\n\nworld\n",)
-    assert atom.text == r'p("hello\n\nworld\n")'
-    assert parse(atom.text) == atom
+    """As Mangle's own parser reads it."""
+    assert parse(f"p({quote}hello\\\n\nworld\\\n{quote})").args == ("hello\n\nworld\n",)
 
 
 @given(st.text(max_size=60) | st.text("p(/a\"\\[]{}:,.#X_1-e`' \n", max_size=60))
 def test_any_text_is_an_atom_or_an_error(text: str) -> None:
-    try:
-        found = parse(text)
-    except EnvelopeError:
-        return
-    assert parse(found.text) == found
+    with contextlib.suppress(EnvelopeError):
+        assert isinstance(parse(text), Atom)
 
 
 # What is declared
@@ -198,7 +197,7 @@ def test_any_text_is_an_atom_or_an_error(text: str) -> None:
     ],
 )
 def test_the_shipped_schema_declares_what_the_rules_name(text: str) -> None:
-    assert shipped().accept(text).text == text.replace("'", '"')
+    shipped().check(text)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,7 @@ def test_the_shipped_schema_declares_what_the_rules_name(text: str) -> None:
 )
 def test_an_update_is_as_its_predicate_is_declared(text: str, problem: str) -> None:
     with pytest.raises(EnvelopeError) as caught:
-        shipped().accept(text)
+        shipped().check(text)
     assert problem in str(caught.value)
 
 
@@ -234,18 +233,16 @@ def test_what_the_council_alone_says_no_model_says(predicate: str) -> None:
     """rules 6.4. Mutation: a user's schema that declares them hands them to the models."""
     schema = shipped().extended(f"Decl {predicate}(A). Decl {predicate}(A, B). Decl {predicate}().")
     for text in (f"{predicate}(/a)", f"{predicate}(/a, /b).", f" {predicate} ( )"):
-        assert schema.reserved(parse(text))
-        schema.check(parse(text))  # declared: it is refused for who says it
         with pytest.raises(EnvelopeError, match="never by a model"):
-            schema.accept(text)
+            schema.check(text)
     with pytest.raises(EnvelopeError):
-        schema.accept(f"{predicate}(X) :- user_intent(X, _).")
+        schema.check(f"{predicate}(X) :- user_intent(X, _).")
 
 
 def test_names_that_only_resemble_these_are_ordinary() -> None:
     schema = Schema.read("Decl not_permitted(A). Decl resulting(A). Decl permitted_soon(A).")
     for text in ("not_permitted(/a)", "resulting(/a)", "permitted_soon(/a)"):
-        assert schema.accept(text)
+        schema.check(text)
 
 
 # Schemas of users
@@ -273,7 +270,7 @@ def test_a_user_extends_the_schema() -> None:
         'diagnostic(/info, "a", 1, "I", "m")',
         "task_status(/a, /failed)",
     ):
-        assert schema.accept(text)
+        schema.check(text)
     for text in (
         'ours:seen("a", ["x"])',
         "ours:seen(/some, [1])",
@@ -285,9 +282,9 @@ def test_a_user_extends_the_schema() -> None:
         "below(/ourselves/x)",
     ):
         with pytest.raises(EnvelopeError):
-            schema.accept(text)
+            schema.check(text)
     with pytest.raises(EnvelopeError):
-        shipped().accept('ours:seen("a", [1])')
+        shipped().check('ours:seen("a", [1])')
     assert pickle.loads(pickle.dumps(schema)) == schema  # it crosses Ray
 
 
@@ -299,7 +296,7 @@ def test_a_user_extends_the_schema() -> None:
         ("\n\nDecl a(/x).", "of line 3"),
         ("Decl a(X).\nDecl a(Y).", "ours.gl, line 2: a with 1 arguments is declared twice"),
         ("Decl a(X) bound [/string, /string].", "line 1: a has 1 parameters, and a bound of 2"),
-        ("Decl a(X) bound [fn:Maybe(/string)].", "'fn:Maybe' is no type"),
+        ("Decl a(X) bound [fn:Maybe(/string)].", "'fn:Maybe' is not a type"),
         ("Decl a(X) bound [fn:List(/string, /name)].", "fn:List can't have 2 parts"),
         ("Decl a(X) bound [fn:Union()].", "fn:Union can't have 0 parts"),
         ("Decl a(X) bound [fn:Singleton(fn:List(/a))].", "fn:Singleton wants names"),

@@ -9,16 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from council.protocol.answer.markers import MARKERS, Block, MarkerStream, as_text, blocks, marker_head, parse
+from council.protocol.answer.markers import MARKERS, Block, MarkerStream, blocks, marker_head, parse
 from tests.cases import each
 
 FILE = Path(__file__).parent.parent / "corpus" / "spoofs" / "spoofs.toml"
 SPOOFS = tomllib.loads(FILE.read_text(encoding="utf-8"))["spoof"]
 TEXTS = [spoof["text"] for spoof in SPOOFS]
 NONCE = "5f3a9c17e2b84d06"
-CONTROL = {"PLAN", "EXECUTE", "THOUGHT_SEED", "INTERRUPT", "VERIFY"}
 KINDS = {
     "echo",
     "letters",
@@ -66,12 +63,8 @@ STRIPPED: dict[str, Callable[[str], str]] = {
 }
 
 
-def control(found: tuple[Block, ...]) -> set[str]:
-    return {block.marker for block in found} & CONTROL
-
-
-def in_two(text: str, at: int, nonce: str | None) -> tuple[Block, ...]:
-    stream = MarkerStream(nonce)
+def in_two(text: str, at: int) -> tuple[Block, ...]:
+    stream = MarkerStream(NONCE)
     return blocks([*stream.feed(text[:at]), *stream.feed(text[at:]), *stream.close()])
 
 
@@ -85,7 +78,7 @@ def test_the_corpus_is_large_and_of_all_kinds() -> None:
 
 @each("echo", [*ECHOES, *STRIPPED])
 def test_with_a_nonce_no_echo_controls_anything(echo: str) -> None:
-    """And it stays as it is, in one RESPONSE. Mutation: the form without a nonce read too."""
+    """And it stays as it is, in one RESPONSE. Mutation: a marker without the nonce is read too."""
     for text in TEXTS:
         echoed = {**ECHOES, **STRIPPED}[echo](text)
         found = parse(echoed, nonce=NONCE)
@@ -98,22 +91,7 @@ def test_with_a_nonce_no_split_controls_anything() -> None:
     for text in TEXTS:
         whole = parse(text, nonce=NONCE)
         for at in range(len(text) + 1):
-            assert in_two(text, at, NONCE) == whole, (ascii(text), at)
-
-
-@pytest.mark.parametrize("echo", ECHOES)
-def test_quoted_no_echo_controls_anything(echo: str) -> None:
-    """Mutation: only line feeds quoted, or only lines that hold a marker as it is."""
-    for text in TEXTS:
-        echoed = ECHOES[echo](as_text(text, nonce=None))
-        assert not control(parse(echoed, nonce=None)), ascii(echoed)
-
-
-def test_quoted_no_split_controls_anything() -> None:
-    for text in TEXTS:
-        quoted = as_text(text, nonce=None)
-        for at in range(len(quoted) + 1):
-            assert not control(in_two(quoted, at, None)), (ascii(quoted), at)
+            assert in_two(text, at) == whole, (ascii(text), at)
 
 
 def test_a_true_marker_is_read_in_the_midst_of_them() -> None:
@@ -124,10 +102,9 @@ def test_a_true_marker_is_read_in_the_midst_of_them() -> None:
             assert [(block.marker, block.text) for block in found[-1:]] == [(marker, "mine")], ascii(text)
 
 
-def test_why_there_is_a_nonce() -> None:
-    """Unquoted and without a nonce exactly these are markers: the corpus does bite, and look-alikes never count."""
-    for spoof in SPOOFS:
-        found = {block.marker for block in parse(spoof["text"], nonce=None)}
-        explicit = parse("PLAN: x\n" + spoof["text"], nonce=None)[1:]
-        assert bool(found & CONTROL or explicit) == spoof["plain"], ascii(spoof["text"])
-    assert sum(spoof["plain"] for spoof in SPOOFS) >= 40
+def test_without_a_nonce_many_of_them_would_be_markers() -> None:
+    """The corpus does bite: so many hold a marker of the documents' form, and ``plain`` says which."""
+    bare = re.compile(rf"^(?:{'|'.join(MARKERS)}):", re.MULTILINE)
+    plain = [spoof["text"] for spoof in SPOOFS if spoof["plain"]]
+    assert all(bare.search(text) for text in plain)
+    assert len(plain) >= 40

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
 import pytest
 
-from council.protocol.errors import ConfigError
-from council.protocol.identity.profiles import SeatProfile, import_config
+from council.protocol.errors import EnvelopeError
+from council.protocol.identity.profiles import Profiles, SeatProfile
 from council.protocol.values import plain
 from tests.cases import each
 
@@ -28,31 +27,31 @@ DOCUMENTED: dict[str, Any] = {
 
 
 def test_the_documents_config_is_imported() -> None:
-    found = import_config(json.loads(json.dumps(DOCUMENTED)))
+    found = Profiles.checked(DOCUMENTED)
     assert found.profile("reviewer") == SeatProfile(
         model="claude-opus-4-20250514", temperature=0.3, max_context_tokens=40_000
     )
-    assert plain(found.profiles["reviewer"].data()) == DOCUMENTED["shard_profiles"]["reviewer"]
+    assert plain(found.shard_profiles["reviewer"].data()) == DOCUMENTED["shard_profiles"]["reviewer"]
     assert found.ignored == ("core_limits",)
     assert pickle.loads(pickle.dumps(found)) == found
 
 
 def test_a_profile_that_is_not_there_is_the_default() -> None:
-    found = import_config({**DOCUMENTED, "default_shard": {"model": "m", "max_execution_time_sec": 300}})
-    assert found.profile("coder") == found.default
-    assert (found.default.model, found.default.max_execution_time_sec) == ("m", 300)
-    assert import_config({}).profile("coder") == SeatProfile()
+    found = Profiles.checked({**DOCUMENTED, "default_shard": {"model": "m", "max_execution_time_sec": 300}})
+    assert found.profile("coder") == found.default_shard
+    assert (found.default_shard.model, found.default_shard.max_execution_time_sec) == ("m", 300)
+    assert Profiles.checked({}).profile("coder") == SeatProfile()
 
 
 def test_what_was_saved_without_being_set_is_not_set() -> None:
     """Mutation: a file that its own program saved is refused for its zeros."""
     saved = {"model": "", "temperature": 0, "top_p": 0, "max_context_tokens": 0, "max_output_tokens": 0}
     saved |= {"max_execution_time_sec": 0, "max_facts_in_shard_kernel": 0}
-    assert import_config({"shard_profiles": {"a": saved}}).profile("a") == SeatProfile(temperature=0)
+    assert Profiles.checked({"shard_profiles": {"a": saved}}).profile("a") == SeatProfile(temperature=0)
 
 
 def test_what_is_not_known_is_kept_or_named() -> None:
-    found = import_config(
+    found = Profiles.checked(
         {"provider": "x", "api_key": "secret", "shard_profiles": {"a": {"enable_learning": True}}}
     )
     assert found.profile("a").data()["enable_learning"] is True
@@ -63,9 +62,8 @@ def test_what_is_not_known_is_kept_or_named() -> None:
 @each(
     ("data", "problem"),
     [
-        ([], "config.json: expected an object, found an array"),
-        ({"shard_profiles": []}, "config.json: shard_profiles: expected an object"),
-        ({"shard_profiles": {"a": None}}, "shard_profiles.a: expected an object, found null"),
+        ({"shard_profiles": []}, "shard_profiles: Input should be a valid dictionary"),
+        ({"shard_profiles": {"a": None}}, "shard_profiles.a: Input should be a valid dictionary"),
         ({"shard_profiles": {"a b": {"model": 3}}}, "shard_profiles.'a b'.model: "),
         ({"shard_profiles": {"a": {"temperature": 2.1}}}, "shard_profiles.a.temperature: "),
         ({"shard_profiles": {"a": {"temperature": "0.3"}}}, "shard_profiles.a.temperature: "),
@@ -78,8 +76,8 @@ def test_what_is_not_known_is_kept_or_named() -> None:
     ],
 )
 def test_a_fault_is_told_with_its_place(data: Any, problem: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        import_config(data)
+    with pytest.raises(EnvelopeError) as caught:
+        Profiles.checked(data)
     assert problem in caught.value.problems[0]
 
 
@@ -88,10 +86,9 @@ def test_all_faults_are_told_at_once() -> None:
         "shard_profiles": {"a": {"model": 1, "top_p": 2}, "b": 3},
         "default_shard": {"max_output_tokens": -1},
     }
-    with pytest.raises(ConfigError) as caught:
-        import_config(data, "theirs.json")
+    with pytest.raises(EnvelopeError) as caught:
+        Profiles.checked(data)
     assert len(caught.value.problems) == 4
-    assert all(problem.startswith("theirs.json: ") for problem in caught.value.problems)
 
 
 def test_profiles_cannot_be_changed() -> None:

@@ -183,21 +183,21 @@ def test_a_signed_envelope_whose_head_is_malformed_is_still_its_senders(ring: Ke
         ring.open(seal(msgpack.packb(found), sender_key=LITE, council_id="north"), "north")
     error = caught.value
     assert (error.field, error.authentic, error.sender) == ("msg_id", True, "lite")
-    assert (error.msg_id, error.parent_id, error.type) == (None, None, None)
+    assert (error.msg_id, error.parent_id, error.type) == ("x" * 100, PROPOSED, "VOTE")
+    found[6] = {}
+    with pytest.raises(EnvelopeError) as caught:
+        ring.open(seal(msgpack.packb(found), sender_key=LITE, council_id="north"), "north")
+    assert (caught.value.sender, caught.value.parent_id, caught.value.type) == ("lite", PROPOSED, None)
 
 
 def test_what_is_not_authentic_does_not_say_so(ring: Keyring) -> None:
-    for sealed in (b"", bytes(SIGNATURE_BYTES), bytes(200)):
-        with pytest.raises(EnvelopeError) as caught:
-            ring.open(sealed, "north")
-        assert not hasattr(caught.value, "authentic")
-
-
-def test_other_versions_are_told_by_ring_too(ring: Keyring) -> None:
     found = msgpack.unpackb(codec.encode(vote()))
     found[0] = 2
-    with pytest.raises(VersionError):
-        ring.open(seal(msgpack.packb(found), sender_key=LITE, council_id="north"), "north")
+    newer = seal(msgpack.packb(found), sender_key=LITE, council_id="north")
+    for sealed in (b"", bytes(SIGNATURE_BYTES), bytes(200), newer):
+        with pytest.raises(VersionError if sealed == newer else EnvelopeError) as caught:
+            ring.open(sealed, "north")
+        assert not hasattr(caught.value, "authentic")
 
 
 def test_sizes(ring: Keyring) -> None:
@@ -242,15 +242,16 @@ def test_names_are_unique(ring: Keyring) -> None:
     assert "lite" not in ring
     ring.add("lite", PRIME)
     assert "lite" in ring
-    assert (list(ring), len(ring)) == (["prime", "lite"], 2)
+    assert len(ring) == 2
     with pytest.raises(UnknownSender):
         ring.remove("codemind")
 
 
-@pytest.mark.parametrize("name", ["", "Lite", "lite\n", "a" * 65, "-x", "l\u0456te", None, 7])
-def test_names_that_no_envelope_may_have(ring: Keyring, name: Any) -> None:
-    with pytest.raises(ConfigError):
-        ring.add(name, LITE)
+def test_names_that_no_envelope_may_have(ring: Keyring) -> None:
+    names: list[Any] = ["", "Lite", "lite\n", "a" * 65, "-x", "l\u0456te", None, 7]
+    for name in names:
+        with pytest.raises(ConfigError):
+            ring.add(name, LITE)
 
 
 @pytest.mark.parametrize("key", [b"", b"k" * 31, b"k" * 33, "k" * 32, bytearray(32), None])
@@ -267,21 +268,21 @@ def test_keys_are_32_bytes(ring: Keyring, key: Any) -> None:
         assert "kkk" not in str(caught.value) + repr(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("sender", "key", "is_its"),
-    [("lite", LITE, True), ("lite", PRIME, False), ("ghost", LITE, False), ("lite", "L" * KEY_BYTES, False)],
-)
-def test_a_key_is_its_senders_or_not(ring: Keyring, sender: str, key: Any, is_its: bool) -> None:
+def test_a_key_is_its_senders_or_not(ring: Keyring) -> None:
     """Mutation: what is no bytes ends in a TypeError of the comparison."""
-    assert ring.matches(sender, key) is is_its
+    assert ring.matches("lite", LITE)
+    assert not ring.matches("lite", PRIME)
+    assert not ring.matches("ghost", LITE)
+    assert not ring.matches("lite", "L" * KEY_BYTES)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("council_id", ["", "x" * 201, "\ud800", None, b"north"])
-def test_councils_have_a_name(ring: Keyring, council_id: Any) -> None:
-    with pytest.raises(ConfigError):
-        sign(vote(), LITE, council_id)
-    with pytest.raises(ConfigError):
-        ring.open(sign(vote(), LITE, "north"), council_id)
+def test_councils_have_a_name(ring: Keyring) -> None:
+    ids: list[Any] = ["", "x" * 201, "\ud800", None, b"north"]
+    for council_id in ids:
+        with pytest.raises(ConfigError):
+            sign(vote(), LITE, council_id)
+        with pytest.raises(ConfigError):
+            ring.open(sign(vote(), LITE, "north"), council_id)
 
 
 def test_keys_are_never_shown(ring: Keyring) -> None:
